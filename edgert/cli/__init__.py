@@ -1,0 +1,1 @@
+"""The verbs of the `edgert` command, one file each."""

@@ -1,0 +1,1 @@
+"""Bytes to rows and back; one file each."""

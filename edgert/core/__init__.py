@@ -1,0 +1,1 @@
+"""Words that every room shares: errors, batches, the clock, configuration, packing."""

@@ -1,0 +1,47 @@
+"""What moves between instances: a batch of rows, and before decoding a batch of raw messages.
+
+Everything in the data path works on batches; nothing may cost a lock, an allocation or a log line per row.
+Rows are shared between branches and queues: an operator never changes a row that it was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+"""One row: always has `time` (event time, float seconds since the epoch, UTC) and `source` (device id, str)."""
+
+NO_WATERMARK = float("-inf")
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows plus the bookkeeping that is needed once per batch."""
+
+    rows: list[Row]
+    arrival: float
+    """Arrival of the oldest row's message, seconds on the runtime's monotonic clock (for latency)."""
+    watermark: float = NO_WATERMARK
+    """No row with an earlier event time is expected after this batch (seconds since the epoch)."""
+    size: int = 0
+    """Estimated resident bytes, for the queue's byte budget."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(slots=True)
+class RawBatch:
+    """Undecoded messages of one subscription, in arrival order. `topics[i]` belongs to `payloads[i]`."""
+
+    topics: list[str]
+    payloads: list[bytes]
+    arrival: float
+    """Arrival of the oldest message, monotonic seconds."""
+    wall: float
+    """The same moment as event time would tell it (seconds since the epoch, UTC)."""
+    size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.payloads)

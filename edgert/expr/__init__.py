@@ -1,0 +1,1 @@
+"""Typed expressions: text to tree to one compiled Python function."""

@@ -1,0 +1,1 @@
+"""A user's operator graph: document, builder, specification, check, physical plan."""

@@ -1,0 +1,49 @@
+"""The logical graph of a flow: nodes in topological order, as checked from a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of a flow."""
+
+    name: str
+    type: str
+    parameters: Mapping[str, Any]
+    """Every parameter of the operator's specification, defaults filled in, parsed."""
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A checked flow. `nodes` is in topological order: a node stands after all its inputs."""
+
+    name: str
+    nodes: Mapping[str, Node]
+    document: Mapping[str, Any]
+    """The plain document it came from (JSON types only), as stored and shown."""
+    checkpoint_interval_s: float = 5.0
+    description: str = ""
+
+    def outputs(self, name: str) -> tuple[Node, ...]:
+        """The nodes that read from `name`."""
+        return tuple(n for n in self.nodes.values() if name in n.inputs)
+
+    def upstream(self, name: str) -> tuple[Node, ...]:
+        """Every node from which `name` is reached, nearest first, each once."""
+        seen: dict[str, Node] = {}
+        waiting = list(self.nodes[name].inputs)
+        while waiting:
+            at = waiting.pop(0)
+            if at not in seen:
+                seen[at] = self.nodes[at]
+                waiting.extend(self.nodes[at].inputs)
+        return tuple(seen.values())
+
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """(from, to) pairs, in topological order of the target."""
+        return tuple((i, n.name) for n in self.nodes.values() for i in n.inputs)

@@ -1,0 +1,1 @@
+"""Queues, instances, the pool, the pause of a checkpoint, metrics."""

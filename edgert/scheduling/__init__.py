@@ -1,0 +1,1 @@
+"""Which instance runs next, and how much it takes: pure policies."""

@@ -1,0 +1,1 @@
+"""The one database of a gateway: checkpoints, positions, outbox."""

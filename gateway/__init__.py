@@ -1,0 +1,1 @@
+"""The gateway daemon: ingest, deployment over MQTT, uplink, web page."""

@@ -1,0 +1,1 @@
+"""The page and the metrics of a gateway."""
