@@ -1,0 +1,66 @@
+"""Topic templates: `city/{source}/sense` names the levels of a topic that become fields of a row, and the reverse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edgert.core.errors import show
+
+_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
+MAX_TOPIC_BYTES = 65_535
+
+
+class TopicTemplate:
+    """A parsed template. Raises `ValueError` ("expected ..., got ...") for text that is none.
+
+    As a source's topic each `{name}` takes exactly one level; `+` takes one level without a name and a last `#` all
+    that follow. As a sink's topic `{field}` may stand anywhere and is filled from a row; wildcards are refused.
+    """
+
+    def __init__(self, text: str, *, sink: bool = False) -> None:
+        self.text = text
+        if not text or len(text.encode("utf-8", "replace")) > MAX_TOPIC_BYTES or "\0" in text:
+            raise ValueError(f"expected a topic of 1 to {MAX_TOPIC_BYTES} bytes, got {show(text)}")
+        self.names: tuple[str, ...] = tuple(_NAME.findall(text))
+        if "{" in _NAME.sub("", text) or "}" in _NAME.sub("", text):
+            raise ValueError(f"expected {{name}} with letters, digits and _, got {show(text)}")
+        if sink:
+            if "+" in text or "#" in text:
+                raise ValueError(f"expected a topic without + and # (nobody can publish to a wildcard), got {show(text)}")
+            self.filter = text
+        else:
+            self.filter = self._as_filter(text)
+        self._format = _NAME.sub(lambda m: f"%({m[1]})s", text.replace("%", "%%"))
+
+    def _as_filter(self, text: str) -> str:
+        levels = text.split("/")
+        self._captures: list[tuple[int, str]] = []
+        for at, level in enumerate(levels):
+            if match := _NAME.fullmatch(level):
+                self._captures.append((at, match[1]))
+                levels[at] = "+"
+            elif _NAME.search(level):
+                raise ValueError(f"expected {{name}} to fill a whole level, got {show(level)}")
+            elif ("+" in level and level != "+") or ("#" in level and (level != "#" or at != len(levels) - 1)):
+                raise ValueError(f"expected + alone in its level and # alone in the last, got {show(level)}")
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"expected each {{name}} once, got {show(text)}")
+        return "/".join(levels)
+
+    def captures(self, topic: str) -> dict[str, str]:
+        """The named levels of `topic`, which must match `filter`."""
+        levels = topic.split("/")
+        return {name: levels[at] for at, name in self._captures if at < len(levels)}
+
+    def fill(self, row: Mapping[str, Any]) -> str:
+        """The topic for one row. Raises `ValueError` when a field is missing or would not make a valid topic."""
+        if not self.names:
+            return self.text
+        for name in self.names:
+            value = row.get(name)
+            text = "" if value is None else str(value)
+            if not text or any(c in text for c in "+#/\0"):
+                raise ValueError(f"expected field {name!r} to hold a topic level (no + # /), got {show(value)}")
+        return self._format % row
