@@ -27,7 +27,26 @@ class Parameter:
     minimum: float | None = None
     maximum: float | None = None
     parse: Callable[[Any], Any] | None = None
-    """Turns the plain value into what the logic uses; raises `ValueError` saying `expected ...`."""
+    """Turns the plain value into what the logic uses; raises `ValueError` saying `expected ..., got ...`."""
+    parse_item: Callable[[str], Any] | None = None
+    """For `strings` and `string_map`: the same for each item, before `parse` (so a fault is shown at its item)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldUse:
+    """Which fields of a row an operator touches. `time` and `source` are always there and need not be named."""
+
+    reads: frozenset[str] | None = frozenset()
+    """Fields that the operator looks at; None: all that arrive."""
+    writes: frozenset[str] | None = frozenset()
+    """Fields that it adds or replaces; None: not known beforehand."""
+    keeps: frozenset[str] | None = None
+    """Fields that pass through, if they arrive; None: all of them, the empty set: none (a window makes new rows)."""
+
+
+ALL_FIELDS: Final = FieldUse(reads=None, writes=None)
+Keys = tuple[tuple[str, str], ...]
+"""(field, type) pairs; the types are string, double, long and boolean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +58,12 @@ class OperatorSpec:
     parameters: tuple[Parameter, ...] = ()
     role: Literal["source", "inner", "sink"] = "inner"
     many_inputs: bool = False
+    stateless: bool = False
+    """Works row by row without memory: chains of such operators are fused into one instance."""
+    fields: Callable[[Node], FieldUse] = field(default=lambda node: ALL_FIELDS)
+    """The fields used, from parsed parameters; decides what the decoder builds. Unsaid means all."""
+    keys: Callable[[Node], Keys] | None = None
+    """Given by a marker only: it tells the next stateful operator its key and costs nothing at run time."""
     check: Callable[[Node, Flow], Iterable[Problem]] = field(default=lambda node, flow: ())
     """Rules that need the whole graph (for instance: `ship` needs a window upstream)."""
 
