@@ -1,0 +1,164 @@
+"""The wire format of results and acknowledgements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.errors import PayloadError
+from edgert.core.results import (
+    Acknowledgement,
+    GapBatch,
+    Hello,
+    OpenBatch,
+    RefusedBatch,
+    RowsBatch,
+    Schema,
+    pack_acknowledgement,
+    pack_result,
+    partial_columns,
+    row_columns,
+    unpack_acknowledgement_untrusted,
+    unpack_result_untrusted,
+)
+
+SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"), ("t", "mean"), ("v", "variance"), ("lo", "min")))
+NUMBER: dict[str, Any] = {
+    "gateway": "g1",
+    "flow": "city-air",
+    "epoch": (3 << 32) | 77,
+    "stream": 0,
+    "sequence": 1,
+    "flow_version": 2,
+}
+CELLS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(), st.booleans())
+
+
+def plain(**changes: Any) -> bytes:
+    """An open batch as a map, with some fields set otherwise, or left out (`...`)."""
+    body = {"v": 1, **NUMBER, "kind": "open", "schema": SCHEMA.plain(), "parent": None, "cut": {}}
+    body.update(changes)
+    packed: bytes = msgpack.packb({k: v for k, v in body.items() if v is not ...})
+    return packed
+
+
+def test_columns_follow_from_the_schema() -> None:
+    assert partial_columns(SCHEMA) == (
+        ("n", "long"),
+        ("t__count", "long"),
+        ("t__sum", "double"),
+        ("v__count", "long"),
+        ("v__mean", "double"),
+        ("v__m2", "double"),
+        ("lo", "double"),
+    )
+    assert row_columns(SCHEMA)[:4] == ("window_start", "window_end", "source", "n")
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(1, 2**63 - 1), st.lists(st.lists(CELLS, max_size=4), max_size=5))
+def test_rows_come_back_as_they_went(stream: int, sequence: int, rows: list[list[Any]]) -> None:
+    number = {**NUMBER, "stream": stream, "sequence": sequence}
+    batch = RowsBatch(**number, columns=("a", "b"), rows=rows)
+    assert unpack_result_untrusted(pack_result(batch)) == batch
+
+
+@given(st.none() | st.integers(0, 3 << 32), st.dictionaries(st.integers(0, 9), st.integers(0, 2**62)))
+def test_open_comes_back_as_it_went(parent: int | None, cut: dict[int, int]) -> None:
+    batch = OpenBatch(**NUMBER, schema=SCHEMA, parent=parent, cut=cut)
+    assert unpack_result_untrusted(pack_result(batch)) == batch
+
+
+def test_gap_and_hello_come_back_as_they_went() -> None:
+    gap = GapBatch(**NUMBER, reason="quota", rows=None, text="outbox full")
+    hello = Hello(gateway="g1", flow="city-air")
+    assert unpack_result_untrusted(pack_result(gap)) == gap
+    assert unpack_result_untrusted(pack_result(hello)) == hello
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"v": 2}, "v: expected 1"),
+        ({"gateway": "../etc"}, "gateway: expected a name"),
+        ({"gateway": "a/b"}, "gateway: expected a name"),
+        ({"flow": "Über"}, "flow: expected a name"),
+        ({"flow": ".."}, "flow: expected a name"),
+        ({"epoch": ...}, "epoch: expected an integer"),
+        ({"epoch": True}, "epoch: expected an integer"),
+        ({"epoch": 2**63}, "epoch: expected an integer"),
+        ({"sequence": 0}, "sequence: expected an integer from 1"),
+        ({"stream": -1}, "stream: expected an integer"),
+    ],
+)
+def test_result_without_a_number_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PayloadError, match=message):
+        unpack_result_untrusted(plain(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kind": "sketch"}, "kind: expected open, rows, gap or hello, got 'sketch'"),
+        ({"schema": 5}, "schema: expected a map"),
+        ({"schema": {**SCHEMA.plain(), "window_s": 0}}, "window_s: expected seconds"),
+        ({"schema": {**SCHEMA.plain(), "window_s": float("nan")}}, "window_s: expected seconds"),
+        ({"schema": {**SCHEMA.plain(), "keys": [["source", "date"]]}}, "schema.keys: expected"),
+        ({"schema": {**SCHEMA.plain(), "keys": [["a b", "string"]]}}, "name of a column"),
+        ({"schema": {**SCHEMA.plain(), "keys": [["Gateway", "string"]]}}, "not taken yet"),
+        ({"schema": {**SCHEMA.plain(), "keys": [["N", "string"]]}}, "not taken yet"),
+        ({"schema": {**SCHEMA.plain(), "aggregates": [["x", "mean"], ["x", "sum"]]}}, "different names"),
+        ({"schema": {**SCHEMA.plain(), "aggregates": [["x", "mean"], ["x__sum", "sum"]]}}, "different names"),
+        ({"schema": {**SCHEMA.plain(), "aggregates": [["x", "median"]]}}, "schema.aggregates: expected"),
+        ({"parent": NUMBER["epoch"]}, "parent: expected an epoch older"),
+        ({"cut": {"0": 1}}, "cut: expected a map from stream"),
+        ({"kind": "rows"}, "rows: expected columns"),
+        ({"kind": "gap", "reason": 3}, "gap: expected reason"),
+    ],
+)
+def test_wrong_body_keeps_its_number_and_says_why(changes: dict[str, Any], reason: str) -> None:
+    payload = plain(**changes)
+    result = unpack_result_untrusted(payload)
+    assert isinstance(result, RefusedBatch)
+    assert (result.application, result.sequence) == ("g1/city-air/12884901965/0", 1)
+    assert reason in result.reason
+    assert result.payload == payload
+
+
+@given(st.binary(max_size=200))
+def test_garbage_raises_one_error_type(payload: bytes) -> None:
+    for read in (unpack_result_untrusted, unpack_acknowledgement_untrusted):
+        with pytest.raises(PayloadError):
+            read(payload)
+
+
+@given(st.data())
+def test_damaged_result_is_read_refused_or_an_error(data: st.DataObject) -> None:
+    payload = bytearray(pack_result(OpenBatch(**NUMBER, schema=SCHEMA, parent=5, cut={0: 7})))
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        result = unpack_result_untrusted(bytes(payload))
+    except PayloadError:
+        return
+    assert isinstance(result, OpenBatch | RowsBatch | GapBatch | RefusedBatch | Hello)
+
+
+@given(
+    st.dictionaries(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9), st.integers(0, 3)), st.integers(0, 99))
+)
+def test_acknowledgement_comes_back_as_it_went(acks: dict[tuple[str, int, int], int]) -> None:
+    sent = Acknowledgement(gateway="g1", collector="c", acks=acks, answers=("a",))
+    got = unpack_acknowledgement_untrusted(pack_acknowledgement(sent))
+    assert got == sent
+    assert got.greatest_epoch("a") == max((e for f, e, _ in acks if f == "a"), default=None)
+
+
+@pytest.mark.parametrize("entry", [["a", 1, 2], ["a", 1, 0, -1], [1, 1, 0, 1], ["a", 1, 0, True], "abcd"])
+def test_acknowledgement_with_one_wrong_entry_is_not_used(entry: Any) -> None:
+    payload = msgpack.packb({"v": 1, "gateway": "g", "collector": "c", "acks": [["a", 1, 0, 5], entry]})
+    with pytest.raises(PayloadError, match="acks: expected"):
+        unpack_acknowledgement_untrusted(payload)
