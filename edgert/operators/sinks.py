@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from edgert.codecs import Codec
+from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
+from edgert.operators.logic import Emission, Logic, Message, Now
 
 
 def _sink_topic(text: str) -> TopicTemplate:
@@ -44,3 +47,41 @@ SPECS = (
         check=_check_ship,
     ),
 )
+
+
+class Publish(Logic):
+    """One message per row; a row that cannot be written is counted and lost alone."""
+
+    def __init__(self, topic: TopicTemplate, codec: Codec, qos: int = 1, retain: bool = False) -> None:
+        super().__init__()
+        self._topic, self._codec, self._qos, self._retain = topic, codec, qos, retain
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        for row in batch.rows:
+            try:
+                topic = self._topic.fill(row)
+                payload = self._codec.encode([row])[0]
+            except (ValueError, TypeError, OverflowError):
+                self.drops["unwritable row"] += 1
+            else:
+                self.messages.append(Message(topic, payload, self._qos, self._retain))
+        return ()
+
+
+class Ship(Logic):
+    """Holds contributions until the checkpoint takes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Row] = []
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        self.rows += batch.rows
+        return ()
+
+    def take(self) -> list[Row]:
+        """The contributions since the last call, for the checkpoint that is being made."""
+        rows, self.rows = self.rows, []
+        return rows

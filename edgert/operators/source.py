@@ -7,7 +7,7 @@ time goes on at the pace of the clock, so that the last window of a sensor that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,24 @@ from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
+from edgert.operators.logic import Emission, Logic, Message, Now
 
 ROW_BASE_BYTES = 240
 """Resident size of a small row: the dict and its floats (measured with sys.getsizeof, 8 fields: 360 + 8 * 24)."""
 FIELD_BYTES = 45
 RECOMPUTE_S = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
+SAMPLES = 5
+SAMPLE_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BadPayload:
+    """A malformed payload as shown in the log: its beginning, and what is wrong with it."""
+
+    topic: str
+    beginning: bytes
+    reason: str
 
 
 def _check_dead_letter(node: Node, flow: Flow) -> Iterable[Problem]:
@@ -94,3 +106,172 @@ SPECS = (
         ),
     ),
 )
+
+
+@dataclass(slots=True)
+class Devices:
+    """Event time per device, and the watermark that follows from it (all in seconds since the epoch)."""
+
+    out_of_order_s: float
+    idle_timeout_s: float
+    latest: dict[str, float] = field(default_factory=dict)
+    """Newest event time of each active device."""
+    heard: dict[str, float] = field(default_factory=dict)
+    """Monotonic time at which each active device was last heard."""
+    watermark: float = NO_WATERMARK
+    greatest: float = NO_WATERMARK
+    """Newest event time of any device so far."""
+    last_heard: float = 0.0
+
+    def observe(self, latest: dict[str, float], now: float) -> None:
+        """Takes the newest event time per device of one batch."""
+        self.latest.update(latest)
+        self.heard.update(dict.fromkeys(latest, now))
+        self.greatest = max(self.greatest, max(latest.values()))
+        self.last_heard = now
+
+    def expire(self, now: float) -> list[str]:
+        """Takes out devices silent for longer than the time-out and names them."""
+        limit = now - self.idle_timeout_s
+        idle = [device for device, heard in self.heard.items() if heard < limit]
+        for device in idle:
+            del self.heard[device], self.latest[device]
+        return idle
+
+    def advance(self, now: float) -> float:
+        """The watermark as of `now`; it never goes back."""
+        if self.latest:
+            mark = min(self.latest.values()) - self.out_of_order_s
+        elif self.greatest > NO_WATERMARK:
+            mark = self.greatest - self.out_of_order_s + max(0.0, now - self.last_heard - self.idle_timeout_s)
+        else:
+            return self.watermark
+        self.watermark = max(self.watermark, mark)
+        return self.watermark
+
+
+class Source(Logic):
+    """Decodes raw batches. State: the newest event time per active device, and the watermark."""
+
+    def __init__(
+        self,
+        topic: TopicTemplate,
+        codec: Codec,
+        idle_timeout_s: float = 30.0,
+        out_of_order_s: float = 2.0,
+        ahead_tolerance_s: float = 60.0,
+        ahead: str = "keep",
+        dead_letter: str = "",
+    ) -> None:
+        super().__init__()
+        self.codec = codec
+        self.devices = Devices(out_of_order_s, idle_timeout_s)
+        self.samples: list[BadPayload] = []
+        """The newest malformed payloads, at most `SAMPLES` between two looks at them, for the log."""
+        self._ahead_tolerance_s = ahead_tolerance_s
+        self._drops_ahead = ahead == "drop"
+        self._dead_letter = dead_letter
+        self._captures = _cached(topic)
+        self._next_look = 0.0
+        self._next_expiry = 0.0
+        self._dirty: dict[str, float] = {}
+        self._gone: list[str] = []
+        self._saved_watermark = NO_WATERMARK
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, RawBatch)
+        rows: list[Row] = []
+        if batch.payloads:
+            decoded = self.codec.decode_batch_untrusted(batch.topics, batch.payloads, self._captures, batch.wall)
+            rows = decoded.rows
+            if decoded.bad_values:
+                self.drops["bad_value (values)"] += decoded.bad_values
+            if decoded.bad_payloads:
+                self._bad(batch, decoded.bad_payloads)
+        if rows:
+            rows = self._observe(rows, batch.wall, now)
+        before = self.devices.watermark
+        if now.monotonic >= self._next_look:
+            self._next_look = now.monotonic + RECOMPUTE_S
+            self._look(now.monotonic)
+        watermark = self.devices.watermark
+        if not rows and watermark == before:
+            return ()
+        size = len(rows) * (ROW_BASE_BYTES + FIELD_BYTES * len(rows[0])) if rows else 0
+        return (Emission(0, Batch(rows, batch.arrival, watermark, size)),)
+
+    def _observe(self, rows: list[Row], wall: float, now: Now) -> list[Row]:
+        # the last time per device rather than the greatest: it errs on the side of waiting, and costs half
+        latest = {row["source"]: row["time"] for row in rows}
+        limit = wall + self._ahead_tolerance_s
+        if max(latest.values()) > limit or max(row["time"] for row in rows) > limit:
+            self.drops["ahead of time (kept)" if not self._drops_ahead else "ahead of time"] += sum(
+                row["time"] > limit for row in rows
+            )
+            if self._drops_ahead:
+                rows = [row for row in rows if row["time"] <= limit]
+            latest = {row["source"]: min(row["time"], wall) for row in rows}
+        if latest:
+            self.devices.observe(latest, now.monotonic)
+            self._dirty.update(latest)
+        return rows
+
+    def _look(self, now: float) -> None:
+        if now >= self._next_expiry:
+            self._next_expiry = now + min(1.0, self.devices.idle_timeout_s / 2)
+            gone = self.devices.expire(now)
+            if gone:
+                self._gone += gone
+                for device in gone:
+                    self._dirty.pop(device, None)
+        self.devices.advance(now)
+
+    def _bad(self, batch: RawBatch, bad: Sequence[tuple[int, str]]) -> None:
+        self.drops["bad_payload"] += len(bad)
+        for at, reason in bad:
+            if len(self.samples) < SAMPLES:
+                self.samples.append(BadPayload(batch.topics[at], batch.payloads[at][:SAMPLE_BYTES], reason))
+            if self._dead_letter:
+                self.messages.append(Message(self._dead_letter, batch.payloads[at], qos=1, reason=reason))
+
+    def delta(self) -> Any | None:
+        if not self._dirty and not self._gone and self.devices.watermark == self._saved_watermark:
+            return None
+        latest = self.devices.latest
+        state = {"latest": {d: latest[d] for d in self._dirty if d in latest}, "gone": self._gone, **self._marks()}
+        self._dirty, self._gone = {}, []
+        self._saved_watermark = self.devices.watermark
+        return state
+
+    def _marks(self) -> dict[str, float]:
+        return {"watermark": self.devices.watermark, "greatest": self.devices.greatest}
+
+    def snapshot(self) -> Any | None:
+        return {"latest": dict(self.devices.latest), "gone": [], **self._marks()}
+
+    def restore(self, state: Any) -> None:
+        for device in state["gone"]:
+            self.devices.latest.pop(device, None)
+        self.devices.latest.update(state["latest"])
+        self.devices.watermark = self._saved_watermark = state["watermark"]
+        self.devices.greatest = state["greatest"]
+
+    def resumed(self, now: Now) -> None:
+        """Called once after a restore: the time-outs of the devices begin anew."""
+        self.devices.heard = dict.fromkeys(self.devices.latest, now.monotonic)
+        self.devices.last_heard = now.monotonic
+
+
+def _cached(topic: TopicTemplate) -> Callable[[str], dict[str, str]]:
+    """Captures by topic, remembered (bounded: a hostile publisher may use endless topics)."""
+    known: dict[str, dict[str, str]] = {}
+
+    def captures(name: str) -> dict[str, str]:
+        found = known.get(name)
+        if found is None:
+            if len(known) >= 10_000:
+                known.clear()
+            found = known[name] = topic.captures(name)
+        return found
+
+    return captures

@@ -1,0 +1,246 @@
+"""Aggregates that merge: initialise / add / merge / result, over one flat list of slots per window and key.
+
+Adding is generated code, made once per window operator from validated field names (they enter as `repr` of a string);
+merging and results are ordinary functions. Aggregates that need the same thing of the same field share its slots.
+
+Variance keeps (n, shift, Σ(x-shift), Σ(x-shift)²) while adding, which costs no division per row and stays accurate
+because the shift is the window's first value; it leaves as (n, mean, M2), merged as Chan, Golub and LeVeque (1979) do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgert.core.batch import Row
+from edgert.core.errors import show
+
+Function = Literal["count", "sum", "mean", "variance", "min", "max"]
+FUNCTIONS: Mapping[Function, str] = {
+    "count": "Rows, or with a field the rows in which it has a value.",
+    "sum": "Sum of a numeric field.",
+    "mean": "Arithmetic mean of a numeric field.",
+    "variance": "Sample variance (n - 1) of a numeric field; null below two values.",
+    "min": "Smallest value of a numeric field.",
+    "max": "Greatest value of a numeric field.",
+}
+_CALL = re.compile(r"\s*([a-z_]+)\s*\(\s*([A-Za-z_][A-Za-z0-9_.]*)?\s*\)\s*")
+COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+
+Slots = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One named aggregate of a window, as written: `mean_t = "mean(temperature)"`."""
+
+    name: str
+    function: Function
+    field: str | None
+
+
+def parse_aggregate(name: str, text: str) -> Aggregate:
+    """Raises `ValueError` ("expected ..., got ...")."""
+    match = _CALL.fullmatch(text)
+    known = ", ".join(FUNCTIONS)
+    if not match:
+        raise ValueError(f"expected function(field) with one of {known}, got {show(text)}")
+    function, column = match.groups()
+    if function not in FUNCTIONS:
+        raise ValueError(f"expected one of {known}, got {show(function)}")
+    if column is None and function != "count":
+        raise ValueError(f"expected {function}(field), got {show(text)}")
+    return Aggregate(name, function, column)
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """What is really accumulated: `rows`, `count`, `sum`, `min`, `max` or `moments` of one field."""
+
+    kind: Literal["rows", "count", "sum", "min", "max", "moments"]
+    field: str
+    at: int
+    """Index of its first slot."""
+
+
+_WIDTH = {"rows": 1, "count": 1, "sum": 1, "min": 1, "max": 1, "moments": 4}
+_INITIAL: Mapping[str, tuple[Any, ...]] = {
+    "rows": (0,),
+    "count": (0,),
+    "sum": (0.0,),
+    "min": (None,),
+    "max": (None,),
+    "moments": (0, 0.0, 0.0, 0.0),
+}
+_NEEDS: Mapping[Function, tuple[str, ...]] = {
+    "count": ("count",),
+    "sum": ("sum", "count"),
+    "mean": ("sum", "count"),
+    "variance": ("moments",),
+    "min": ("min",),
+    "max": ("max",),
+}
+
+
+class Aggregates:
+    """The aggregates of one window operator. Slot 0 of every accumulator is the caller's own."""
+
+    def __init__(self, aggregates: Sequence[Aggregate]) -> None:
+        self.aggregates = tuple(aggregates)
+        self._slot: dict[tuple[str, str], int] = {}
+        primitives: list[Primitive] = []
+        at = 1
+        for kind, column in self._wanted():
+            if (kind, column) not in self._slot:
+                self._slot[kind, column] = at
+                primitives.append(Primitive(kind, column, at))  # type: ignore[arg-type]
+                at += _WIDTH[kind]
+        self.primitives = tuple(primitives)
+        self._initial: Slots = [0] + [v for p in primitives for v in _INITIAL[p.kind]]
+
+    def _wanted(self) -> list[tuple[str, str]]:
+        wanted: list[tuple[str, str]] = []
+        for a in self.aggregates:
+            if a.field is None:
+                wanted.append(("rows", ""))
+            else:
+                wanted.extend((kind, a.field) for kind in _NEEDS[a.function])
+        return wanted
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields read, in order of first use."""
+        return tuple(dict.fromkeys(p.field for p in self.primitives if p.field))
+
+    def initial(self) -> Slots:
+        """A fresh accumulator."""
+        return self._initial.copy()
+
+    def merge(self, into: Slots, other: Slots) -> None:
+        """Adds `other` to `into`. Commutative and associative (floats: up to rounding)."""
+        for p in self.primitives:
+            at = p.at
+            if p.kind == "moments":
+                _merge_moments(into, other, at)
+            elif p.kind in ("min", "max"):
+                ours, theirs = into[at], other[at]
+                if ours is None or theirs is None:
+                    into[at] = theirs if ours is None else ours
+                else:
+                    into[at] = min(ours, theirs) if p.kind == "min" else max(ours, theirs)
+            else:
+                into[at] += other[at]
+
+    def result(self, acc: Slots) -> dict[str, Any]:
+        """Final values by aggregate name."""
+        return {a.name: self._result(a, acc) for a in self.aggregates}
+
+    def _result(self, a: Aggregate, acc: Slots) -> Any:
+        if a.field is None:
+            return acc[self._slot["rows", ""]]
+        if a.function == "variance":
+            n, _, m2 = _moments(acc, self._slot["moments", a.field])
+            return m2 / (n - 1) if n > 1 else None
+        if a.function in ("min", "max"):
+            return acc[self._slot[a.function, a.field]]
+        n = acc[self._slot["count", a.field]]
+        if a.function == "count":
+            return n
+        total = acc[self._slot["sum", a.field]]
+        if a.function == "sum":
+            return total
+        return total / n if n else None
+
+    def partial(self, acc: Slots) -> dict[str, Any]:
+        """The mergeable columns of a contribution (see `edgert.core.results.partial_columns`)."""
+        row: dict[str, Any] = {}
+        for a in self.aggregates:
+            if a.function == "mean" and a.field:
+                row[f"{a.name}__count"] = acc[self._slot["count", a.field]]
+                row[f"{a.name}__sum"] = acc[self._slot["sum", a.field]]
+            elif a.function == "variance" and a.field:
+                moments = _moments(acc, self._slot["moments", a.field])
+                row[f"{a.name}__count"], row[f"{a.name}__mean"], row[f"{a.name}__m2"] = moments
+            else:
+                row[a.name] = self._result(a, acc)
+        return row
+
+    def add_source(self, indent: str) -> list[str]:
+        """Source lines that add `row` to `acc`; count a value of a wrong type in `bad` and go on.
+
+        A type test costs 15 ns and is why a string among numbers loses that value only, not the window; `v - v == 0.0`
+        is false for NaN and infinities, which would otherwise stay in a sum for good.
+        """
+        lines = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "rows"]
+        for column in self.fields:
+            mine = [p for p in self.primitives if p.field == column]
+            lines.append(f"v = get({column!r})")
+            lines.append("t = type(v)")
+            lines.append("if (t is float or t is int) and v - v == 0.0:")
+            lines += [f"    {line}" for p in mine for line in _ADD[p.kind](p.at)]
+            lines.append("elif v is not None:")
+            others = [p for p in mine if p.kind == "count" and self._counts_any(column)]
+            lines += [f"    acc[{p.at}] += 1" for p in others] or ["    bad += 1"]
+        return [indent + line for line in lines]
+
+    def _counts_any(self, column: str) -> bool:
+        """Whether the field is only counted, so that a string is a value like any other."""
+        return all(a.function == "count" for a in self.aggregates if a.field == column)
+
+
+def _extreme(operator: str) -> Callable[[int], list[str]]:
+    return lambda at: [f"m = acc[{at}]", f"if m is None or v {operator} m:", f"    acc[{at}] = v"]
+
+
+_ADD: Mapping[str, Callable[[int], list[str]]] = {
+    "count": lambda at: [f"acc[{at}] += 1"],
+    "sum": lambda at: [f"acc[{at}] += v"],
+    "min": _extreme("<"),
+    "max": _extreme(">"),
+    "moments": lambda at: [
+        f"if acc[{at}]:",
+        f"    d = v - acc[{at + 1}]",
+        f"    acc[{at + 2}] += d",
+        f"    acc[{at + 3}] += d * d",
+        "else:",
+        f"    acc[{at + 1}] = float(v)",
+        f"acc[{at}] += 1",
+    ],
+}
+
+
+def _moments(acc: Slots, at: int) -> tuple[int, float, float]:
+    """(n, mean, M2) from the shifted sums."""
+    n, shift, total, squares = acc[at : at + 4]
+    if not n:
+        return 0, 0.0, 0.0
+    return n, shift + total / n, max(0.0, squares - total * total / n)
+
+
+def _merge_moments(into: Slots, other: Slots, at: int) -> None:
+    (n, mean, m2), (m, other_mean, other_m2) = _moments(into, at), _moments(other, at)
+    if not m:
+        return
+    if not n:
+        into[at : at + 4] = other[at : at + 4]
+        return
+    delta, count = other_mean - mean, n + m
+    merged_m2 = m2 + other_m2 + delta * delta * n * m / count
+    # kept as shifted sums about the merged mean: the sum is zero there and the squares are M2 itself
+    into[at : at + 4] = [count, mean + delta * m / count, 0.0, merged_m2]
+
+
+Adder = Callable[..., Any]
+
+
+def compile_function(name: str, source: str, **names: Any) -> Callable[..., Any]:
+    """Compiles generated source (never user text) into one function."""
+    scope: dict[str, Any] = dict(names)
+    exec(compile(source, f"<edgert {name}>", "exec"), scope)  # noqa: S102 - source is generated from validated names
+    function: Callable[..., Any] = scope[name]
+    return function
+
+
+__all__ = ["Aggregate", "Aggregates", "Row", "Slots", "compile_function", "parse_aggregate"]

@@ -1,0 +1,70 @@
+"""What the runtime asks of an operator's logic. Pure: time arrives with the batch, nothing is read or written.
+
+An instance is run by one worker at a time, so logic needs no lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from edgert.core.batch import Batch, RawBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that leaves the flow over MQTT: a published row or a dead letter."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    reason: str = ""
+    """Why a dead letter is one; empty for a published row."""
+
+
+class Emission(NamedTuple):
+    """A batch for everything connected to `port` of the operator that returned it."""
+
+    port: int
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """One reading of the clock, taken by the pool once per turn."""
+
+    monotonic: float
+    wall: float
+
+
+class Logic:
+    """Base of all logic: a stateless operator overrides `process` and nothing else."""
+
+    def __init__(self) -> None:
+        self.drops: Counter[str] = Counter()
+        """Rows (or values, where the reason says so) dropped here since the start, by reason."""
+        self.messages: list[Message] = []
+        """Messages to send, taken by the runtime after each turn."""
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        """Takes one batch that came from input number `source`; returns what it gives on."""
+        raise TypeError(f"{type(self).__name__} takes no batches")
+
+    def flush(self, now: Now) -> Sequence[Emission]:
+        """Gives out what is still held; called when the flow is replaced or removed."""
+        return ()
+
+    def delta(self) -> Any | None:
+        """State changed since the last call, MessagePack types only; None when nothing changed."""
+        return None
+
+    def snapshot(self) -> Any | None:
+        """The whole state in the form of a delta from nothing."""
+        return None
+
+    def restore(self, state: Any) -> None:
+        """Applies one delta or snapshot of this code or an older version of it."""
+        raise TypeError(f"{type(self).__name__} keeps no state")

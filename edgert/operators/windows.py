@@ -1,0 +1,300 @@
+"""`tumbling_window`: event-time windows per key. It keeps accumulators, never rows.
+
+A window is emitted when the watermark passes its end, and again for late rows within `lateness_s`:
+
+    port RESULT         final values of everything that was added to the window so far (for `publish` and others)
+    port CONTRIBUTION   mergeable partials of what was added since the last emission (for `ship`)
+
+    event time   ──0────────60────────120──▶
+    watermark          ▲ 61: window 0 emitted      a row at 58 now: late, emitted again if lateness_s ≥ 1
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.errors import Problem, show
+from edgert.flow.graph import Flow, Node
+from edgert.flow.spec import OperatorSpec, Parameter
+from edgert.operators.aggregates import (
+    COLUMN,
+    FUNCTIONS,
+    Aggregate,
+    Aggregates,
+    Slots,
+    compile_function,
+    parse_aggregate,
+)
+from edgert.operators.logic import Emission, Logic, Now
+
+RESULT, CONTRIBUTION = 0, 1
+RESERVED = frozenset(
+    "time source window_start window_end gateway gateways epoch stream sequence flow_version lineage day".split()
+)
+Key = Any
+"""The value of a single key field, a tuple of several, or the empty tuple."""
+
+KEY_TYPES: Mapping[str, Callable[[Any], Any]] = {"string": str, "double": float, "long": int, "boolean": bool}
+
+_ADD = """\
+def add(rows, open_window, generation, dirty):
+    late = bad = 0
+    current = accs = None
+    for row in rows:
+        w = row["time"] // {size!r}
+        if w != current:
+            current = w
+            accs = open_window(w)
+        if accs is None:
+            late += 1
+            continue
+        get = row.get
+        key = {key}
+        acc = accs.get(key)
+        if acc is None:
+            accs[key] = acc = initial()
+        if acc[0] != generation:
+            acc[0] = generation
+            dirty.append((w, key, acc))
+{add}
+    return late, bad
+"""
+
+
+def _parse_aggregates(plain: Mapping[str, str]) -> tuple[Aggregate, ...]:
+    if not plain:
+        raise ValueError('expected at least one aggregate, for instance { n = "count()" }, got none')
+    for name in plain:
+        if not COLUMN.fullmatch(name) or "__" in name or name in RESERVED:
+            raise ValueError(f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}")
+    return tuple(parse_aggregate(name, text) for name, text in plain.items())
+
+
+def keys_of(node: Node, flow: Flow) -> tuple[tuple[str, str], ...]:
+    """(field, type) of each key: what the nearest `key_by` above the window says; none above: one group for all."""
+    for up in flow.upstream(node.name):
+        if up.type == "key_by":
+            types = up.parameters["key_types"]
+            return tuple((k, types.get(k, "string")) for k in up.parameters["keys"])
+        if up.type == "tumbling_window":
+            break
+    return ()
+
+
+def _check(node: Node, flow: Flow) -> Iterable[Problem]:
+    taken = {key for key, _ in keys_of(node, flow)}
+    for aggregate in node.parameters.get("aggregates") or ():
+        if isinstance(aggregate, Aggregate) and aggregate.name in taken:
+            path = f"operators.{node.name}.aggregates.{aggregate.name}"
+            yield Problem(path, "a name that is not also a key", repr(aggregate.name))
+    for key in taken & (RESERVED - {"source"}):
+        yield Problem(f"operators.{node.name}", "keys that are no reserved column", repr(key))
+
+
+SPECS = (
+    OperatorSpec(
+        type="tumbling_window",
+        doc="Aggregates rows per key over event-time windows of one size, aligned to the epoch (UTC). Emits when the "
+        "watermark passes a window's end.",
+        check=_check,
+        parameters=(
+            Parameter("size_s", "number", "Length of a window.", unit="s", minimum=0.001, maximum=31_622_400),
+            Parameter(
+                "aggregates",
+                "string_map",
+                "Column name to aggregate: " + ", ".join(f"`{f}`" for f in FUNCTIONS) + "; for instance `mean(temperature)`.",
+                parse=_parse_aggregates,
+            ),
+            Parameter(
+                "lateness_s",
+                "number",
+                "Allowed lateness: a row up to this late corrects its window.",
+                0.0,
+                "s",
+                minimum=0.0,
+                maximum=31_622_400,
+            ),
+            Parameter(
+                "late",
+                "string",
+                "A row later than that: `drop` (counted), or `ship` it to the central table as one more contribution.",
+                "drop",
+                choices=("drop", "ship"),
+            ),
+        ),
+    ),
+)
+
+
+class TumblingWindow(Logic):
+    """State: accumulators per open window and key, and for windows that may still be corrected what was emitted."""
+
+    def __init__(
+        self,
+        name: str,
+        size_s: float,
+        aggregates: Sequence[Aggregate],
+        keys: Sequence[tuple[str, str]] = (),
+        lateness_s: float = 0.0,
+        late: str = "drop",
+        inputs: int = 1,
+        ports: frozenset[int] = frozenset((RESULT, CONTRIBUTION)),
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.size_s = float(size_s)
+        self.lateness_s = lateness_s
+        self.keys = tuple(keys)
+        self.ports = ports
+        self.ships_late = late == "ship" and CONTRIBUTION in ports
+        self.aggregates = Aggregates(aggregates)
+        self.windows: dict[float, dict[Key, Slots]] = {}
+        self.emitted: dict[float, dict[Key, Slots]] = {}
+        self.watermark = NO_WATERMARK
+        self._marks = [NO_WATERMARK] * max(1, inputs)
+        self._generation = 1
+        self._dirty: list[tuple[float, Key, Slots]] = []
+        self._emitted_dirty: list[tuple[float, Key, Slots]] = []
+        self._gone: set[float] = set()
+        self._forgotten: set[float] = set()
+        """Since the last delta: windows whose accumulators left, and whose emitted values are no longer kept."""
+        self._too_late: set[float] = set()
+        """Windows opened in this turn by rows later than the lateness, which are shipped and nothing else."""
+        self._saved_marks = list(self._marks)
+        self._add = compile_function("add", self._source(), initial=self.aggregates.initial)
+
+    def _source(self) -> str:
+        names = [f"get({key!r})" for key, _ in self.keys]
+        key = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        add = "\n".join(self.aggregates.add_source("        "))
+        return _ADD.format(size=self.size_s, key=key, add=add)
+
+    # -- rows in
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        before = self.watermark
+        if batch.rows:
+            late, bad = self._add(batch.rows, self._open, self._generation, self._dirty)
+            if late:
+                self.drops["late"] += late
+            if bad:
+                self.drops["bad_value (values)"] += bad
+        if batch.watermark > self._marks[source]:
+            self._marks[source] = batch.watermark
+            self.watermark = max(before, min(self._marks))
+        return self._close(batch.arrival, self.watermark, self.watermark > before)
+
+    def _open(self, window: float) -> dict[Key, Slots] | None:
+        """The accumulators of a window; None when its rows come too late."""
+        accs = self.windows.get(window)
+        if accs is None:
+            if (window + 1) * self.size_s + self.lateness_s <= self.watermark:
+                if not self.ships_late:
+                    return None
+                self._too_late.add(window)
+            accs = self.windows[window] = {}
+        return accs
+
+    # -- windows out
+
+    def _close(self, arrival: float, watermark: float, advanced: bool) -> list[Emission]:
+        results: list[Row] = []
+        contributions: list[Row] = []
+        size = self.size_s
+        for window in sorted(w for w in self.windows if (w + 1) * size <= watermark):
+            self._emit(window, self.windows.pop(window), watermark, results, contributions)
+        for window in [w for w in self.emitted if (w + 1) * size + self.lateness_s <= watermark]:
+            del self.emitted[window]
+            self._forgotten.add(window)
+        self._too_late.clear()
+        out = []
+        if RESULT in self.ports and (results or advanced):
+            out.append(Emission(RESULT, Batch(results, arrival, watermark)))
+        if contributions:
+            out.append(Emission(CONTRIBUTION, Batch(contributions, arrival, watermark)))
+        return out
+
+    def _emit(
+        self, window: float, accs: dict[Key, Slots], watermark: float, results: list[Row], contributions: list[Row]
+    ) -> None:
+        start, end = window * self.size_s, (window + 1) * self.size_s
+        keeps = RESULT in self.ports and self.lateness_s > 0 and end + self.lateness_s > watermark
+        before = self.emitted.get(window, {})
+        self._gone.add(window)
+        for key, acc in accs.items():
+            head = self._head(start, end, key)
+            if head is None:
+                self.drops["bad_key (groups)"] += 1
+                continue
+            if CONTRIBUTION in self.ports:
+                contributions.append({**head, **self.aggregates.partial(acc)})
+            if RESULT in self.ports and window not in self._too_late:
+                if key in before:
+                    self.aggregates.merge(before[key], acc)
+                    acc = before[key]
+                results.append({**head, **self.aggregates.result(acc)})
+                if keeps:
+                    self.emitted.setdefault(window, {})[key] = acc
+                    self._emitted_dirty.append((window, key, acc))
+
+    def _head(self, start: float, end: float, key: Key) -> Row | None:
+        """The columns every emitted row begins with; None when a key has no form in its type."""
+        values = (key,) if len(self.keys) == 1 else key
+        head: Row = {"time": start, "source": self.name, "window_start": start, "window_end": end}
+        for (name, kind), value in zip(self.keys, values, strict=True):
+            try:
+                head[name] = None if value is None else KEY_TYPES[kind](value)
+            except (ValueError, TypeError, OverflowError):
+                return None
+        return head
+
+    def flush(self, now: Now) -> Sequence[Emission]:
+        return self._close(now.monotonic, math.inf, True)
+
+    # -- checkpoints
+
+    def delta(self) -> Any | None:
+        dirty, emitted, gone, forgotten = self._dirty, self._emitted_dirty, self._gone, self._forgotten
+        if not (dirty or emitted or gone or forgotten) and self._saved_marks == self._marks:
+            return None
+        self._dirty, self._emitted_dirty, self._gone, self._forgotten = [], [], set(), set()
+        self._generation += 1
+        self._saved_marks = list(self._marks)
+        return {
+            "gone": sorted(gone),
+            "forgotten": sorted(forgotten),
+            "windows": [[w, k, a[1:]] for w, k, a in dirty if self.windows.get(w, {}).get(k) is a],
+            "emitted": [[w, k, a[1:]] for w, k, a in emitted if self.emitted.get(w, {}).get(k) is a],
+            "marks": self._marks,
+            "watermark": self.watermark,
+        }
+
+    def snapshot(self) -> Any | None:
+        def pack(kept: dict[float, dict[Key, Slots]]) -> list[list[Any]]:
+            return [[w, k, a[1:]] for w, accs in kept.items() for k, a in accs.items()]
+
+        return {
+            "gone": [],
+            "forgotten": [],
+            "windows": pack(self.windows),
+            "emitted": pack(self.emitted),
+            "marks": self._marks,
+            "watermark": self.watermark,
+        }
+
+    def restore(self, state: Any) -> None:
+        for window in state["gone"]:
+            self.windows.pop(window, None)
+        for window in state["forgotten"]:
+            self.emitted.pop(window, None)
+        for kept, name in ((self.windows, "windows"), (self.emitted, "emitted")):
+            for window, key, slots in state[name]:
+                kept.setdefault(window, {})[tuple(key) if isinstance(key, list) else key] = [0, *slots]
+        marks = state["marks"]
+        self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
+        self._saved_marks = list(self._marks)
+        self.watermark = state["watermark"]
