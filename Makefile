@@ -1,0 +1,40 @@
+# Two commands do all set-up themselves: `make demo` shows the main job, `make test` runs every test.
+# ARGS go to the command: make demo ARGS="--port 9000", make test ARGS="tests/mqtt -x", make bench ARGS="ingest --quick".
+
+SHELL := /bin/sh
+ARGS ?=
+# A plain user's PATH may lack the folder of mosquitto.
+export PATH := $(PATH):/usr/sbin
+with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
+
+.PHONY: help demo test lint format bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: ## sensors of this machine -> gateway -> Spark table, with a page on loopback; Ctrl-C ends it
+	@scripts/setup demo
+	@$(with_java); exec .venv/bin/edgert demo $(ARGS)
+
+test: ## every test; those whose needs are missing say so
+	@scripts/setup test
+	@$(with_java); exec .venv/bin/pytest $(ARGS)
+
+lint: ## style, types and layers
+	@scripts/setup lint
+	@exec scripts/lint
+
+format: ## rewrites the code in the house style
+	@scripts/setup lint
+	@.venv/bin/ruff check --fix --quiet . ; exec .venv/bin/ruff format .
+
+bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
+	@scripts/setup test
+	@$(with_java); exec .venv/bin/python -m benchmarks $(ARGS)
+
+lock: ## writes requirements/ anew from pyproject.toml (needs uv)
+	@exec scripts/lock
+
+clean: ## removes what these commands made, except demo-data
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
