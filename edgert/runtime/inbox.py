@@ -1,0 +1,208 @@
+"""MQTT in, the delivery rules of the design as pure code: arrival indices, redelivery, and when a PUBACK may be sent.
+
+Messages enter in the order in which they arrived; acknowledgements leave in that same order, up to the oldest message
+that some flow which took it has not committed. Nothing here touches a socket or a clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import xxhash
+
+from edgert.core.batch import RawBatch
+from edgert.mqtt.packets import Publish
+from edgert.runtime.id_table import IdTable
+from edgert.runtime.instance import Instance
+from edgert.runtime.position import Progress
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reader:
+    """One source instance of one flow."""
+
+    progress: Progress
+    instance: Instance
+    retained: bool = False
+
+
+class Route:
+    """All readers of one subscription (MQTT 5) or one topic (3.1.1)."""
+
+    __slots__ = ("flows", "readers", "seed", "takes_retained")
+
+    def __init__(self, readers: tuple[Reader, ...], seed: int = 0) -> None:
+        self.readers = readers
+        self.flows = tuple(dict.fromkeys(r.progress for r in readers))
+        self.seed = seed
+        """Mixed into the hash: the subscription identifier, since a broker sends a copy per overlapping subscription."""
+        self.takes_retained = any(r.retained for r in readers)
+
+
+NOWHERE = Route(())
+Lookup = Callable[[Publish], Route]
+
+
+@dataclass(slots=True)
+class InboxCounters:
+    """Messages since the start of the process."""
+
+    messages: int = 0
+    bytes: int = 0
+    unrouted: int = 0
+    """Messages that no flow takes."""
+    redelivered: int = 0
+    """Redeliveries that every flow had already: skipped."""
+    ambiguous: int = 0
+    """Of those: equal to a message whose PUBACK may have been sent, so it might be a new message; dropped."""
+    retained_ignored: int = 0
+
+
+Owed = tuple[int, int, int, tuple[Progress, ...], int]
+"""An acknowledgement that is owed: packet id, QoS, arrival index, flows that must have committed it, bytes."""
+
+
+@dataclass(slots=True)
+class Inbox:
+    """State of one persistent session with the sensors' broker."""
+
+    table: IdTable = field(default_factory=IdTable)
+    next_index: int = 1
+    counters: InboxCounters = field(default_factory=InboxCounters)
+    owed: deque[Owed] = field(default_factory=deque)
+    uncommitted_bytes: int = 0
+    """Payload taken in under QoS 1 and 2 and not acknowledged yet."""
+    flows: list[Progress] = field(default_factory=list)
+    """Every flow of the gateway; a new one starts at the current index (`add_flow`)."""
+
+    # -- life of the session
+
+    def resume(self, *, doubtful: bool = False) -> None:
+        """After a restart, with every flow's committed position in `flows`. `doubtful`: the state is older than what
+        was acknowledged (a fallback), so any entry of the table may have been acknowledged."""
+        flows = self.flows
+        indices = {packet_id: x for packet_id, x in self.table.known()}
+        greatest = max([self.next_index - 1, *indices.values(), *(f.fed for f in flows)])
+        for packet_id, index in indices.items():
+            self.table.sent[packet_id] = doubtful or all(f.committed.covers(index) for f in flows)
+        for flow in flows:
+            flow.resume(set(indices.values()), greatest)
+        self.next_index = greatest + 1
+
+    def connection_lost(self) -> None:
+        """Acknowledgements owed die with their connection; what the next one delivers makes them anew."""
+        self.owed.clear()
+        self.uncommitted_bytes = 0
+
+    def session_lost(self) -> None:
+        """The broker has no session: no redelivery can come. To be committed before SUBSCRIBE."""
+        self.connection_lost()
+        self.table.clear()
+        for flow in self.flows:
+            flow.missing.clear()
+
+    def add_flow(self, flow: Progress) -> None:
+        """A new flow takes what arrives from now on."""
+        flow.fed = self.next_index - 1
+        self.flows.append(flow)
+
+    def remove_flow(self, flow: Progress) -> None:
+        """Nothing waits for a removed flow."""
+        flow.gone = True
+        self.flows.remove(flow)
+
+    # -- messages
+
+    def receive(self, messages: Sequence[Publish], lookup: Lookup, monotonic: float, wall: float) -> dict[Route, RawBatch]:
+        """Sorts one read's messages by route; `Reader`s of a route all get its batch."""
+        batches: dict[Route, RawBatch] = {}
+        at: Route | None = None
+        topics: list[str] = []
+        payloads: list[bytes] = []
+        size = 0
+        for message in messages:
+            route = lookup(message)
+            if message.retain or message.qos:
+                route = self._admit(message, route)
+            payload = message.payload
+            size += len(payload)
+            if not route.readers:
+                continue
+            if route is not at:
+                at = route
+                batch = batches.get(route)
+                if batch is None:
+                    batch = batches[route] = RawBatch([], [], monotonic, wall)
+                topics, payloads = batch.topics, batch.payloads
+            topics.append(message.topic)
+            payloads.append(payload)
+        self.counters.messages += len(messages)
+        self.counters.bytes += size
+        last = self.next_index - 1
+        for flow in self.flows:
+            flow.fed = last
+        for batch in batches.values():
+            batch.size = sum(map(len, batch.payloads)) + 100 * len(batch.payloads)
+        return batches
+
+    def _admit(self, message: Publish, route: Route) -> Route:
+        """The route that is left for a message with a packet id, or a retained one."""
+        if message.retain:
+            if not route.takes_retained:
+                self.counters.retained_ignored += 1
+                route = NOWHERE
+            elif not all(r.retained for r in route.readers):
+                route = Route(tuple(r for r in route.readers if r.retained), route.seed)
+        if not message.qos:
+            return route
+        packet_id, payload = message.packet_id, message.payload
+        digest = xxhash.xxh3_64_intdigest(payload, xxhash.xxh3_64_intdigest(message.topic, route.seed))
+        table = self.table
+        if message.dup and table.hashes[packet_id] == digest and (index := table.indices[packet_id]):
+            flows = route.flows
+            route = self._redelivered(packet_id, index, route)
+        else:
+            index = self.next_index
+            self.next_index = index + 1
+            old = table.indices[packet_id]
+            flows = route.flows
+            if old:  # the id is used anew, so what it stood for cannot come again
+                for flow in self.flows:
+                    if flow.missing:
+                        flow.missing.discard(old)
+            table.set(packet_id, digest, index)
+        self.owed.append((packet_id, message.qos, index, flows, len(payload)))
+        self.uncommitted_bytes += len(payload)
+        return route
+
+    def _redelivered(self, packet_id: int, index: int, route: Route) -> Route:
+        takers = {flow for flow in route.flows if flow.takes(index)}
+        if len(takers) == len(route.flows):
+            return route
+        self.counters.redelivered += 1
+        if self.table.sent[packet_id]:
+            self.counters.ambiguous += 1
+        return Route(tuple(r for r in route.readers if r.progress in takers), route.seed)
+
+    def owe(self, packet_id: int, qos: int) -> None:
+        """A message that was skipped (oversized) is acknowledged in its turn, and goes nowhere."""
+        self.owed.append((packet_id, qos, 0, (), 0))
+
+    # -- acknowledgements
+
+    def due(self) -> list[tuple[int, int]]:
+        """(packet id, QoS) of every message that may be acknowledged now, in arrival order; each is given once."""
+        due: list[tuple[int, int]] = []
+        owed, sent = self.owed, self.table.sent
+        while owed:
+            packet_id, qos, index, flows, size = owed[0]
+            for flow in flows:
+                if not flow.has_committed(index):
+                    return due
+            owed.popleft()
+            sent[packet_id] = 1
+            self.uncommitted_bytes -= size
+            due.append((packet_id, qos))
+        return due

@@ -1,0 +1,87 @@
+"""One physical copy of an operator: its logic, its queue, where its batches go, and what it has done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from edgert.core.batch import Batch
+from edgert.operators.logic import Logic, Message, Now
+from edgert.runtime.queue import Entry, Overload, Queue
+
+QUEUE_BYTES = 4_194_304
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the start of the process."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    turns: int = 0
+    busy_s: float = 0.0
+    """Time spent computing (T_C of EdgeWise, section 7.2), seconds."""
+    waited_s: float = 0.0
+    """Age of the oldest row of each turn, summed over the turns, seconds; / turns gives the mean wait."""
+    failures: int = 0
+    """Turns in which the logic raised: its batch was dropped and counted."""
+
+
+@dataclass(slots=True, frozen=True)
+class Target:
+    """The far end of an edge: an instance and the number of its input."""
+
+    instance: Instance
+    source: int
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """Owned by a pool, which guards everything here but the logic: that belongs to the worker whose turn it is."""
+
+    name: str
+    """As planned: an operator's name, or the names of a fused chain joined by `+`."""
+    operators: tuple[str, ...]
+    kind: str
+    logic: Logic
+    queue: Queue
+    outputs: dict[int, list[Target]] = field(default_factory=dict)
+    """Targets by port."""
+    number: int = -1
+    """Given by the pool."""
+    counters: Counters = field(default_factory=Counters)
+    shed: int = 0
+    """Rows dropped from the queue because it was over its budget."""
+    running: bool = False
+
+    def run(self, entries: Sequence[Entry], now: Now) -> Turn:
+        """Processes what was taken. An error of the logic costs its batch, never the worker."""
+        out: list[tuple[Target, Batch]] = []
+        failed: BaseException | None = None
+        for source, batch in entries:
+            try:
+                for port, emitted in self.logic.process(batch, source, now):
+                    self.counters.rows_out += len(emitted)
+                    out += [(target, emitted) for target in self.outputs.get(port, ())]
+            except Exception as error:
+                failed = error
+                self.counters.failures += 1
+                self.logic.drops["operator failed"] += len(batch)
+        messages = self.logic.messages
+        if messages:
+            self.logic.messages = []
+        return Turn(out, messages, failed)
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one turn of an instance gave."""
+
+    out: list[tuple[Target, Batch]]
+    messages: list[Message]
+    failed: BaseException | None = None
+
+
+def make_queue(budget_bytes: int = QUEUE_BYTES, overload: Overload = "shed-oldest") -> Queue:
+    """A queue with the usual budget."""
+    return Queue(budget_bytes, overload)

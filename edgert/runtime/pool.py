@@ -1,0 +1,207 @@
+"""A fixed pool of workers over many instances: a free worker asks the policy which instance runs next.
+
+One lock guards queues, policy and counters; it is taken twice per turn (to take rows, and to hand on what came of
+them together with the next choice), never per row, and never while an operator computes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from edgert.core.batch import Batch, RawBatch
+from edgert.core.clock import Clock
+from edgert.operators.logic import Message, Now
+from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.queue import Entry
+from edgert.scheduling.consumption import Consumption, at_most
+from edgert.scheduling.policies import CongestionAware, Policy
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[Instance, Sequence[Message]], None]
+"""Takes the messages of one turn; called on a worker's thread, outside the lock."""
+
+
+class Pool:
+    """K workers, M instances, at most one worker per instance at a time (so order is kept per queue)."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        workers: int = 1,
+        policy: Policy | None = None,
+        consumption: Consumption | None = None,
+        send: Send = lambda instance, messages: None,
+    ) -> None:
+        self._clock = clock
+        self._policy = policy or CongestionAware()
+        self.consumption = consumption or at_most(50)
+        self._send = send
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._quiet = threading.Condition(self._lock)
+        self._instances: dict[int, Instance] = {}
+        self._next_number = 0
+        self._held: set[int] = set()
+        self._stopping = False
+        self._asleep = 0
+        self._threads = [
+            threading.Thread(target=self._worker, name=f"worker-{n + 1}", daemon=True) for n in range(workers)
+        ]
+
+    # -- life
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Lets every turn under way end; rows in queues stay there."""
+        with self._lock:
+            self._stopping = True
+            self._work.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def add(self, instances: Iterable[Instance]) -> None:
+        with self._lock:
+            for instance in instances:
+                instance.number = self._next_number
+                self._next_number += 1
+                self._instances[instance.number] = instance
+                self._policy.add(instance.number)
+                if instance.queue.rows:
+                    self._policy.rows_added(instance.number, instance.queue.rows)
+            self._work.notify_all()
+
+    def remove(self, instances: Iterable[Instance]) -> None:
+        """Takes out instances that are held by `hold` and not running."""
+        with self._lock:
+            for instance in instances:
+                del self._instances[instance.number]
+                self._held.discard(instance.number)
+                self._policy.remove(instance.number)
+
+    # -- rows
+
+    def put(self, entries: Iterable[tuple[Instance, int, Batch | RawBatch]]) -> None:
+        """Puts batches on the queues of instances, each with the number of the input it comes by."""
+        with self._lock:
+            for instance, source, batch in entries:
+                self._put(instance, source, batch)
+            if self._asleep:
+                self._work.notify()
+
+    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
+        change, shed = instance.queue.put(Entry(source, batch))
+        if shed:
+            instance.shed += shed
+        if change > 0:
+            self._policy.rows_added(instance.number, change)
+        elif change < 0:
+            self._policy.rows_taken(instance.number, -change)
+
+    # -- pauses
+
+    def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
+        """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
+        with self._lock:
+            for instance in instances:
+                self._held.add(instance.number)
+                self._policy.busy(instance.number)
+            if self._quiet.wait_for(lambda: not any(i.running for i in instances), timeout_s):
+                return True
+            self._let_go(instances)
+            return False
+
+    def release(self, instances: Sequence[Instance]) -> None:
+        """Lets held instances go on."""
+        with self._lock:
+            self._let_go(instances)
+
+    def _let_go(self, instances: Sequence[Instance]) -> None:
+        for instance in instances:
+            if instance.number in self._held:
+                self._held.discard(instance.number)
+                if not instance.running:
+                    self._policy.free(instance.number)
+        self._work.notify_all()
+
+    def locked(self, read: Callable[[], None]) -> None:
+        """Runs `read` under the pool's lock: for looks at several queues and positions that must agree."""
+        with self._lock:
+            read()
+
+    def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:
+        """Waits until `instances` have nothing left to do; false when time ran out."""
+        with self._lock:
+            return self._quiet.wait_for(
+                lambda: not any(i.running or i.queue.entries for i in instances), timeout_s
+            )
+
+    # -- workers
+
+    def _worker(self) -> None:
+        clock, monotonic = self._clock, self._clock.monotonic
+        turn: Turn | None = None
+        instance: Instance | None = None
+        while True:
+            with self._lock:
+                if instance is not None and turn is not None:
+                    self._hand_on(instance, turn)
+                chosen = self._next()
+                if chosen is None:
+                    return
+                instance, entries = chosen
+            started = monotonic()
+            turn = instance.run(entries, Now(started, clock.wall()))
+            counters = instance.counters
+            counters.busy_s += monotonic() - started
+            counters.turns += 1
+            counters.waited_s += max(0.0, started - entries[0].batch.arrival)
+            for entry in entries:
+                counters.rows_in += len(entry.batch)
+            if turn.messages:
+                self._send_safely(instance, turn.messages)
+            if turn.failed:
+                log.error("operator %s failed on a batch, which is dropped and counted: %r", instance.name, turn.failed)
+
+    def _next(self) -> tuple[Instance, list[Entry]] | None:
+        """Waits for work (under the lock); None when the pool stops."""
+        while not self._stopping:
+            number = self._policy.choose(self._clock.monotonic())
+            if number is None:
+                self._asleep += 1
+                self._work.wait()
+                self._asleep -= 1
+                continue
+            instance = self._instances[number]
+            queue = instance.queue
+            before = queue.rows
+            entries = queue.take(self.consumption(before))
+            instance.running = True
+            self._policy.busy(number)
+            self._policy.rows_taken(number, before - queue.rows)
+            return instance, entries
+        return None
+
+    def _hand_on(self, instance: Instance, turn: Turn) -> None:
+        for target, batch in turn.out:
+            self._put(target.instance, target.source, batch)
+        instance.running = False
+        if instance.number not in self._held:
+            self._policy.free(instance.number)
+        self._quiet.notify_all()
+        if self._asleep and turn.out:
+            self._work.notify(len(turn.out))
+
+    def _send_safely(self, instance: Instance, messages: Sequence[Message]) -> None:
+        try:
+            self._send(instance, messages)
+        except Exception:
+            instance.logic.drops["not sent"] += len(messages)
+            log.exception("messages of %s could not be handed to the connection", instance.name)

@@ -1,0 +1,86 @@
+"""The queue of an instance: batches in order, within a byte budget."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal, NamedTuple
+
+from edgert.core.batch import Batch, RawBatch
+
+Overload = Literal["shed-oldest", "shed-newest"]
+
+
+class Entry(NamedTuple):
+    """A batch and the number of the input that it came from."""
+
+    source: int
+    batch: Batch | RawBatch
+
+
+class Queue:
+    """Not locked: its pool does that. `rows` counts an empty batch (a watermark) as one, so that it is served too."""
+
+    __slots__ = ("budget_bytes", "entries", "overload", "rows", "size")
+
+    def __init__(self, budget_bytes: int, overload: Overload = "shed-oldest") -> None:
+        self.entries: deque[Entry] = deque()
+        self.rows = 0
+        self.size = 0
+        self.budget_bytes = budget_bytes
+        self.overload = overload
+
+    def put(self, entry: Entry) -> tuple[int, int]:
+        """Appends; returns (change of `rows`, rows shed). A batch greater than the whole budget still enters an
+        empty queue: it is here already, and refusing it would lose data to save nothing."""
+        before, size = self.rows, entry.batch.size
+        shed = 0
+        if self.size + size > self.budget_bytes and self.entries:
+            if self.overload == "shed-newest":
+                return 0, len(entry.batch)
+            while self.entries and self.size + size > self.budget_bytes:
+                shed += len(self._pop().batch)
+        self.entries.append(entry)
+        self.rows += len(entry.batch) or 1
+        self.size += size
+        return self.rows - before, shed
+
+    def _pop(self) -> Entry:
+        entry = self.entries.popleft()
+        self.rows -= len(entry.batch) or 1
+        self.size -= entry.batch.size
+        return entry
+
+    def take(self, limit: int) -> list[Entry]:
+        """Whole batches up to `limit` rows; the first is cut when it alone has more."""
+        first = self.entries[0].batch
+        if len(first) > limit:
+            return [self._cut(limit)]
+        taken = [self._pop()]
+        left = limit - len(taken[0].batch)
+        while self.entries and len(self.entries[0].batch) <= left:
+            taken.append(self._pop())
+            left -= len(taken[-1].batch) or 1
+        return taken
+
+    def _cut(self, limit: int) -> Entry:
+        source, batch = self.entries[0]
+        head, rest = _split(batch, limit)
+        self.entries[0] = Entry(source, rest)
+        self.rows -= len(head)
+        self.size -= head.size
+        return Entry(source, head)
+
+
+def _split(batch: Batch | RawBatch, at: int) -> tuple[Batch | RawBatch, Batch | RawBatch]:
+    size = batch.size * at // len(batch)
+    if isinstance(batch, RawBatch):
+        topics, payloads = batch.topics, batch.payloads
+        return (
+            RawBatch(topics[:at], payloads[:at], batch.arrival, batch.wall, size),
+            RawBatch(topics[at:], payloads[at:], batch.arrival, batch.wall, batch.size - size),
+        )
+    # the first part must not promise what the second still holds
+    return (
+        Batch(batch.rows[:at], batch.arrival, size=size),
+        Batch(batch.rows[at:], batch.arrival, batch.watermark, batch.size - size),
+    )
