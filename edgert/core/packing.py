@@ -1,0 +1,55 @@
+"""MessagePack, the packed form of every wire and of the database.
+
+`pack` and `unpack` are for our own bytes and fast; `unpack_untrusted` is for bytes from outside and has limits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+import msgspec
+
+from edgert.core.errors import PayloadError
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_ITEMS: Final = 1_000_000
+"""Most elements of one list or map. A header of five bytes may claim 2**32: the claim alone must cost nothing."""
+
+pack = msgspec.msgpack.Encoder().encode
+"""Any plain value (None, bool, int of 64 bits, float, str, bytes, list, tuple, dict) as MessagePack bytes."""
+
+
+def unpack(payload: bytes) -> Any:
+    """The value in bytes that this program packed itself. Raises `PayloadError` if they are damaged."""
+    try:
+        return msgspec.msgpack.decode(payload)
+    # Bad UTF-8 and too deep nesting are not among msgspec's own errors.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PayloadError(f"expected MessagePack, got {len(payload)} bytes: {error}") from error
+
+
+def unpack_untrusted(payload: bytes, max_bytes: int = MAX_BYTES, max_items: int = MAX_ITEMS) -> Any:
+    """The one value in `payload`: None, bool, int, float, str, bytes, list, dict; no extension types.
+
+    Raises `PayloadError` when it is larger than `max_bytes`, has a list or map of more than `max_items` elements, is
+    nested beyond what the unpacker bears, has a list or map as a key, is cut off or is followed by something else.
+    """
+    if len(payload) > max_bytes:
+        raise PayloadError(f"expected at most {max_bytes} bytes of MessagePack, got {len(payload)}")
+    try:
+        return msgpack.unpackb(
+            payload,
+            raw=False,
+            strict_map_key=False,
+            max_str_len=max_bytes,
+            max_bin_len=max_bytes,
+            max_array_len=max_items,
+            max_map_len=max_items,
+            max_ext_len=0,
+        )
+    # The unpacker's errors: ValueError and its kind (format, depth, limits, UTF-8, rest), TypeError (a list as key).
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise PayloadError(
+            f"expected MessagePack, got {len(payload)} bytes: {error or type(error).__name__}"
+        ) from error

@@ -1,0 +1,83 @@
+"""MessagePack: round trips, and nothing from outside can do harm."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.errors import PayloadError
+from edgert.core.packing import pack, unpack, unpack_untrusted
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text() | st.integers(0, 2**31), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_what_is_packed_comes_back(value: Any) -> None:
+    assert unpack(pack(value)) == value
+    assert unpack_untrusted(pack(value)) == value
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_value_or_a_payload_error(payload: bytes) -> None:
+    for read in (unpack, unpack_untrusted):
+        with contextlib.suppress(PayloadError):
+            read(payload)
+
+
+@given(VALUES, st.data())
+def test_a_cut_payload_is_refused(value: Any, data: st.DataObject) -> None:
+    payload = pack(value)
+    with pytest.raises(PayloadError):
+        unpack_untrusted(payload[: data.draw(st.integers(0, len(payload) - 1))])
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xdd\xff\xff\xff\xff",  # a list that claims 2**32 - 1 elements
+        b"\xdf\xff\xff\xff\xff",  # a map that does
+        b"\xc6\xff\xff\xff\xff",  # bytes that do
+        b"\x91" * 100_000 + b"\xc0",  # depth
+        b"\x81\x90\xc0",  # a list as key
+        b"\xa1\xff",  # text that is not UTF-8
+        b"\xc7\x01\x05\x00",  # an extension type
+        b"\xd6\xff\x00\x00\x00\x00",  # the timestamp extension
+        b"\xc0\xc0",  # two values
+        b"\xc1",  # never used by the format
+    ],
+)
+def test_hostile_payload_is_refused(payload: bytes) -> None:
+    with pytest.raises(PayloadError, match="expected MessagePack"):
+        unpack_untrusted(payload)
+
+
+def test_limits_hold_at_their_edge() -> None:
+    assert unpack_untrusted(pack([1, 2]), max_items=2) == [1, 2]
+    with pytest.raises(PayloadError):
+        unpack_untrusted(pack([1, 2, 3]), max_items=2)
+    assert unpack_untrusted(pack("abc"), max_bytes=4) == "abc"
+    with pytest.raises(PayloadError, match="at most 4 bytes of MessagePack, got 5"):
+        unpack_untrusted(pack("abcd"), max_bytes=4)
+
+
+def test_bytes_of_other_writers_are_read() -> None:
+    assert unpack_untrusted(msgpack.packb({"a": (1, 2.5), 3: b"x"})) == {"a": [1, 2.5], 3: b"x"}
+
+
+def test_damaged_bytes_of_our_own_are_refused() -> None:
+    for payload in (b"\xa2\x00\x80", b"\x91" * 100_000 + b"\xc0", b"\x92\x01"):
+        with pytest.raises(PayloadError, match="expected MessagePack"):
+            unpack(payload)
