@@ -21,6 +21,7 @@ import dataclasses
 import difflib
 import json
 import math
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -248,10 +249,15 @@ def _expectation(entry: Entry) -> str:
         return f"one of {', '.join(about.choices)}"
     text = _KINDS[entry.kind]
     if about.minimum is not None and about.maximum is not None:
-        return f"{text} from {about.minimum:g} to {about.maximum:g}"
+        return f"{text} from {_plain(about.minimum)} to {_plain(about.maximum)}"
     if about.minimum is not None:
-        return f"{text} of at least {about.minimum:g}"
-    return f"{text} of at most {about.maximum:g}" if about.maximum is not None else text
+        return f"{text} of at least {_plain(about.minimum)}"
+    return f"{text} of at most {_plain(about.maximum)}" if about.maximum is not None else text
+
+
+def _plain(bound: float) -> str:
+    """A bound in digits, without an exponent."""
+    return str(int(bound)) if bound == int(bound) else repr(bound)
 
 
 def literal(value: object) -> str:
@@ -273,10 +279,11 @@ def sample(cls: type[Any]) -> str:
         "# The environment wins over this file: [section] name is EDGERT_SECTION_NAME.",
     ]
     for name, _, doc in sections(cls):
-        lines += ["", f"# {doc}", f"[{name}]"]
+        lines += ["", *textwrap.wrap(doc, 116, initial_indent="# ", subsequent_indent="# "), f"[{name}]"]
         for e in entries(cls):
             if e.section == name:
-                lines += [f"## {_details(e)}", f"# {e.name} = {literal(e.default)}"]
+                lines += textwrap.wrap(_details(e), 116, initial_indent="## ", subsequent_indent="##   ")
+                lines.append(f"# {e.name} = {literal(e.default)}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,209 @@
+"""Every setting of the programs: the gateway's file and the central side's. Docs and samples are made from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from edgert.core.config import section, setting
+from edgert.core.ids import GATEWAY_NAME
+from edgert.core.log import LEVELS
+
+PORT: Final = 65535
+
+
+def _name(text: str) -> str | None:
+    """Names become one level of a topic."""
+    fits = not text or GATEWAY_NAME.fullmatch(text)
+    return None if fits else "1 to 63 letters, digits, '_', '.' or '-', a letter or digit first"
+
+
+def _fleet(text: str) -> str | None:
+    return "a name, not nothing" if not text else _name(text)
+
+
+def _only_zero(slots: int) -> str | None:
+    return None if slots == 0 else "0 (this version runs operators in the gateway process only)"
+
+
+def data_folder(env: Mapping[str, str], root: bool) -> str:
+    """Where data lies when no setting says so: what systemd gave us, /var/lib/edgert for root, else the XDG folder."""
+    given = env.get("STATE_DIRECTORY", "").split(":")[0]
+    if given or root:
+        return given or "/var/lib/edgert"
+    return (env.get("XDG_STATE_HOME") or f"{env.get('HOME', '')}/.local/state") + "/edgert"
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Which board this is and where it keeps its data."""
+
+    id: str = setting("", doc="name of this gateway in its fleet; empty: made from the machine id, hashed", check=_name)
+    fleet: str = setting("default", doc="name of the fleet that it belongs to", check=_fleet)
+    data_dir: str = setting(
+        "",
+        doc="folder of the database; empty: that of the service, /var/lib/edgert for root, else $XDG_STATE_HOME/edgert",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One connection to an MQTT broker."""
+
+    host: str = setting("127.0.0.1", doc="host name or address of the broker")
+    port: int = setting(1883, doc="TCP port of the broker (with TLS usually 8883)", minimum=1, maximum=PORT)
+    tls: bool = setting(False, doc="speak TLS; the broker's certificate and host name are checked")
+    ca_file: str = setting("", doc="certificates that may have signed the broker's; empty: those of the system")
+    cert_file: str = setting("", doc="our certificate, where the broker asks for one")
+    key_file: str = setting("", doc="private key of our certificate")
+    username: str = setting("", doc="user name; empty: none is sent")
+    password_file: str = setting("", doc="file whose first line is the password; it is never shown or logged")
+    protocol: str = setting(
+        "auto", doc="MQTT version; auto: 5, and 3.1.1 if the broker refuses it", choices=("auto", "5", "3.1.1")
+    )
+    keep_alive_s: int = setting(
+        30, doc="longest silence on the connection; 0: no limit", unit="s", minimum=0, maximum=65535
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sensors(Connection):
+    """The broker that the sensors publish to."""
+
+    latency_budget_s: float = setting(
+        0.005,
+        doc="how long reading may wait so that more messages come with one read; 0: never; waits only at high rates",
+        unit="s",
+        minimum=0,
+        maximum=1,
+    )
+    max_packet_bytes: int = setting(
+        1024 * 1024,
+        doc="a larger message is skipped without holding it in memory, acknowledged and counted",
+        unit="bytes",
+        minimum=1024,
+        maximum=268_435_455,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Central(Connection):
+    """The broker between the gateways and the central side; configuration and flows come over it too."""
+
+    enabled: bool = setting(True, doc="false: the gateway works alone, results wait in the outbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """The page, its JSON and the Prometheus metrics."""
+
+    enabled: bool = setting(True, doc="whether to serve them")
+    host: str = setting("127.0.0.1", doc="address to listen on; the page asks for no password: mind who can reach it")
+    port: int = setting(8080, doc="TCP port to listen on; 0: any free one, said in the log", minimum=0, maximum=PORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The workers that run operators."""
+
+    workers: int = setting(
+        1, doc="threads of one process; more than 1 only helps operators that block", minimum=1, maximum=64
+    )
+    consumption_rows: int = setting(
+        50,
+        doc="most rows that an instance takes from its queue at a time (EdgeWise, §4.2: at-most-N); "
+        "more: less overhead per row, longer waits for the others",
+        unit="rows",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    policy: str = setting(
+        "congestion-aware",
+        doc="which instance runs next; congestion-aware: the longest queue (EdgeWise, §4.1)",
+        choices=("congestion-aware",),
+    )
+    slots: int = setting(0, doc="processes that run operators; 0: the gateway process itself", check=_only_zero)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is told on standard error."""
+
+    level: str = setting("info", doc="least level that is told", choices=LEVELS)
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """Flows that this gateway starts with, beside those that come over MQTT."""
+
+    files: tuple[str, ...] = setting((), doc="deployment documents (.toml or .json)")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """The gateway's file, `/etc/edgert/gateway.toml`."""
+
+    gateway: Gateway = section(Gateway)
+    sensors: Sensors = section(Sensors)
+    central: Central = section(Central)
+    web: Web = section(Web)
+    pool: Pool = section(Pool)
+    log: Log = section(Log)
+    flows: Flows = section(Flows)
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Takes results from the broker and appends them to the landing tables."""
+
+    id: str = setting("collector", doc="name of this collector, told in its acknowledgements", check=_fleet)
+    fleet: str = setting("default", doc="name of the fleet whose results it takes", check=_fleet)
+    table_root: str = setting(
+        "",
+        doc="folder or URI of the tables; empty: `tables` in the service's folder, in /var/lib/edgert for root, else "
+        "in $XDG_STATE_HOME/edgert",
+    )
+    gather_s: float = setting(
+        1.0, doc="results are gathered for this long into one commit of a table", unit="s", minimum=0.01, maximum=60
+    )
+    gather_rows: int = setting(
+        20_000, doc="a commit is made earlier when so many rows wait", unit="rows", minimum=1, maximum=1_000_000
+    )
+    hold_s: float = setting(
+        10.0,
+        doc="how long results after a missing one are held; then they are dropped and asked for again",
+        unit="s",
+        minimum=0.1,
+        maximum=600,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FleetJob:
+    """The Spark job that makes fleet tables from landing tables."""
+
+    trigger_s: float = setting(
+        5.0, doc="shortest time between two looks for new results", unit="s", minimum=0, maximum=3600
+    )
+    master: str = setting("local[2]", doc="Spark master: local[N], spark://host:port, yarn, k8s://...")
+    max_files_per_trigger: int = setting(
+        200, doc="most landing files taken at a time: bounds memory while catching up", minimum=1, maximum=100_000
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorSettings:
+    """The central side's file, `/etc/edgert/central.toml`."""
+
+    collector: Collector = section(Collector)
+    central: Connection = section(Connection, doc="The broker between the gateways and the central side.")
+    fleet_job: FleetJob = section(FleetJob)
+    log: Log = section(Log)
+
+
+PROGRAMS: Final[dict[str, type[GatewaySettings | CollectorSettings]]] = {
+    "gateway": GatewaySettings,
+    "collector": CollectorSettings,
+}
+"""What `edgert config` knows by name."""
