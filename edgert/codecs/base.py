@@ -1,0 +1,178 @@
+"""What a codec is, and what all of them share: untrusted values to numbers, times, sources and clear errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from edgert.core.batch import Row
+from edgert.core.errors import PayloadError, show
+
+Captures = Callable[[str], Mapping[str, str]]
+"""Topic to what its template captured, such as `{"source": "abc"}`. Called once per message: let the caller cache it
+(`__getitem__` of a dict with `__missing__` is the quickest). One codec sees the same names for every topic."""
+
+MAX_ROWS: Final = 10_000
+"""Records that one payload may hold. More is refused whole: a sensor that sends more is broken or hostile."""
+LAST_TIME: Final = 253_402_300_800.0
+"""Year 10000 in seconds since the epoch: where dates end in Python, Spark and Parquet. Beyond it the unit is wrong."""
+BAD_BYTES: Final = (ValueError, RecursionError)
+"""All that msgspec raises for bytes from outside: its own errors and `UnicodeDecodeError` are ValueErrors."""
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What a batch of payloads held."""
+
+    rows: list[Row] = field(default_factory=list)
+    bad_payloads: list[tuple[int, str]] = field(default_factory=list)
+    """(index in the batch, reason) of each payload of which nothing could be used."""
+    bad_values: int = 0
+    """Values and records left out of payloads that were used otherwise."""
+
+
+class Codec(Protocol):
+    """Bytes to rows and back. An instance belongs to one source operator or one sink, and to one thread at a time."""
+
+    def decode_untrusted(
+        self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
+    ) -> int:
+        """Append the payload's rows to `out`; return how many values were left out as bad.
+
+        `arrival_wall` (seconds since the epoch) is the time of what carries none. `topic` is the source of what names
+        none. Raises `PayloadError`, with `out` as it was, if nothing of the payload can be used.
+        """
+        ...
+
+    def decode_batch_untrusted(
+        self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
+    ) -> Decoded:
+        """Decode the messages of a batch, rows in their order. No payload, however bad, raises or costs another."""
+        ...
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """One payload per row."""
+        ...
+
+
+def one_by_one(
+    codec: Codec, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
+) -> Decoded:
+    """`decode_batch_untrusted` for a codec that has no quicker way."""
+    decoded = Decoded()
+    for index, payload in enumerate(payloads):
+        decode_into(decoded, codec, index, topics[index], payload, captures(topics[index]), wall)
+    return decoded
+
+
+def decode_into(
+    decoded: Decoded, codec: Codec, index: int, topic: str, payload: bytes, captured: Mapping[str, str], wall: float
+) -> None:
+    """Decode one message of a batch; a payload that is bad as a whole is noted under its `index`."""
+    try:
+        decoded.bad_values += codec.decode_untrusted(payload, captured, wall, decoded.rows, topic)
+    except PayloadError as error:
+        decoded.bad_payloads.append((index, str(error)))
+
+
+def parse_untrusted(payload: bytes) -> Any:
+    """JSON text to plain objects. Raises `PayloadError` only.
+
+    Python's own parser has a second look at what msgspec refuses for a single number (NaN, Infinity, 1e999): such a
+    number is then one bad value and not a lost payload.
+    """
+    try:
+        return msgspec.json.decode(payload)
+    except BAD_BYTES as error:
+        strict = error
+    try:
+        text = payload.decode()
+        # Only this parser would let half a surrogate pair through, which no encoder downstream can write.
+        if "\\ud" not in text and "\\uD" not in text:
+            return json.loads(text, parse_int=_integer)
+    except (ValueError, RecursionError):
+        pass
+    raise PayloadError(_why(payload, strict)) from None
+
+
+def _why(payload: bytes, error: Exception) -> str:
+    if not payload:
+        return "expected JSON, got an empty payload"
+    if isinstance(error, RecursionError):
+        return f"expected JSON with moderate nesting, got one too deep to read: {show(payload[:80])}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"expected JSON in UTF-8, got other bytes ({error.reason}): {show(payload[:80])}"
+    return f"expected JSON, got {len(payload)} bytes {show(payload[:80])}: {error}"
+
+
+def _integer(text: str) -> float:
+    """Integers too long for Python's parser too: they are numbers beyond every range, not a broken payload."""
+    return float(text) if len(text) > 18 else int(text)
+
+
+def number_or_none(value: object) -> float | None:
+    """A finite float from a JSON number, or from a string that spells one (many sensors quote theirs); else None."""
+    if isinstance(value, str):
+        if "_" in value:  # float() takes 1_000, no sensor means it
+            return None
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if number - number == 0 else None
+
+
+def seconds_or_none(value: object, divisor: float = 0.0) -> float | None:
+    """Seconds since the epoch from a number, a string that spells one, or ISO 8601 (no zone: UTC); None if neither.
+
+    `divisor` is the number of units per second; 0 tells the unit by size: above 1e17 ns, 1e14 µs, 1e11 ms, else s.
+    None too for a time before 1970 or after 9999.
+    """
+    number = number_or_none(value)
+    if number is None:
+        if not isinstance(value, str):
+            return None
+        try:
+            moment = datetime.fromisoformat(value)
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    else:
+        seconds = number / (divisor or unit_of(number))
+    return seconds if 0 <= seconds < LAST_TIME else None
+
+
+def unit_of(number: float) -> float:
+    """How many units a second has, told by the size of a time since the epoch."""
+    return 1e9 if number > 1e17 else 1e6 if number > 1e14 else 1e3 if number > 1e11 else 1.0
+
+
+def source_of(candidate: object, topic: str) -> str:
+    """The source of a row whose topic template captures none: what the payload says, else the whole topic.
+
+    Raises `PayloadError` if there is neither.
+    """
+    if isinstance(candidate, int) and not isinstance(candidate, bool) and candidate.bit_length() < 64:
+        candidate = str(candidate)
+    source = candidate if isinstance(candidate, str) and candidate else topic
+    if not source:
+        raise PayloadError("expected a source in the topic or the payload, got neither")
+    return source
+
+
+def brief(value: object) -> str:
+    """`show` for parsed JSON, where a rendering may itself be too deep or too long to make."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "an integer beyond 64 bits"
+    return show(value[:80] if isinstance(value, str) else value)

@@ -1,0 +1,128 @@
+"""JSON: an object, or an array of objects, each of which is a row. Nested objects become fields with dotted names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from edgert.codecs.base import (
+    MAX_ROWS,
+    Captures,
+    Decoded,
+    brief,
+    one_by_one,
+    parse_untrusted,
+    seconds_or_none,
+    source_of,
+)
+from edgert.core.batch import Row
+from edgert.core.errors import DocumentError, PayloadError, Problem
+
+UNITS: Final = {"auto": 0.0, "s": 1.0, "ms": 1e3, "us": 1e6}
+MAX_DEPTH: Final = 8
+"""Objects within objects that are flattened; what lies deeper is a bad value."""
+INT64: Final = 1 << 63
+"""Integers from here on become floats: the tables have 64 bits."""
+_encode = msgspec.json.Encoder().encode
+
+
+class JsonCodec:
+    """`time_field` holds the event time in `time_unit` (or ISO 8601); a row without one takes the time of arrival.
+
+    A row whose time cannot be read is refused: a wrong event time is worse than a loss that is counted.
+    """
+
+    def __init__(
+        self,
+        fields: frozenset[str] | None = None,
+        *,
+        time_field: str = "time",
+        time_unit: str = "auto",
+        max_rows: int = MAX_ROWS,
+    ) -> None:
+        if time_unit not in UNITS:
+            problem = Problem("time_unit", f"one of {', '.join(UNITS)}", repr(time_unit))
+            raise DocumentError("codec 'json'", [problem])
+        self._fields = fields
+        self._time_field = time_field
+        self._divisor = UNITS[time_unit]
+        self._max_rows = max_rows
+
+    def decode_untrusted(
+        self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
+    ) -> int:
+        """As `Codec`. A row refused in an array of others counts as one bad value."""
+        document = parse_untrusted(payload)
+        objects = document if isinstance(document, list) else [document]
+        if len(objects) > self._max_rows:
+            raise PayloadError(f"expected at most {self._max_rows} objects in a payload, got {len(objects)}")
+        rows: list[Row] = []
+        bad = 0
+        first: PayloadError | None = None
+        for index, item in enumerate(objects):
+            try:
+                row, left_out = self._row(item, captures, arrival_wall, topic)
+            except PayloadError as error:
+                first = first or PayloadError(f"object {index}: {error}" if document is objects else str(error))
+                bad += 1
+                continue
+            rows.append(row)
+            bad += left_out
+        if first and not rows:
+            raise first
+        out += rows
+        return bad
+
+    def decode_batch_untrusted(
+        self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
+    ) -> Decoded:
+        """As `Codec`."""
+        return one_by_one(self, topics, payloads, captures, wall)
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """One object per row. NaN and infinities, which JSON lacks, become null."""
+        return [_encode(row) for row in rows]
+
+    def _row(self, item: object, captures: Mapping[str, str], wall: float, topic: str) -> tuple[Row, int]:
+        if not isinstance(item, dict):
+            raise PayloadError(f"expected an object, got {brief(item)}")
+        given = item.get(self._time_field)
+        time = wall if given is None else seconds_or_none(given, self._divisor)
+        if time is None:
+            expected = "a time between 1970 and 9999 as number or ISO 8601"
+            raise PayloadError(f"{self._time_field}: expected {expected}, got {brief(given)}")
+        row: Row = {"time": time, "source": ""}
+        bad = self._fill(row, item, "", 0)
+        row["time"] = time
+        row["source"] = captures.get("source") or source_of(item.get("source"), topic)
+        if len(captures) > 1 or "source" not in captures:
+            row.update((name, text) for name, text in captures.items() if name != "time")
+        return row, bad
+
+    def _fill(self, row: Row, item: dict[str, Any], prefix: str, depth: int) -> int:
+        """Put the wanted fields of `item` into `row`; return how many were bad."""
+        bad = 0
+        wanted = self._fields
+        for key, value in item.items():
+            name = prefix + key
+            if isinstance(value, dict):
+                bad += self._fill(row, value, f"{name}.", depth + 1) if depth < MAX_DEPTH else 1
+            elif name in ("time", "source") or (wanted is not None and name not in wanted):
+                continue
+            elif not _allowed(value):
+                bad += 1
+            else:
+                bad += name in row  # "a.b" beside {"a": {"b": ...}}: the later one stays
+                row[name] = value if not isinstance(value, int) or -INT64 <= value < INT64 else float(value)
+        return bad
+
+
+def _allowed(value: object) -> bool:
+    """Numbers (finite as a float), strings, booleans and null."""
+    if isinstance(value, float):
+        return value - value == 0
+    if isinstance(value, int):
+        return value.bit_length() < 1024
+    return value is None or isinstance(value, str)

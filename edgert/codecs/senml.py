@@ -1,0 +1,57 @@
+"""SenML: the flat array of RFC 8428 and the older `{"e": [...], "bt": ..., "bn": ...}`, values quoted or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from edgert.codecs.base import MAX_ROWS, Captures, Decoded, one_by_one, parse_untrusted
+from edgert.codecs.senml_names import legal
+from edgert.codecs.senml_pack import Resolver, split
+from edgert.core.batch import Row
+
+_encode = msgspec.json.Encoder().encode
+_VALUE_KEYS: Final[dict[type, str]] = {float: "v", int: "v", bool: "vb", str: "vs"}
+
+
+class SenmlCodec:
+    """Records of a pack with the same base name and time are one row; a record's name is the field's name."""
+
+    def __init__(self, fields: frozenset[str] | None = None, *, max_rows: int = MAX_ROWS) -> None:
+        self._fields = fields
+        self._max_rows = max_rows
+
+    def decode_untrusted(
+        self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
+    ) -> int:
+        """As `Codec`."""
+        pack = split(parse_untrusted(payload), self._max_rows)
+        resolver = Resolver(self._fields, captures, arrival_wall, topic)
+        out += resolver.rows(pack)
+        return resolver.bad
+
+    def decode_batch_untrusted(
+        self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
+    ) -> Decoded:
+        """As `Codec`."""
+        return one_by_one(self, topics, payloads, captures, wall)
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """One RFC 8428 pack per row: source as base name, time as base time, a record per field.
+
+        Fields that SenML has no value for (null, NaN, infinities) are left out; characters that it forbids in a name
+        become `_`. Times below 2**28 (1978) would be read as relative to now.
+        """
+        return [_encode(_pack(row)) for row in rows]
+
+
+def _pack(row: Row) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    for name, value in row.items():
+        key = _VALUE_KEYS.get(type(value))
+        if key and name not in ("time", "source") and (key != "v" or value - value == 0):
+            records.append({"n": legal(name), key: value})
+    base = {"bn": f"{legal(row['source'])}:", "bt": row["time"]}
+    return [{**base, **records[0]}, *records[1:]] if records else [base]
