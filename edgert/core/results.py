@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
-import msgpack
-import msgspec
-
 from edgert.core.errors import PayloadError, show
+from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
+from edgert.core.packing import pack, unpack_untrusted
 
 VERSION: Final = 1
 KEY_TYPES: Final = ("string", "double", "long", "boolean")
@@ -39,8 +38,6 @@ RESERVED_COLUMNS: Final = frozenset(
 )
 """Names that the tables use themselves: neither a key nor an aggregate may have one (whatever the case)."""
 
-FLOW_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-GATEWAY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 INT64: Final = range(-(2**63), 2**63)
 _MAX_COLUMNS: Final = 512
@@ -167,7 +164,7 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
     """One result as the payload of one MQTT message."""
     head: dict[str, Any] = {"v": VERSION, "gateway": result.gateway, "flow": result.flow}
     if isinstance(result, Hello):
-        return msgspec.msgpack.encode({**head, "kind": "hello"})
+        return pack({**head, "kind": "hello"})
     head.update(epoch=result.epoch, stream=result.stream, sequence=result.sequence, flow_version=result.flow_version)
     body: dict[str, Any]
     match result:
@@ -182,7 +179,7 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
             body = {"kind": "rows", "columns": result.columns, "rows": result.rows}
         case GapBatch():
             body = {"kind": "gap", "reason": result.reason, "rows": result.rows, "text": result.text}
-    return msgspec.msgpack.encode({**head, **body})
+    return pack({**head, **body})
 
 
 def unpack_result_untrusted(payload: bytes) -> Result:
@@ -244,6 +241,7 @@ def schema_untrusted(plain: object) -> Schema:
 
 
 def _check_names(schema: Schema) -> None:
+    """Columns of a table are told apart whatever their case, so `n` and `N` are one name."""
     names = [n for n, _ in (*schema.keys, *schema.aggregates)]
     seen = set(RESERVED_COLUMNS)
     for name in names:
@@ -286,7 +284,7 @@ def lineage_text(batch: OpenBatch) -> str:
 
 def pack_acknowledgement(acknowledgement: Acknowledgement) -> bytes:
     """An acknowledgement as the payload of one (retained) MQTT message."""
-    return msgspec.msgpack.encode(
+    return pack(
         {
             "v": VERSION,
             "gateway": acknowledgement.gateway,
@@ -318,10 +316,7 @@ def unpack_acknowledgement_untrusted(payload: bytes) -> Acknowledgement:
 
 
 def _map_untrusted(payload: bytes, what: str) -> Mapping[str, Any]:
-    try:
-        plain = msgpack.unpackb(payload, strict_map_key=False)
-    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-        raise PayloadError(f"expected {what} in MessagePack, got {show(payload)}: {error}") from None
+    plain = unpack_untrusted(payload)
     if not isinstance(plain, dict):
         raise PayloadError(f"expected {what} as a map, got {show(plain)}")
     if plain.get("v") != VERSION:
