@@ -1,0 +1,55 @@
+"""All operator types that a flow may name: ours, and those that installed packages add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+from edgert.flow.spec import OperatorSpec, Registry
+
+ENTRY_POINTS: Final = "edgert.operators"
+"""Entry point group of third parties; each entry point is an `OperatorSpec` or an iterable of them."""
+_FAMILIES: Final = ("source", "stateless", "windows", "sinks")
+
+
+def registry_of(specs: Iterable[OperatorSpec]) -> Registry:
+    """A registry by type name. Raises ValueError if two operators have one name."""
+    known: dict[str, OperatorSpec] = {}
+    for spec in specs:
+        if spec.type in known:
+            raise ValueError(f"expected each operator type once, got {spec.type} twice")
+        known[spec.type] = spec
+    return MappingProxyType(known)
+
+
+def _own() -> Iterable[OperatorSpec]:
+    for family in _FAMILIES:
+        try:
+            yield from import_module(f"edgert.operators.{family}").SPECS
+        except ModuleNotFoundError as error:
+            if error.name != f"edgert.operators.{family}":
+                raise
+
+
+REGISTRY: Final[Registry] = registry_of(_own())
+"""The operators of edgert itself."""
+
+
+def with_installed(base: Registry = REGISTRY) -> tuple[Registry, Mapping[str, str]]:
+    """`base` and what installed packages add by entry point; and what could not be added: {entry point: why}.
+
+    Reads the metadata of installed packages and imports the code they name: call it once, at start.
+    """
+    from importlib.metadata import entry_points
+
+    known, failed = dict(base), {}
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = point.load()
+            specs = (loaded,) if isinstance(loaded, OperatorSpec) else tuple(loaded)
+            known = dict(registry_of([*known.values(), *specs]))
+        except Exception as error:  # noqa: BLE001 - a broken package of someone else must not keep the gateway from starting
+            failed[f"{point.name} = {point.value}"] = f"{type(error).__name__}: {error}"
+    return MappingProxyType(known), failed

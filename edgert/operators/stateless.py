@@ -1,0 +1,154 @@
+"""filter, map, select and key_by: each row by itself. Chains of them become one compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from edgert.core.errors import Problem
+from edgert.expr.compile import Chain, Filter, Map, Select, Step, compile_chain
+from edgert.expr.parse import parse
+from edgert.expr.tree import Expression, check_field_name, fields
+from edgert.flow.graph import Flow, Node
+from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Parameter
+
+KEY_TYPES = ("string", "double", "long", "boolean")
+ALWAYS = ("time", "source")
+_ON_ERROR = Parameter(
+    "on_error",
+    "string",
+    "What becomes of a row on which an expression fails (wrong type, division by zero): dropped, and counted.",
+    default="drop",
+    choices=("drop",),
+)
+
+
+def _condition(text: str) -> Expression:
+    return parse(text, condition=True)
+
+
+def _field(name: str) -> str:
+    check_field_name(name)
+    return name
+
+
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("expected at least one field, got none")
+    twice = next((n for n in names if list(names).count(n) > 1), None)
+    if twice is not None:
+        raise ValueError(f"expected each field once, got {twice} twice")
+    return tuple(names)
+
+
+def _settings(settings: dict[str, Expression]) -> dict[str, Expression]:
+    if not settings:
+        raise ValueError("expected at least one field = expression, got none")
+    for name in settings:
+        check_field_name(name)
+        if name in ALWAYS:
+            raise ValueError(f"expected fields other than time and source (they belong to the row), got {name}")
+    return settings
+
+
+def _key_types(types: dict[str, str]) -> dict[str, str]:
+    for name, kind in types.items():
+        if kind not in KEY_TYPES:
+            raise ValueError(f"expected one of {', '.join(KEY_TYPES)} for {name}, got {kind!r}")
+    return types
+
+
+def _check_key_types(node: Node, flow: Flow) -> Iterable[Problem]:
+    for name in node.parameters["key_types"]:
+        if name not in node.parameters["keys"]:
+            keys = ", ".join(node.parameters["keys"])
+            yield Problem(f"operators.{node.name}.key_types.{name}", f"one of the keys ({keys})", name)
+
+
+def _filter_fields(node: Node) -> FieldUse:
+    return FieldUse(reads=fields(node.parameters["where"]))
+
+
+def _map_fields(node: Node) -> FieldUse:
+    settings: dict[str, Expression] = node.parameters["set"]
+    return FieldUse(reads=frozenset().union(*map(fields, settings.values())), writes=frozenset(settings))
+
+
+def _select_fields(node: Node) -> FieldUse:
+    return FieldUse(keeps=frozenset(node.parameters["fields"]))
+
+
+def _key_fields(node: Node) -> FieldUse:
+    return FieldUse(reads=frozenset(node.parameters["keys"]))
+
+
+def _keys(node: Node) -> Keys:
+    types: dict[str, str] = node.parameters["key_types"]
+    return tuple((name, types.get(name, "string")) for name in node.parameters["keys"])
+
+
+SPECS: tuple[OperatorSpec, ...] = (
+    OperatorSpec(
+        "filter",
+        "Keeps the rows for which a condition is true. A row for which it is null, because a field is absent, goes.",
+        (
+            Parameter("where", "string", "The condition, an expression.", parse=_condition),
+            _ON_ERROR,
+        ),
+        stateless=True,
+        fields=_filter_fields,
+    ),
+    OperatorSpec(
+        "map",
+        "Adds or replaces fields. Every expression sees the row as it came; the result of null is a null field.",
+        (
+            Parameter("set", "string_map", "Field = expression.", parse_item=parse, parse=_settings),
+            _ON_ERROR,
+        ),
+        stateless=True,
+        fields=_map_fields,
+    ),
+    OperatorSpec(
+        "select",
+        "Keeps only the fields named, where a row has them; `time` and `source` are always kept.",
+        (Parameter("fields", "strings", "The fields to keep.", parse_item=_field, parse=_names),),
+        stateless=True,
+        fields=_select_fields,
+    ),
+    OperatorSpec(
+        "key_by",
+        "Says by which fields the next window is kept apart. It costs nothing by itself.",
+        (
+            Parameter("keys", "strings", "The fields that make the key.", parse_item=_field, parse=_names),
+            Parameter(
+                "key_types",
+                "string_map",
+                "Field = type of a key: string (if unsaid), double, long or boolean; the type of its table column.",
+                default={},
+                parse=_key_types,
+            ),
+        ),
+        stateless=True,
+        fields=_key_fields,
+        keys=_keys,
+        check=_check_key_types,
+    ),
+)
+
+
+def step_of(node: Node) -> Step | None:
+    """What `node` does to rows; None for a marker (key_by)."""
+    match node.type:
+        case "filter":
+            return Filter(node.parameters["where"])
+        case "map":
+            return Map(node.parameters["set"])
+        case "select":
+            return Select(node.parameters["fields"])
+    return None
+
+
+def chain_of(nodes: Iterable[Node]) -> tuple[Chain, tuple[str, ...]]:
+    """The compiled chain of fused `nodes`, and the operator's name for each of its steps (for `Bad.step`)."""
+    pairs: list[tuple[str, Any]] = [(n.name, s) for n in nodes if (s := step_of(n)) is not None]
+    return compile_chain([step for _, step in pairs]), tuple(name for name, _ in pairs)
