@@ -7,7 +7,7 @@ ARGS ?=
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test lint format bench lock clean
+.PHONY: help demo test lint format bench docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -32,6 +32,10 @@ format: ## rewrites the code in the house style
 bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
 	@scripts/setup test
 	@$(with_java); exec .venv/bin/python -m benchmarks $(ARGS)
+
+docs: ## writes anew what the docs take from the code
+	@scripts/setup lint
+	@exec scripts/docs
 
 lock: ## writes requirements/ anew from pyproject.toml (needs uv)
 	@exec scripts/lock

@@ -1,0 +1,102 @@
+"""The `edgert` command. Its verbs are the other modules of this package: to add one, add a file.
+
+A verb module has `HELP: str` (one line), `add_arguments(parser)` and `run(args) -> int` (the exit status). What is
+heavy to import, it imports in `run`, so that `edgert --help` answers at once and a board loads only what it uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import Final, Protocol, cast
+
+import edgert
+import edgert.cli
+from edgert.core.errors import EdgertError
+
+EXIT_STATUS: Final = """\
+exit status:
+  0    done, and all is well
+  1    it could not be done, or what was checked is not well; standard error says why
+  2    the command line is wrong
+  130  ended by Ctrl-C
+"""
+
+
+EXTRAS: Final = {
+    **dict.fromkeys(("delta", "deltalake", "pandas", "pyarrow", "pyspark"), "central"),
+    **dict.fromkeys(("amqtt", "rich"), "demo"),
+}
+"""Top-level module -> the extra that brings it."""
+
+
+class Verb(Protocol):
+    """What a module of `edgert.cli` offers."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def verbs() -> dict[str, Verb]:
+    """Name -> module of every verb, by name. A name with a leading underscore is no verb."""
+    names = sorted(m.name for m in pkgutil.iter_modules(edgert.cli.__path__))
+    return {
+        name.replace("_", "-"): cast(Verb, importlib.import_module(f"edgert.cli.{name}"))
+        for name in names
+        if name != "main" and not name.startswith("_")
+    }
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line with every verb that is there."""
+    parser = argparse.ArgumentParser(
+        prog="edgert",
+        description="Sensor streams through operator graphs at the edge into Spark tables.",
+        epilog=EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"edgert {edgert.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, verb in verbs().items():
+        child = commands.add_parser(name, help=verb.HELP, description=verb.HELP)
+        child.set_defaults(verb=verb)
+        verb.add_arguments(child)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status. `arguments` default to those of the process."""
+    args = build_parser().parse_args(arguments)
+    verb = cast(Verb, args.verb)
+    try:
+        status = verb.run(args)
+        sys.stdout.flush()
+        return status
+    except EdgertError as error:
+        print(f"edgert: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        print(
+            f"edgert: this command needs {error.name}; install it with: pip install 'edgert[{extra}]'", file=sys.stderr
+        )
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Who read our output has seen enough (`edgert ... | head`). Python would complain once more while it closes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
