@@ -7,6 +7,7 @@ import pytest
 from edgert.core import config
 from edgert.core.errors import DocumentError
 from edgert.core.settings import PROGRAMS, CollectorSettings, GatewaySettings, data_folder
+from edgert.scheduling.policies import POLICIES
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -51,6 +52,11 @@ def test_both_connections_are_set_apart() -> None:
     got = config.parse(GatewaySettings, "", {"EDGERT_SENSORS_PORT": "1", "EDGERT_CENTRAL_PORT": "2"})
     assert (got.sensors.port, got.central.port) == (1, 2)
     assert config.parse(CollectorSettings, "", {"EDGERT_CENTRAL_PORT": "3"}).central.port == 3
+
+
+def test_every_scheduling_policy_can_be_chosen() -> None:
+    policy = next(e for e in config.entries(GatewaySettings) if e.path == "pool.policy")
+    assert policy.about.choices == tuple(POLICIES)
 
 
 @pytest.mark.parametrize(
