@@ -1,0 +1,29 @@
+"""How long to wait before the next attempt to connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential with equal jitter: between half and all of `first_s` × 2^attempt, at most `max_s`.
+
+    Half stays fixed so that nobody hammers; half is drawn so that a fleet does not come back in one instant.
+    """
+
+    first_s: float = 0.5
+    max_s: float = 30.0
+    stable_s: float = 5.0
+    """A connection that lived this long starts the series anew; one that is closed at once (session taken over by a
+    twin, a broker that falls over) does not."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first_s <= self.max_s:
+            raise ValueError(f"expected 0 < first_s <= max_s, got {self.first_s} and {self.max_s}")
+
+    def delay(self, attempt: int, draw: Callable[[], float]) -> float:
+        """Seconds before attempt number `attempt` (0, 1, ...); `draw` gives 0 <= x < 1."""
+        ceiling = min(self.max_s, self.first_s * 2.0 ** min(attempt, 40))
+        return ceiling * (0.5 + 0.5 * draw())

@@ -1,0 +1,514 @@
+"""The client's side of an MQTT session, sans-IO: bytes and times in, events and bytes out.
+
+One `Session` outlives its connections: `connect` begins the next one. The application decides when an incoming message
+is acknowledged; everything else that the standard asks of a client is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from edgert.core.errors import ProtocolError
+from edgert.mqtt import encode
+from edgert.mqtt.decode import DEFAULT_MAX_PACKET_BYTES, Decoder
+from edgert.mqtt.events import (
+    Closed,
+    Connected,
+    Event,
+    Messages,
+    Published,
+    Refused,
+    Released,
+    Subscribed,
+    Unsubscribed,
+)
+from edgert.mqtt.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
+from edgert.mqtt.packets import (
+    MAX_PACKET_ID,
+    V5,
+    V311,
+    Connack,
+    Disconnect,
+    Oversized,
+    Packet,
+    Pingresp,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscription,
+    Unsuback,
+    Will,
+    reason_text,
+)
+from edgert.mqtt.topics import check_filter
+
+PROTOCOLS = {V5: "5", V311: "3.1.1"}
+_UNSUPPORTED_VERSION = (0x01, 0x84)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    client_id: str
+    protocol: str = "auto"
+    """'5', '3.1.1', or 'auto': 5, and 3.1.1 where the broker does not know 5."""
+    clean_start: bool = False
+    session_expiry_s: int = 0xFFFF_FFFF
+    """How long the broker keeps the session after the connection (version 5; the greatest value: for ever).
+    0 ends it with the connection, which in 3.1.1 is asked for by a clean session."""
+    keep_alive_s: int = 30
+    """0 = no pings: a broker that vanishes is then found out by TCP alone."""
+    ping_timeout_s: float = 10.0
+    connect_timeout_s: float = 10.0
+    username: str | None = None
+    password: bytes | None = field(default=None, repr=False)
+    will: Will | None = None
+    receive_maximum: int = MAX_PACKET_ID
+    max_packet_bytes: int = DEFAULT_MAX_PACKET_BYTES
+    user_properties: tuple[tuple[str, str], ...] = ()
+    max_outgoing_messages: int = 10_000
+    max_outgoing_bytes: int = 4 << 20
+    max_in_flight: int = 1_000
+    """QoS 1 messages of ours under way, at most; the broker's receive maximum if that is less."""
+
+    def __post_init__(self) -> None:
+        if self.protocol not in ("auto", "5", "3.1.1"):
+            raise ValueError(f"expected protocol auto, 5 or 3.1.1, got {self.protocol}")
+        if self.password is not None and self.username is None:
+            raise ValueError("expected a user name with the password, got none")
+        if not 1 <= self.receive_maximum <= MAX_PACKET_ID:
+            raise ValueError(f"expected a receive maximum of 1..65535, got {self.receive_maximum}")
+        if not 0 <= self.keep_alive_s <= 65_535:
+            raise ValueError(f"expected a keep-alive of 0..65535 s, got {self.keep_alive_s}")
+
+
+class State(Enum):
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+
+
+class Input(Enum):
+    CONNECT = "connect"
+    ACCEPTED = "CONNACK, accepted"
+    REFUSED = "CONNACK, refused"
+    TRAFFIC = "any other packet"
+    LEAVE = "disconnect"
+    LOST = "connection lost"
+
+
+TRANSITIONS: dict[tuple[State, Input], State] = {
+    (State.IDLE, Input.CONNECT): State.CONNECTING,
+    (State.CONNECTING, Input.ACCEPTED): State.CONNECTED,
+    (State.CONNECTING, Input.REFUSED): State.IDLE,
+    (State.CONNECTING, Input.LEAVE): State.IDLE,
+    (State.CONNECTING, Input.LOST): State.IDLE,
+    (State.CONNECTED, Input.TRAFFIC): State.CONNECTED,
+    (State.CONNECTED, Input.LEAVE): State.IDLE,
+    (State.CONNECTED, Input.LOST): State.IDLE,
+}
+"""What is not here is against the protocol: a packet before CONNACK, a second CONNACK, ..."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One `subscribe` or `unsubscribe` under way: packet ids that wait, and results by place in the request."""
+
+    token: int
+    filters: tuple[str, ...]
+    waiting: dict[int, tuple[int, ...]]
+    results: dict[int, int]
+    adds: bool
+
+
+class Session:
+    def __init__(self, options: SessionOptions) -> None:
+        self.options = options
+        self.state = State.IDLE
+        self.connection = 0
+        self.client_id = options.client_id
+        self.duplicates = 0
+        """QoS 2 messages that came again after their PUBREC, and were answered without being delivered twice."""
+        self._level = V311 if options.protocol == "3.1.1" else V5
+        self._spoke_5 = False
+        self._decoder = Decoder(self._level, options.max_packet_bytes)
+        self._output: list[bytes] = []
+        self._outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
+        self._limits = Limits()
+        self._asked: dict[int, _Asked] = {}
+        self._received: set[int] = set()
+        """QoS 2 packet ids whose PUBREC was sent and whose PUBREL has not come."""
+        self._last_id = 0
+        self._keep_alive = 0.0
+        self._sent_at = self._received_at = self._began_at = 0.0
+        self._pinged_at: float | None = None
+        self._handlers: dict[type, Callable[[Any, list[Event]], None]] = {
+            list: self._on_messages,
+            Oversized: self._on_oversized,
+            Puback: self._on_puback,
+            Pubrel: self._on_pubrel,
+            Pubrec: self._on_unexpected,
+            Pubcomp: self._on_unexpected,
+            Suback: self._on_suback,
+            Unsuback: self._on_unsuback,
+            Pingresp: self._on_pingresp,
+            Disconnect: self._on_disconnect,
+        }
+
+    @property
+    def protocol(self) -> str:
+        """Version in use, or the one that the next connection will try: '5' or '3.1.1'."""
+        return PROTOCOLS[self._level]
+
+    @property
+    def outgoing(self) -> int:
+        """QoS 1 messages of ours that the broker has not acknowledged."""
+        return len(self._outgoing)
+
+    # -- the connection
+
+    def connect(self, now: float) -> bytes:
+        """CONNECT for a connection just made. What was owed to the last one is forgotten."""
+        self._move(Input.CONNECT)
+        options = self.options
+        self._decoder = Decoder(self._level, options.max_packet_bytes)
+        self._output.clear()
+        self._asked.clear()
+        self._pinged_at = None
+        self._began_at = self._sent_at = self._received_at = now
+        self._keep_alive = float(options.keep_alive_s)
+        properties: Properties = {}
+        if self._level == V5:
+            # No Maximum Packet Size: the broker would drop what is larger without a word, see `Decoder`.
+            properties["session_expiry_interval"] = options.session_expiry_s
+            properties["receive_maximum"] = options.receive_maximum
+            if options.user_properties:
+                properties["user_property"] = list(options.user_properties)
+            clean = options.clean_start
+        else:
+            clean = options.clean_start or options.session_expiry_s == 0
+        return encode.connect(
+            self._level,
+            options.client_id,
+            clean=clean,
+            keep_alive_s=options.keep_alive_s,
+            username=options.username,
+            password=options.password,
+            will=options.will,
+            properties=properties,
+        )
+
+    def lost(self, text: str, by_peer: bool = True) -> list[Event]:
+        """The transport's connection is gone; `by_peer`: it was closed from over there, not by a time-out."""
+        if self.state is State.IDLE:
+            return []
+        early = self.state is State.CONNECTING
+        self._move(Input.LOST)
+        # Some brokers close without a word on a version that they do not know. One that has spoken 5 knows it,
+        # so then a close means something else (a restart), and 3.1.1 with its small window must not be the answer.
+        retry = self._next_version(fall_back=early and by_peer and not self._spoke_5)
+        return [Closed(f"{text} before CONNACK" if early else text, retry=retry)]
+
+    def _next_version(self, fall_back: bool) -> bool:
+        """With `auto`, what the next connection tries: 5, unless 5 was just tried and it is time to `fall_back`."""
+        if self.options.protocol != "auto":
+            return False
+        fall_back = fall_back and self._level == V5
+        self._level = V311 if fall_back else V5
+        return fall_back
+
+    def disconnect(self, reason: int = 0) -> None:
+        """Say good-bye (DISCONNECT goes to the output). The Will is not published unless `reason` is 4."""
+        if self.state is State.CONNECTED:
+            self._output.append(encode.disconnect(self._level, reason))
+        if self.state is not State.IDLE:
+            self._move(Input.LEAVE)
+
+    def tick(self, now: float, reading: bool = True) -> list[Event]:
+        """Keep-alive and time-outs; to be called about once a second.
+
+        `reading` is False while the application lets nothing be read: then silence proves nothing.
+        """
+        if self.state is State.CONNECTING:
+            if now - self._began_at >= self.options.connect_timeout_s:
+                return self.lost(f"no CONNACK within {self.options.connect_timeout_s:g} s", by_peer=False)
+            return []
+        if self.state is not State.CONNECTED or not self._keep_alive:
+            return []
+        if not reading:
+            self._received_at = now
+        if self._pinged_at is not None:
+            silent = now - max(self._pinged_at, self._received_at)
+            if silent >= self.options.ping_timeout_s:
+                return self.lost(f"no answer to a ping within {self.options.ping_timeout_s:g} s", by_peer=False)
+        elif now - min(self._sent_at, self._received_at) >= 0.75 * self._keep_alive:
+            # A receiver's silence counts too, so that a broker that vanished is noticed by one that only sends.
+            self._output.append(encode.PINGREQ)
+            self._pinged_at = self._sent_at = now
+        return []
+
+    def take_output(self, now: float | None = None) -> bytes:
+        """Bytes to be written. With `now`, they count as sent for the keep-alive."""
+        if not self._output:
+            return b""
+        if now is not None:
+            self._sent_at = now
+        data = b"".join(self._output)
+        self._output.clear()
+        return data
+
+    # -- what the application asks for
+
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
+        """SUBSCRIBE, one packet per subscription identifier. Returns a token that `Subscribed` carries.
+
+        Raises ValueError for a bad filter, ProtocolError while not connected.
+        """
+        for one in subscriptions:
+            check_filter(one.filter)
+        groups: dict[int | None, list[int]] = {}
+        for place, one in enumerate(subscriptions):
+            groups.setdefault(one.subscription_id if self._level == V5 else None, []).append(place)
+        asked = self._ask(tuple(one.filter for one in subscriptions), list(groups.values()), adds=True)
+        for packet_id, places in asked.waiting.items():
+            self._output.append(encode.subscribe(self._level, packet_id, [subscriptions[i] for i in places]))
+        return asked.token
+
+    def unsubscribe(self, filters: Sequence[str]) -> int:
+        """UNSUBSCRIBE; returns a token that `Unsubscribed` carries. ProtocolError while not connected."""
+        asked = self._ask(tuple(filters), [list(range(len(filters)))], adds=False)
+        self._output.append(encode.unsubscribe(self._level, asked.token, filters))
+        return asked.token
+
+    def acknowledge(self, packets: Iterable[tuple[int, int]], connection: int | None = None) -> bool:
+        """PUBACK or PUBREC for (packet id, QoS), which must come in order of arrival; QoS 0 is passed over.
+
+        `connection` says on which one the messages came. Returns False, and does nothing, if that is over: the broker
+        delivers them again, and the same id may mean another message by now.
+        """
+        if self.state is not State.CONNECTED or connection not in (None, self.connection):
+            return False
+        ids: list[int] = []
+        for packet_id, qos in packets:
+            if qos == 1:
+                ids.append(packet_id)
+            elif qos == 2:
+                self._put_pubacks(ids)
+                self._received.add(packet_id)
+                self._output.append(encode.acknowledgement(encode.PUBREC, packet_id))
+        self._put_pubacks(ids)
+        return True
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> int:
+        """Send a message of ours; returns its packet id (0 at QoS 0), which `Published` carries when it has arrived.
+
+        QoS 1 waits for the window or the connection, within bounds. Raises PublishRefused, or ValueError for a topic
+        with wildcards.
+        """
+        if qos == 0:
+            if self.state is not State.CONNECTED:
+                raise PublishRefused("expected a connection for a message of QoS 0, got none")
+            packet = encode.publish(self._level, topic, payload, retain=retain, properties=properties)
+            if problem := self._limits.problem(0, retain, len(packet)):
+                raise refusal(problem)
+            self._output.append(packet)
+            return 0
+        message = Message(topic, payload, retain, properties)
+        packet_id = self._new_id()
+        size = len(message.encode(V5, packet_id))  # also finds out now what could not be encoded later
+        if self.state is State.CONNECTED and (problem := self._limits.problem(1, retain, size)):
+            raise refusal(problem)
+        self._outgoing.add(packet_id, message)
+        self._send_waiting([])
+        return packet_id
+
+    # -- what comes from the broker
+
+    def receive_untrusted(self, data: bytes, now: float) -> list[Event]:
+        """Events from `data`. A broker that breaks the rules yields `Closed`, after what was in order before."""
+        events: list[Event] = []
+        if self._idle():
+            return events
+        self._received_at = now
+        packets: list[Packet] = []
+        fault: ProtocolError | None = None
+        try:
+            self._decoder.feed_untrusted(data, packets)
+        except ProtocolError as error:
+            fault = error
+        try:
+            for packet in packets:
+                if self._idle():
+                    return events
+                if type(packet) is Connack:
+                    self._on_connack(packet, events)
+                else:
+                    self._move(Input.TRAFFIC)
+                    self._handlers[type(packet)](packet, events)
+        except ProtocolError as error:
+            fault = error
+        if fault is not None and not self._idle():
+            self._fail(fault, events)
+        return events
+
+    def _fail(self, fault: ProtocolError, events: list[Event]) -> None:
+        early = self.state is State.CONNECTING
+        if not early and self._level == V5:
+            self._output.append(encode.disconnect(self._level, 0x82))
+        self._move(Input.LOST)
+        retry = self._next_version(fall_back=early and not self._spoke_5)
+        events.append(Closed(f"the broker broke the protocol: {fault}", 0x82, retry))
+
+    def _on_connack(self, packet: Connack, events: list[Event]) -> None:
+        if packet.reason:
+            self._move(Input.REFUSED)
+            retry = self._next_version(fall_back=packet.reason in _UNSUPPORTED_VERSION)
+            text = packet.properties.get("reason_string", "")
+            text = reason_text(packet.reason) + (f": {text}" if text else "")
+            events.append(Refused(packet.reason, f"the broker refused the connection: {text}", retry))
+            return
+        if packet.session_present and self.options.clean_start:
+            raise ProtocolError("expected no session after a clean start, got one")
+        self._move(Input.ACCEPTED)
+        self.connection += 1
+        self._spoke_5 = self._spoke_5 or self._level == V5
+        self._limits = Limits.of(packet.properties)
+        self._keep_alive = float(packet.properties.get("server_keep_alive", self.options.keep_alive_s))
+        self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)
+        if not packet.session_present:
+            self._received.clear()
+        events.append(
+            Connected(
+                packet.session_present,
+                self.protocol,
+                self.connection,
+                self.client_id,
+                self._limits.receive_maximum,
+                packet.properties,
+            )
+        )
+        self._outgoing.reconnected(packet.session_present)
+        self._send_waiting(events)
+
+    def _on_messages(self, messages: list[Publish], events: list[Event]) -> None:
+        if self._received:
+            messages = [m for m in messages if m.qos != 2 or not self._answered_before(m.packet_id)]
+        if messages:
+            events.append(Messages(messages))
+
+    def _on_oversized(self, packet: Oversized, events: list[Event]) -> None:
+        if packet.qos != 2 or not self._answered_before(packet.packet_id):
+            events.append(packet)
+
+    def _answered_before(self, packet_id: int) -> bool:
+        """A QoS 2 message whose PUBREC was lost is answered again and not delivered again (section 4.3.3)."""
+        if packet_id not in self._received:
+            return False
+        self.duplicates += 1
+        self._output.append(encode.acknowledgement(encode.PUBREC, packet_id))
+        return True
+
+    def _on_pubrel(self, packet: Pubrel, events: list[Event]) -> None:
+        known = packet.packet_id in self._received
+        self._received.discard(packet.packet_id)
+        # A PUBREL may come for a PUBREC of before our restart; the broker wants its PUBCOMP all the same.
+        reason = 0 if known or self._level != V5 else 0x92
+        self._output.append(encode.acknowledgement(encode.PUBCOMP, packet.packet_id, reason))
+        if known:
+            events.append(Released(packet.packet_id))
+
+    def _on_puback(self, packet: Puback, events: list[Event]) -> None:
+        if self._outgoing.acknowledged(packet.packet_id):
+            events.append(Published(packet.packet_id, packet.reason))
+            self._send_waiting(events)
+
+    def _on_suback(self, packet: Suback, events: list[Event]) -> None:
+        self._answered(packet.packet_id, packet.reasons, True, events)
+
+    def _on_unsuback(self, packet: Unsuback, events: list[Event]) -> None:
+        self._answered(packet.packet_id, packet.reasons or None, False, events)
+
+    def _answered(self, packet_id: int, reasons: tuple[int, ...] | None, adds: bool, events: list[Event]) -> None:
+        asked = self._asked.pop(packet_id, None)
+        if asked is None or asked.adds is not adds:
+            raise ProtocolError(f"expected an answer to a request of ours, got one to packet {packet_id}")
+        places = asked.waiting.pop(packet_id)
+        if reasons is not None and len(reasons) != len(places):
+            raise ProtocolError(f"expected {len(places)} results, got {len(reasons)}")
+        asked.results.update(zip(places, reasons or (0,) * len(places), strict=True))
+        if asked.waiting:
+            return
+        if adds:
+            results = tuple((text, asked.results[place]) for place, text in enumerate(asked.filters))
+            events.append(Subscribed(asked.token, results))
+        else:
+            events.append(Unsubscribed(asked.token, asked.filters))
+
+    def _on_pingresp(self, _packet: Pingresp, _events: list[Event]) -> None:
+        self._pinged_at = None
+
+    def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
+        self._move(Input.LOST)
+        self._next_version(fall_back=False)
+        text = packet.properties.get("reason_string", "")
+        events.append(
+            Closed(f"the broker disconnected us: {reason_text(packet.reason)}" + (f": {text}" if text else ""),
+                   packet.reason)
+        )  # fmt: skip
+
+    def _on_unexpected(self, packet: Pubrec | Pubcomp, _events: list[Event]) -> None:
+        raise ProtocolError(f"expected no {type(packet).__name__.upper()} (nothing of ours is QoS 2), got one")
+
+    # -- helpers
+
+    def _idle(self) -> bool:
+        return self.state is State.IDLE
+
+    def _move(self, what: Input) -> None:
+        state = TRANSITIONS.get((self.state, what))
+        if state is None:
+            raise ProtocolError(f"expected no '{what.value}' while {self.state.value}")
+        self.state = state
+
+    def _ask(self, filters: tuple[str, ...], groups: list[list[int]], adds: bool) -> _Asked:
+        if self.state is not State.CONNECTED:
+            raise ProtocolError(f"expected a connection to subscribe or unsubscribe, got '{self.state.value}'")
+        if not filters:
+            raise ValueError("expected at least one filter, got none")
+        asked = _Asked(0, filters, {}, {}, adds)
+        for places in groups:
+            packet_id = self._new_id()
+            asked.waiting[packet_id] = tuple(places)
+            self._asked[packet_id] = asked
+        asked.token = next(iter(asked.waiting))
+        return asked
+
+    def _new_id(self) -> int:
+        for _ in range(MAX_PACKET_ID):
+            self._last_id = self._last_id % MAX_PACKET_ID + 1
+            if self._last_id not in self._outgoing and self._last_id not in self._asked:
+                return self._last_id
+        raise PublishRefused("expected a free packet identifier, got none")
+
+    def _put_pubacks(self, ids: list[int]) -> None:
+        if ids:
+            self._output.append(encode.pubacks(ids))
+            ids.clear()
+
+    def _send_waiting(self, events: list[Event]) -> None:
+        if self.state is State.CONNECTED:
+            refused = self._outgoing.send(self._level, self._limits, self._output.append)
+            events.extend(Published(packet_id, reason) for packet_id, reason in refused)

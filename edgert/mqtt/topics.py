@@ -1,0 +1,232 @@
+"""Topics and topic filters (section 4.7): matching, filters that overlap, templates, and a trie over many filters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from edgert.core.errors import show
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_MAX_CACHED = 16_384
+
+
+def check_filter(text: str) -> None:
+    """ValueError unless `text` is a topic filter: `+` is a whole level, `#` a whole level and the last."""
+    if not text or "\0" in text or len(text.encode()) > 65_535:
+        raise ValueError(f"expected a topic filter of 1..65535 bytes without NUL, got {show(text)}")
+    levels = text.split("/")
+    for place, level in enumerate(levels):
+        if "#" in level and (level != "#" or place != len(levels) - 1):
+            raise ValueError(f"expected # only as the whole last level, got {show(text)}")
+        if "+" in level and level != "+":
+            raise ValueError(f"expected + only as a whole level, got {show(text)}")
+
+
+def matches(text: str, topic: str) -> bool:
+    """Whether filter `text` matches `topic`. A leading wildcard does not match a topic that begins with `$`."""
+    wanted, levels = text.split("/"), topic.split("/")
+    if topic.startswith("$") and wanted[0] in ("+", "#"):
+        return False
+    for place, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if place >= len(levels) or level not in ("+", levels[place]):
+            return False
+    return len(wanted) == len(levels)
+
+
+def _levels(text: str) -> list[str]:
+    """Levels of a filter. A topic has at least one level, so a lone `#` is the same as `+/#`."""
+    return ["+", "#"] if text == "#" else text.split("/")
+
+
+def _apart_by_dollar(a: list[str], b: list[str]) -> bool:
+    """One begins with a wildcard and the other with `$`, which wildcards do not match there."""
+    return (a[0] == "+" and b[0].startswith("$")) or (b[0] == "+" and a[0].startswith("$"))
+
+
+def overlaps(a: str, b: str) -> bool:
+    """Whether some topic matches both filters."""
+    left, right = _levels(a), _levels(b)
+    if _apart_by_dollar(left, right):
+        return False
+    for x, y in zip(left, right, strict=False):
+        if "#" in (x, y):
+            return True
+        if x != y and "+" not in (x, y):
+            return False
+    longer = left if len(left) > len(right) else right
+    return len(left) == len(right) or longer[min(len(left), len(right)) :] == ["#"]
+
+
+def covers(a: str, b: str) -> bool:
+    """Whether every topic that matches `b` matches `a` too."""
+    left, right = _levels(a), _levels(b)
+    if _apart_by_dollar(left, right):
+        return False
+    for place, level in enumerate(left):
+        if level == "#":
+            return True
+        if place >= len(right) or right[place] == "#" or level not in ("+", right[place]):
+            return False
+    return len(left) == len(right)
+
+
+def _widen(a: str, b: str) -> str:
+    """A filter that covers both of two overlapping ones: `+` where they differ, `#` where one of them ends."""
+    left, right = _levels(a), _levels(b)
+    out: list[str] = []
+    for x, y in zip(left, right, strict=False):
+        if "#" in (x, y):
+            return "/".join([*out, "#"])
+        out.append(x if x == y else "+")
+    return "/".join(out if len(left) == len(right) else [*out, "#"])
+
+
+def merge_filters(filters: Iterable[str]) -> list[str]:
+    """Filters of which no two overlap and which together cover every given one (sorted).
+
+    For MQTT 3.1.1, where a broker may send one copy of a message per overlapping subscription and nothing tells the
+    copies apart. Filters that overlap in part are widened, so more than was asked for may be delivered.
+    """
+    merged: list[str] = []
+    for text in filters:
+        while True:
+            other = next((one for one in merged if overlaps(one, text)), None)
+            if other is None:
+                merged.append(text)
+                break
+            merged.remove(other)
+            text = other if covers(other, text) else text if covers(text, other) else _widen(other, text)
+    return sorted(merged)
+
+
+class Template:
+    """A topic with named levels: "city/{source}/sense" subscribes to "city/+/sense" and gives {"source": ...}.
+
+    A level is literal, `{name}`, `+` (any, without a name), or a last `#`. Raises ValueError for anything else.
+    """
+
+    __slots__ = ("_fixed", "_length", "_named", "_open", "filter", "names", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        levels = text.split("/")
+        self._fixed: list[tuple[int, str]] = []
+        self._named: list[tuple[int, str]] = []
+        for place, level in enumerate(levels):
+            name = _NAME.fullmatch(level)
+            if name:
+                self._named.append((place, name[1]))
+                levels[place] = "+"
+            elif "{" in level or "}" in level:
+                raise ValueError(f"expected {{name}} as a whole level (letters, digits, _), got {show(level)}")
+            elif level not in ("+", "#"):
+                self._fixed.append((place, level))
+        self.names = tuple(name for _, name in self._named)
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"expected each name once, got {show(text)}")
+        self.filter = "/".join(levels)
+        check_filter(self.filter)
+        self._open = levels[-1] == "#"
+        self._length = len(levels) - self._open
+
+    def __repr__(self) -> str:
+        return f"Template({self.text!r})"
+
+    def captures(self, topic: str) -> dict[str, str] | None:
+        """The named levels of `topic`, or None if it does not match. Not cached: the caller does that."""
+        levels = topic.split("/")
+        if (len(levels) < self._length) if self._open else (len(levels) != self._length):
+            return None
+        for place, level in self._fixed:
+            if levels[place] != level:
+                return None
+        if topic.startswith("$") and not (self._fixed and self._fixed[0][0] == 0):
+            return None
+        return {name: levels[place] for place, name in self._named}
+
+
+class _Node(Generic[T]):
+    __slots__ = ("children", "here", "rest")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[T]] = {}
+        """By level; `+` among them."""
+        self.here: list[T] = []
+        self.rest: list[T] = []
+        """Values of filters that end with `#` below this node."""
+
+
+class TopicTrie(Generic[T]):
+    """Values by topic filter. A value added under two filters that both match is found twice."""
+
+    def __init__(self, max_cached: int = _MAX_CACHED) -> None:
+        self._root: _Node[T] = _Node()
+        self._cache: dict[str, tuple[T, ...]] = {}
+        self._max_cached = max_cached
+
+    def add(self, text: str, value: T) -> None:
+        """Raises ValueError for a bad filter."""
+        check_filter(text)
+        node = self._root
+        levels = text.split("/")
+        for level in levels[:-1] if levels[-1] == "#" else levels:
+            node = node.children.setdefault(level, _Node())
+        (node.rest if levels[-1] == "#" else node.here).append(value)
+        self._cache.clear()
+
+    def remove(self, text: str, value: T) -> None:
+        """Remove one such value; KeyError if it is not there."""
+        levels = text.split("/")
+        path = [self._root]
+        steps = levels[:-1] if levels[-1] == "#" else levels
+        for level in steps:
+            node = path[-1].children.get(level)
+            if node is None:
+                raise KeyError(text)
+            path.append(node)
+        values = path[-1].rest if levels[-1] == "#" else path[-1].here
+        if value not in values:
+            raise KeyError(text)
+        values.remove(value)
+        for place in range(len(steps), 0, -1):
+            node = path[place]
+            if node.children or node.here or node.rest:
+                break
+            del path[place - 1].children[steps[place - 1]]
+        self._cache.clear()
+
+    def match(self, topic: str) -> tuple[T, ...]:
+        """Values of all filters that match `topic`, in no particular order; cached by topic."""
+        found = self._cache.get(topic)
+        if found is None:
+            found = tuple(self._search(topic))
+            if len(self._cache) >= self._max_cached:
+                self._cache.clear()
+            self._cache[topic] = found
+        return found
+
+    def _search(self, topic: str) -> list[T]:
+        out: list[T] = []
+        nodes = [self._root]
+        dollar = topic.startswith("$")
+        for place, level in enumerate(topic.split("/")):
+            below: list[_Node[T]] = []
+            for node in nodes:
+                wild = not (dollar and place == 0)
+                if wild:
+                    out.extend(node.rest)
+                for key in (level, "+") if wild else (level,):
+                    child = node.children.get(key)
+                    if child is not None:
+                        below.append(child)
+            nodes = below
+        for node in nodes:
+            out.extend(node.here)
+            out.extend(node.rest)
+        return out

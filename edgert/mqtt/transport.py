@@ -1,0 +1,421 @@
+"""The one door of MQTT to the network: a client on asyncio (uvloop in production) that never gives up connecting."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from edgert.mqtt.coalesce import Coalescer
+from edgert.mqtt.events import (
+    Closed,
+    Connected,
+    Event,
+    Messages,
+    Published,
+    Refused,
+    Released,
+    Subscribed,
+    Unsubscribed,
+)
+from edgert.mqtt.outgoing import PublishRefused
+from edgert.mqtt.packets import Oversized, Properties, Publish, Subscription
+from edgert.mqtt.reconnect import Backoff
+from edgert.mqtt.session import Session, SessionOptions
+
+log = logging.getLogger("edgert.mqtt")
+
+_LOG_EVERY_S = 1.0
+_CLOSE_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Server certificate and name are always checked. Empty `ca_file`: the system's authorities."""
+
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Made for each connection, so that renewed files are picked up. Raises OSError (ssl.SSLError is one)."""
+        context = ssl.create_default_context(cafile=self.ca_file or None)
+        if self.cert_file:
+            context.load_cert_chain(self.cert_file, self.key_file or None)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int = 1883
+    tls: Tls | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(slots=True)
+class Handlers:
+    """The application's callbacks, called in the event loop. One that raises is logged and counted, no more."""
+
+    on_connected: Callable[[Connected], None] | None = None
+    on_messages: Callable[[list[Publish]], None] | None = None
+    """One call per read (more only if another packet stands between); the list is the callee's to keep."""
+    on_oversized: Callable[[Oversized], None] | None = None
+    on_disconnected: Callable[[str], None] | None = None
+    """Called once for each `on_connected`."""
+    on_subscribed: Callable[[Subscribed], None] | None = None
+    on_unsubscribed: Callable[[Unsubscribed], None] | None = None
+    on_published: Callable[[int, int], None] | None = None
+    """(packet id, reason); a reason >= 0x80 is a refusal."""
+    on_released: Callable[[int], None] | None = None
+
+
+@dataclass(slots=True)
+class Status:
+    connected: bool = False
+    protocol: str = ""
+    """'5' or '3.1.1' while connected."""
+    connections: int = 0
+    reconnects: int = 0
+    error: str = ""
+    """Why there is no connection, or why a callback failed last; empty after a successful connect."""
+    messages: int = 0
+    bytes: int = 0
+    reads: int = 0
+    oversized: int = 0
+    callback_errors: int = 0
+
+
+class MqttClient:
+    """One broker, one session, for ever. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        address: Address,
+        options: SessionOptions,
+        handlers: Handlers,
+        *,
+        backoff: Backoff | None = None,
+        latency_budget_s: float = 0.005,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.address = address
+        self.handlers = handlers
+        self.status = Status()
+        self._session = Session(options)
+        self._backoff = backoff or Backoff()
+        self._budget_s = latency_budget_s
+        self._clock = clock
+        self._draw = draw
+        self._wire: _Wire | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._paused = False
+        self._flush_due = False
+        self._retry = False
+        self._logged_at = float("-inf")
+
+    # -- life
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once. Whether it worked is told by `on_connected` and `status`."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"mqtt {self.address}")
+
+    async def stop(self) -> None:
+        """Say good-bye and close. What was published before is written first; the Will stays unpublished."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        wire = self._wire
+        if wire is None:
+            return
+        self._session.disconnect()
+        self._flush()
+        wire.close()
+        await asyncio.wait([wire.closed], timeout=_CLOSE_TIMEOUT_S)
+        wire.abort()
+
+    # -- what the application asks for
+
+    @property
+    def connection(self) -> int:
+        """Number of the current or last connection; `acknowledge` takes it."""
+        return self._session.connection
+
+    @property
+    def outgoing(self) -> int:
+        """QoS 1 messages of ours that the broker has not acknowledged."""
+        return self._session.outgoing
+
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
+        """See `Session.subscribe`. To be repeated after each `on_connected` without a session."""
+        token = self._session.subscribe(subscriptions)
+        self._schedule_flush()
+        return token
+
+    def unsubscribe(self, filters: Sequence[str]) -> int:
+        token = self._session.unsubscribe(filters)
+        self._schedule_flush()
+        return token
+
+    def acknowledge(self, packets: Iterable[tuple[int, int]], connection: int | None = None) -> bool:
+        """See `Session.acknowledge`. What is acknowledged in one turn of the loop goes out in one write."""
+        done = self._session.acknowledge(packets, connection)
+        self._schedule_flush()
+        return done
+
+    def publish(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, properties: Properties | None = None
+    ) -> int:
+        """See `Session.publish`. QoS 0 is also refused while the socket's buffer is full."""
+        if qos == 0 and self._wire is not None and not self._wire.writable:
+            raise PublishRefused("expected room in the socket for a message of QoS 0, got a full buffer")
+        packet_id = self._session.publish(topic, payload, qos, retain, properties)
+        self._schedule_flush()
+        return packet_id
+
+    def pause(self) -> None:
+        """Read nothing more from the broker until `resume`. The connection is kept alive meanwhile."""
+        self._paused = True
+        if self._wire is not None and self.status.connected:
+            self._wire.update_reading(self._paused)
+
+    def resume(self) -> None:
+        self._paused = False
+        if self._wire is not None:
+            self._wire.update_reading(self._paused)
+
+    # -- connecting
+
+    async def _run(self) -> None:
+        attempt = 0
+        while True:
+            self._retry = False
+            connections, began = self.status.connections, self._clock()
+            wire = _Wire(self, Coalescer(self._budget_s, began))
+            try:
+                async with asyncio.timeout(self._session.options.connect_timeout_s):
+                    await self._open(wire)
+            except (OSError, ValueError) as error:
+                self._failed(f"cannot connect to {self.address}: {str(error) or 'no answer in time'}")
+            else:
+                await asyncio.shield(wire.closed)
+            if self._retry:
+                continue
+            if self.status.connections > connections and self._clock() - began >= self._backoff.stable_s:
+                attempt = 0
+            await asyncio.sleep(self._backoff.delay(attempt, self._draw))
+            attempt += 1
+
+    async def _open(self, wire: _Wire) -> None:
+        address = self.address
+        context = address.tls.context() if address.tls else None
+        await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port, ssl=context)
+
+    def _failed(self, text: str) -> None:
+        if text != self.status.error:
+            log.warning("%s", text)
+        self.status.error = text
+
+    # -- called by the wire
+
+    def _made(self, wire: _Wire) -> None:
+        self._wire = wire
+        wire.write(self._session.connect(self._clock()))
+
+    def _received_untrusted(self, data: bytes, now: float) -> int:
+        """Handle one read; returns the number of messages in it."""
+        status = self.status
+        before = status.messages
+        status.reads += 1
+        status.bytes += len(data)
+        for event in self._session.receive_untrusted(data, now):
+            if type(event) is Messages:
+                status.messages += len(event.messages)
+                self._call(self.handlers.on_messages, event.messages)
+            else:
+                self._handle(event)
+        self._schedule_flush()
+        return status.messages - before
+
+    def _tick(self, wire: _Wire) -> None:
+        for event in self._session.tick(self._clock(), reading=not self._paused):
+            self._handle(event)
+            wire.abort()
+        self._flush()
+
+    def _lost(self, wire: _Wire, error: Exception | None) -> None:
+        if wire is not self._wire:
+            return
+        for event in self._session.lost(f"connection lost: {error or 'closed by the broker'}"):
+            self._handle(event)
+        self._wire = None
+        self._disconnected()
+
+    # -- events
+
+    def _handle(self, event: Event) -> None:
+        handlers = self.handlers
+        if isinstance(event, Connected):
+            self._connected(event)
+        elif isinstance(event, Closed | Refused):
+            self._ended(event)
+        elif isinstance(event, Published):
+            self._call(handlers.on_published, event.packet_id, event.reason)
+        elif isinstance(event, Oversized):
+            self.status.oversized += 1
+            self._call(handlers.on_oversized, event)
+        elif isinstance(event, Subscribed):
+            self._call(handlers.on_subscribed, event)
+        elif isinstance(event, Unsubscribed):
+            self._call(handlers.on_unsubscribed, event)
+        elif isinstance(event, Released):
+            self._call(handlers.on_released, event.packet_id)
+
+    def _connected(self, event: Connected) -> None:
+        status = self.status
+        status.reconnects += status.connections > 0
+        status.connections += 1
+        status.connected, status.protocol, status.error = True, event.protocol, ""
+        log.info("connected to %s, MQTT %s, session present: %s", self.address, event.protocol, event.session_present)
+        if self._wire is not None:
+            self._wire.update_reading(self._paused)
+        self._call(self.handlers.on_connected, event)
+
+    def _ended(self, event: Closed | Refused) -> None:
+        self._retry = event.retry
+        self._failed(f"{self.address}: {event.text}" + ("; trying MQTT 3.1.1" if event.retry else ""))
+        if self._wire is not None:
+            self._flush()
+            self._wire.close()
+        self._disconnected()
+
+    def _disconnected(self) -> None:
+        if self.status.connected:
+            self.status.connected, self.status.protocol = False, ""
+            self._call(self.handlers.on_disconnected, self.status.error)
+
+    def _call(self, handler: Callable[..., None] | None, *arguments: object) -> None:
+        if handler is None:
+            return
+        try:
+            handler(*arguments)
+        except Exception as error:
+            self.status.callback_errors += 1
+            self.status.error = f"a callback failed: {type(error).__name__}: {error}"
+            now = self._clock()
+            if now - self._logged_at >= _LOG_EVERY_S:
+                self._logged_at = now
+                log.exception("a callback failed (%d so far)", self.status.callback_errors)
+
+    # -- writing
+
+    def _schedule_flush(self) -> None:
+        """One write per turn of the loop, whatever came together in it."""
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        data = self._session.take_output(self._clock())
+        if data and self._wire is not None:
+            self._wire.write(data)
+
+    @property
+    def _tick_s(self) -> float:
+        options = self._session.options
+        spans = [options.ping_timeout_s, options.connect_timeout_s, options.keep_alive_s or 4.0]
+        return max(0.05, min(1.0, *(span / 4 for span in spans)))
+
+
+class _Wire(asyncio.Protocol):
+    """One connection: reads, coalesced, go to the client."""
+
+    def __init__(self, client: MqttClient, coalescer: Coalescer) -> None:
+        self._client = client
+        self._coalescer = coalescer
+        self._transport: asyncio.Transport | None = None
+        self._reading = True
+        self._stopped_by_client = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.writable = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._client._made(self)
+        self._tick()
+
+    def data_received(self, data: bytes) -> None:
+        client = self._client
+        now = client._clock()
+        messages = client._received_untrusted(data, now)
+        pause_s = self._coalescer.pause_s(messages, len(data), now)
+        if pause_s and self._reading:
+            self._read(False)
+            self._timer = self._loop.call_later(pause_s, self._resume)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for handle in (self._timer, self._ticker):
+            if handle is not None:
+                handle.cancel()
+        self._transport = None
+        self._client._lost(self, exc)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def update_reading(self, paused: bool) -> None:
+        """The application's own pause, which outlasts the one that coalesces."""
+        self._stopped_by_client = paused
+        if paused:
+            self._read(False)
+        elif self._timer is None:
+            self._read(True)
+
+    def _resume(self) -> None:
+        self._timer = None
+        if not self._stopped_by_client:
+            self._read(True)
+
+    def _read(self, on: bool) -> None:
+        if self._transport is None or on is self._reading or self._transport.is_closing():
+            return
+        self._reading = on
+        if on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _tick(self) -> None:
+        if self._transport is not None:
+            self._client._tick(self)
+            self._ticker = self._loop.call_later(self._client._tick_s, self._tick)
