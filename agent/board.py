@@ -1,7 +1,8 @@
 """What a board allows the agent to do: read from the system, changing nothing that stays.
 
 The agent will renice threads and set shares of cgroups (Lachesis, §4 and §5), and will measure the way to other
-boards. So it needs cores it can count, CAP_SYS_NICE, a cgroup (version 1 or 2) that it may write to, and a network address.
+boards. So it needs cores that it can count, CAP_SYS_NICE, a cgroup (version 1 or 2) that it may write to, and a
+network address.
 """
 
 from __future__ import annotations
