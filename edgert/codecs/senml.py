@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from edgert.codecs.base import MAX_ROWS, Captures, Decoded, one_by_one, parse_untrusted
+from edgert.codecs.base import MAX_ROWS, Captures, Decoded, decode_into, parse_untrusted
 from edgert.codecs.senml_names import legal
 from edgert.codecs.senml_pack import Resolver, split
+from edgert.codecs.senml_shapes import Shapes
 from edgert.core.batch import Row
 
 _encode = msgspec.json.Encoder().encode
@@ -22,6 +23,7 @@ class SenmlCodec:
     def __init__(self, fields: frozenset[str] | None = None, *, max_rows: int = MAX_ROWS) -> None:
         self._fields = fields
         self._max_rows = max_rows
+        self._shapes = Shapes(fields)
 
     def decode_untrusted(
         self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
@@ -29,14 +31,25 @@ class SenmlCodec:
         """As `Codec`."""
         pack = split(parse_untrusted(payload), self._max_rows)
         resolver = Resolver(self._fields, captures, arrival_wall, topic)
-        out += resolver.rows(pack)
+        rows = resolver.rows(pack)
+        if len(rows) == 1 and not resolver.bad:
+            self._shapes.learn(pack, captures)
+        out += rows
         return resolver.bad
 
     def decode_batch_untrusted(
         self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
     ) -> Decoded:
         """As `Codec`."""
-        return one_by_one(self, topics, payloads, captures, wall)
+        decoded = Decoded()
+        total = len(payloads)
+        index = 0
+        while index < total:
+            index = self._shapes.run(topics, payloads, captures, wall, decoded.rows, index, total)
+            if index < total:
+                decode_into(decoded, self, index, topics[index], payloads[index], captures(topics[index]), wall)
+                index += 1
+        return decoded
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One RFC 8428 pack per row: source as base name, time as base time, a record per field.

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from edgert.codecs.base import LAST_TIME, brief, number_or_none, source_of, unit_of
 from edgert.codecs.senml_names import is_legal, source_of_base
 from edgert.core.batch import Row
@@ -174,7 +176,17 @@ def _value(value: object, kind: type, base: float) -> object:
     if kind is float:
         number = number_or_none(value)
         return None if number is None else number_or_none(number + base)
+    if kind is bool:
+        return _boolean(value)
     return value if isinstance(value, kind) else None
+
+
+def _boolean(value: object) -> bool | None:
+    """Also 0, 1 and quoted booleans, as msgspec reads them: senders that quote their numbers quote these too."""
+    try:
+        return msgspec.convert(value, bool, strict=False)
+    except msgspec.ValidationError:
+        return None
 
 
 def _number(value: object, where: str) -> float:

@@ -1,0 +1,221 @@
+"""The quick way through SenML: packs of a shape that was seen before, decoded by types made for exactly that shape.
+
+A sensor's packs differ in their numbers only. So the labels, their order, the names and the units of a pack are
+learned as its *shape*, and msgspec is given types that accept nothing else: names and units are compared while parsing
+and never become strings, values arrive as floats, and a row is one dict display. Whatever differs in the least is
+refused by the types and takes the tolerant way: a shape never changes what a payload means (a test compares the two).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+import msgspec
+
+from edgert.codecs.base import BAD_BYTES, LAST_TIME, Captures
+from edgert.codecs.senml_names import is_legal, source_of_base
+from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, Pack
+from edgert.core.batch import Row
+
+MAX_RECORDS: Final = 64
+"""Longer packs take the tolerant way: they hold a series, not one row."""
+_BASE: Final = ("bn", "bt", "bu", "bver")
+_CONSTANT: Final = ("n", "u", "bu", "bver")
+_KNOWN_SOURCES: Final = 4096
+
+Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row], int, int], int]
+"""(topics, payloads, captures, wall, rows, start, stop) → index of the first message from `start` that does not fit, or
+`stop`. Each message before it has appended one row to `rows`."""
+Labels = tuple[tuple[str, object], ...]
+"""The labels of a record in their order, each with its constant (name, unit) or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the packs of one kind of sensor have in common."""
+
+    old: bool
+    top: Labels
+    records: tuple[Labels, ...]
+
+    @property
+    def kinds(self) -> Mapping[str, type]:
+        """The labels of values, and what they hold."""
+        return OLD_KINDS if self.old else RFC_KINDS
+
+    @property
+    def base(self) -> Labels:
+        """The labels that stand where base fields do."""
+        return self.top if self.old else self.records[0]
+
+
+def shape_of(pack: Pack) -> Shape | None:
+    """The shape of a `pack` that gave one row without a fault; None if it has something that no shape covers."""
+    if not 1 <= len(pack.records) <= MAX_RECORDS:
+        return None
+    kinds = OLD_KINDS if pack.old else RFC_KINDS
+    top = _labels({key: value for key, value in pack.base.items() if key != "e"}, (*_BASE, "ver"))
+    records: list[Labels] = []
+    for index, record in enumerate(pack.records):
+        labels = _labels(record, ("n", "u", "ut", *kinds, *(() if pack.old or index else _BASE)))
+        if labels is None:
+            return None
+        records.append(labels)
+    if top is None:
+        return None
+    shape = Shape(pack.old, top, tuple(records))
+    return shape if _is_plain(shape) else None
+
+
+def _labels(record: Mapping[str, Any], allowed: tuple[str, ...]) -> Labels | None:
+    if not all(key in allowed and (key not in _CONSTANT or type(value) in (str, int)) for key, value in record.items()):
+        return None
+    return tuple((key, value if key in _CONSTANT else None) for key, value in record.items())
+
+
+def _is_plain(shape: Shape) -> bool:
+    """Whether each record is one value under a name of its own, or base fields alone."""
+    names: list[object] = []
+    for labels in map(dict, shape.records):
+        kinds = [kind for key, kind in shape.kinds.items() if key in labels]
+        name = labels.get("n", "value" if kinds else None)
+        if name is None:
+            continue
+        if len(kinds) != 1 or name == "time" or (name == "source" and kinds[0] is not str):
+            return False
+        if "n" not in labels and "bn" not in dict(shape.base):
+            return False
+        names.append(name)
+    return len(set(names)) == len(names) and all(is_legal(str(name)) for name in names)
+
+
+class _Sources(dict[str, str]):
+    """Base name to source, checked once. Raises `ValueError` for what is no SenML name."""
+
+    def __missing__(self, base_name: str) -> str:
+        if not is_legal(base_name):
+            raise ValueError(base_name)
+        if len(self) >= _KNOWN_SOURCES:  # a hostile publisher may use endless names
+            self.clear()
+        source = self[base_name] = source_of_base(base_name)
+        return source
+
+
+def compile_shape(shape: Shape, fields: frozenset[str] | None, captured: frozenset[str]) -> Run:
+    """The function that decodes packs of `shape` to rows of `fields`, beside what the topic has `captured`.
+
+    The text of the function holds nothing of a payload: names come in as the constants K0, K1, ...
+    """
+    writer = _Writer(shape, fields, captured)
+    scope: dict[str, Any] = {
+        "decode": writer.decode(),
+        "sources": _Sources(),
+        "BAD": (*BAD_BYTES, KeyError),
+        "RELATIVE": RELATIVE,
+        "LAST": LAST_TIME,
+        **{f"K{i}": name for i, name in enumerate(writer.names)},
+    }
+    exec(writer.text(), scope)  # noqa: S102 - our own text, see above
+    return cast(Run, scope["run"])
+
+
+class _Writer:
+    """Makes the types and the text of one shape's function."""
+
+    def __init__(self, shape: Shape, fields: frozenset[str] | None, captured: frozenset[str]) -> None:
+        self._shape = shape
+        self._fields = fields
+        self._captured = captured
+        self._base = dict(shape.base)
+        self.names: list[str] = []
+        self._items: list[str] = []
+        self._values: dict[int, str] = {}
+        self._numbers: list[str] = []
+        self._own_source = ""
+        for name in sorted(captured - {"time", "source"}):
+            self._item(name, f"captured[K{len(self.names)}]")
+        self._records = [self._record(index, labels) for index, labels in enumerate(shape.records)]
+
+    def decode(self) -> Callable[[bytes], Any]:
+        """msgspec's decoder for this very shape."""
+        records: Any = tuple.__class_getitem__(tuple(self._records))  # tuple[Record0, Record1, ...]
+        if self._shape.old:
+            top = [("e", records), *((key, _type_of_base(key, constant)) for key, constant in self._shape.top)]
+            records = msgspec.defstruct("Pack", top, gc=False, forbid_unknown_fields=True)
+        return msgspec.json.Decoder(records, strict=False).decode
+
+    def _record(self, index: int, labels: Labels) -> type[msgspec.Struct]:
+        kinds = self._shape.kinds
+        name = str(dict(labels).get("n", "value"))
+        types = [
+            (key, self._value(index, name, key, kinds[key]) if key in kinds else _type_of_base(key, constant))
+            for key, constant in labels
+        ]
+        return msgspec.defstruct(f"Record{index}", types, gc=False, forbid_unknown_fields=True)
+
+    def _value(self, index: int, name: str, key: str, kind: type) -> Any:
+        """The type of a value, and, if it is wanted, the text that takes it."""
+        if name in self._captured:
+            return Any
+        if name == "source":
+            self._own_source = f"v{index}"
+        elif self._fields is None or name in self._fields:
+            self._item(name, f"v{index}")
+            if kind is float:
+                self._numbers.append(f"v{index}")
+        else:
+            return Any
+        self._values[index] = f"v{index} = r{index}.{key}"
+        return kind
+
+    def _item(self, name: str, text: str) -> None:
+        self._items.append(f"K{len(self.names)}: {text}")
+        self.names.append(name)
+
+    def text(self) -> str:
+        """The function's text: decode, take the values, check them, make the row."""
+        old = self._shape.old
+        lines = ["m = decode(payloads[i])"]
+        lines.append("".join(f"r{i}, " if i in self._values or i == 0 else "_, " for i in range(len(self._records))))
+        lines[-1] += "= m.e" if old else "= m"
+        lines += self._values.values()
+        lines.append(f"t = {'m' if old else 'r0'}.bt" if "bt" in self._base else "t = wall")
+        if old:
+            lines += ["if t > 1e11:", "    t /= 1e3"]
+        sum_of_all = " + ".join(self._numbers) or "0.0"  # not finite if one of them is not
+        lines += [f"total = {sum_of_all}", "if total - total or not RELATIVE <= t < LAST:", "    return i"]
+        lines += self._source()
+        lines.append(f"append({{'time': t, 'source': source, {', '.join(self._items)}}})")
+        return _FUNCTION.format(body="\n            ".join(lines))
+
+    def _source(self) -> list[str]:
+        """What the topic captured, else the base name, else a record of that name, else the topic."""
+        lines = ["captured = captures(topics[i])"] if self._captured else []
+        candidates = [self._own_source] if self._own_source else []
+        if "bn" in self._base:  # looked up even if not used: a name that is none makes the pack a bad one
+            lines.append(f"base = sources[{'m' if self._shape.old else 'r0'}.bn]")
+            candidates.insert(0, "base")
+        if "source" in self._captured:
+            return [*lines, "source = captured['source']", "if not source:", "    return i"]
+        return [*lines, f"source = {' or '.join([*candidates, 'topics[i]'])}", "if not source:", "    return i"]
+
+
+def _type_of_base(key: str, constant: object) -> Any:
+    if constant is not None:
+        return Literal.__getitem__(constant)
+    return {"bn": str, "bt": float}.get(key, Any)
+
+
+_FUNCTION: Final = """
+def run(topics, payloads, captures, wall, rows, start, stop):
+    append = rows.append
+    i = start
+    try:
+        for i in range(start, stop):
+            {body}
+    except BAD:
+        return i
+    return stop
+"""
