@@ -65,9 +65,9 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 class Chain:
     """Compiled steps. Rows that are given are never changed; rows that nothing changes are handed on as they are."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Step], live: frozenset[str] | None = None) -> None:
         self.steps = tuple(steps)
-        self.source, names = _generate(self.steps)
+        self.source, names = _generate(self.steps, live)
         space = _execute(self.source, names)
         self._fast: Callable[[list[Row]], list[Row]] = space["fast"]
         self._one: Callable[[Row, list[int]], Row | None] = space["one"]
@@ -95,8 +95,12 @@ class Chain:
         return out, bad
 
 
-def compile_chain(steps: Sequence[Step]) -> Chain:
-    """One function for all `steps`. Raises ValueError if a step contradicts itself (types, nesting, field names)."""
+def compile_chain(steps: Sequence[Step], live: frozenset[str] | None = None) -> Chain:
+    """One function for all `steps`. Raises ValueError if a step contradicts itself (types, nesting, field names).
+
+    `live` names the fields of the resulting rows that anybody will look at (None: all): a selection builds no others,
+    and the result of a map that nobody reads is computed (it may find a bad row) but not kept.
+    """
     for step in steps:
         match step:
             case Filter():
@@ -108,7 +112,7 @@ def compile_chain(steps: Sequence[Step]) -> Chain:
             case Select():
                 for name in step.fields:
                     check_field_name(name)
-    return Chain(steps)
+    return Chain(steps, live)
 
 
 def compile_expression(expression: Expression) -> Callable[[Row], Any]:
@@ -131,8 +135,8 @@ def _execute(source: str, names: Mapping[str, Any]) -> dict[str, Any]:
     return space
 
 
-def _generate(steps: tuple[Step, ...]) -> tuple[str, dict[str, Any]]:
-    fast, one = _Writer(steps, careful=False), _Writer(steps, careful=True)
+def _generate(steps: tuple[Step, ...], live: frozenset[str] | None) -> tuple[str, dict[str, Any]]:
+    fast, one = _Writer(steps, live, careful=False), _Writer(steps, live, careful=True)
     if steps and all(isinstance(s, Filter) for s in steps):
         fast_lines = fast.filters()
     else:
@@ -147,8 +151,9 @@ def _generate(steps: tuple[Step, ...]) -> tuple[str, dict[str, Any]]:
 class _Writer:
     """Writes the body of one of the two functions: `fast` over all rows, or (careful) `one` row."""
 
-    def __init__(self, steps: tuple[Step, ...], *, careful: bool) -> None:
+    def __init__(self, steps: tuple[Step, ...], live: frozenset[str] | None, *, careful: bool) -> None:
         self.steps = steps
+        self.live = live if live is None else live | {"time", "source"}
         self.careful = careful
         self.scope = Scope()
         self.known: Known = frozenset()
@@ -200,11 +205,15 @@ class _Writer:
 
     def _finish(self) -> None:
         give = "return {}" if self.careful else "append({})"
-        computed = [f"{name!r}: {variable}" for name, variable in self.scope.computed.items()]
+        live = self.live
+        made = {n: v for n, v in self.scope.computed.items() if live is None or n in live}
+        computed = [f"{name!r}: {variable}" for name, variable in made.items()]
         if self.scope.only is None:
             self.lines.append(give.format("{**r, " + ", ".join(computed) + "}" if computed else "r"))
             return
-        through = sorted(self.scope.only - self.scope.computed.keys(), key=lambda n: (n != "time", n != "source", n))
+        kept = self.scope.only - self.scope.computed.keys()
+        kept = kept if live is None else kept & live
+        through = sorted(kept, key=lambda n: (n != "time", n != "source", n))
         parts = [f"{name!r}: {self._present(name)}" for name in through] + computed
         names = "(" + "".join(f"{n!r}, " for n in through) + ")"
         rest = "".join(", " + c for c in computed)
@@ -229,4 +238,3 @@ def _bound(variable: str, expression: Expression, code: str) -> list[str]:
         null = f"{variable} is not None and " if code.endswith(" else None)") else ""
         return [f"if {null}not -9.2e18 < {variable} < 9.2e18:", f"    {variable} = bounded({variable})"]
     return [f"{variable} = bounded({variable})"]
-

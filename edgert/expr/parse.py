@@ -1,14 +1,14 @@
 """Text to tree. The language is Python's expressions, cut down: no attributes, no indexing, only registered functions.
 
-    or_     := and_ ("or" and_)*
-    and_    := not_ ("and" not_)*
-    not_    := "not" not_ | compare
-    compare := sum (("<"|"<="|">"|">="|"=="|"!=") sum)* | sum ["not"] "in" "[" constants "]"
-    sum     := term (("+"|"-") term)*
-    term    := unary (("*"|"/"|"%") unary)*
-    unary   := "-" unary | power
-    power   := atom ["**" unary]
-    atom    := number | string | true | false | null | name | `any name` | name "(" or_, ... ")" | "(" or_ ")"
+or_     := and_ ("or" and_)*
+and_    := not_ ("and" not_)*
+not_    := "not" not_ | compare
+compare := sum (("<"|"<="|">"|">="|"=="|"!=") sum)* | sum ["not"] "in" "[" constants "]"
+sum     := term (("+"|"-") term)*
+term    := unary (("*"|"/"|"%") unary)*
+unary   := "-" unary | power
+power   := atom ["**" unary]
+atom    := number | string | true | false | null | name | `any name` | name "(" or_, ... ")" | "(" or_ ")"
 """
 
 from __future__ import annotations

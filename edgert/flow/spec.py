@@ -62,6 +62,10 @@ class OperatorSpec:
     """Works row by row without memory: chains of such operators are fused into one instance."""
     fields: Callable[[Node], FieldUse] = field(default=lambda node: ALL_FIELDS)
     """The fields used, from parsed parameters; decides what the decoder builds. Unsaid means all."""
+    logic: Callable[[Any], Any] | None = None
+    """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless operators are compiled instead."""
+    reads_port: int = 0
+    """Which output port of its inputs it reads (a window has two: results, and contributions for `ship`)."""
     keys: Callable[[Node], Keys] | None = None
     """Given by a marker only: it tells the next stateful operator its key and costs nothing at run time."""
     check: Callable[[Node, Flow], Iterable[Problem]] = field(default=lambda node, flow: ())

@@ -148,7 +148,10 @@ def step_of(node: Node) -> Step | None:
     return None
 
 
-def chain_of(nodes: Iterable[Node]) -> tuple[Chain, tuple[str, ...]]:
-    """The compiled chain of fused `nodes`, and the operator's name for each of its steps (for `Bad.step`)."""
+def chain_of(nodes: Iterable[Node], live: frozenset[str] | None = None) -> tuple[Chain, tuple[str, ...]]:
+    """The compiled chain of fused `nodes`, and the operator's name for each of its steps (for `Bad.step`).
+
+    `live` as a `PhysicalInstance` has it: the fields that anything behind looks at.
+    """
     pairs: list[tuple[str, Any]] = [(n.name, s) for n in nodes if (s := step_of(n)) is not None]
-    return compile_chain([step for _, step in pairs]), tuple(name for name, _ in pairs)
+    return compile_chain([step for _, step in pairs], live), tuple(name for name, _ in pairs)

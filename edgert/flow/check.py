@@ -1,0 +1,185 @@
+"""The check of a plain flow document: every fault it has, each with its path, or the flow.
+
+A value's fault hides no other: what cannot be used is left out and the rest goes on being checked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from edgert.core.errors import Problem, show
+from edgert.flow.graph import Flow, Node
+from edgert.flow.parameters import parse_parameters
+from edgert.flow.spec import OperatorSpec, Registry
+from edgert.flow.structure import field_problems, graph_problems, in_order
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+NAME_RULE: Final = "a name of 1 to 63 small letters, digits, _ and -, beginning with a letter or digit"
+MAX_OPERATORS: Final = 500
+MAX_PROBLEMS: Final = 100
+"""Beyond these the report ends with a line that counts the rest."""
+_TOP = ("name", "description", "checkpoint", "operators")
+
+
+def check(document: Mapping[str, Any], registry: Registry) -> tuple[Flow | None, tuple[Problem, ...]]:
+    """The flow, or None and the problems."""
+    checker = _Checker(document, registry)
+    flow = checker.run()
+    problems = checker.problems
+    if len(problems) > MAX_PROBLEMS:
+        more = Problem("document", f"at most {MAX_PROBLEMS} problems to show", f"{len(problems) - MAX_PROBLEMS} more")
+        problems = [*problems[:MAX_PROBLEMS], more]
+    return (None if problems else flow), tuple(problems)
+
+
+class _Checker:
+    """Goes through one document; `problems` in the order of the document."""
+
+    def __init__(self, document: Mapping[str, Any], registry: Registry) -> None:
+        self.document = document
+        self.registry = registry
+        self.problems: list[Problem] = []
+        self.faulty: set[str] = set()
+        """Operators with a fault of their own."""
+
+    def report(self, path: str, expected: str, got: str) -> None:
+        self.problems.append(Problem(path, expected, got))
+
+    def run(self) -> Flow | None:
+        document = self.document
+        self.problems += unknown_keys("", document, _TOP)
+        name = self.name()
+        description = document.get("description", "")
+        if not isinstance(description, str) or len(description) > 1000:
+            self.report("description", "a string of at most 1000 characters", show(description))
+        interval = self.interval(document.get("checkpoint", {}))
+        operators = self.operators(document.get("operators"))
+        if operators is None:
+            return None
+        nodes = {key: self.node(key, table) for key, table in operators.items()}
+        found = {key: node for key, node in nodes.items() if node is not None}
+        graph, cyclic = graph_problems(found, frozenset(nodes), self.registry)
+        self.problems += graph
+        ordered = in_order(found)
+        flow = Flow(name, ordered, dict(document), interval, description if isinstance(description, str) else "")
+        self.whole_graph(flow, cyclic, structure_is_sound=not graph and len(found) == len(nodes))
+        return flow
+
+    def name(self) -> str:
+        name = self.document.get("name")
+        if "name" not in self.document:
+            self.report("name", NAME_RULE, "nothing")
+        elif not isinstance(name, str) or not NAME.fullmatch(name):
+            self.report("name", NAME_RULE, show(name))
+        return name if isinstance(name, str) else ""
+
+    def interval(self, table: Any) -> float:
+        if not isinstance(table, Mapping):
+            self.report("checkpoint", "a table", show(table))
+            return 5.0
+        self.problems += unknown_keys("checkpoint", table, ("interval_s",))
+        value = table.get("interval_s", 5.0)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or not 0.1 <= value <= 3600:
+            self.report("checkpoint.interval_s", "a number from 0.1 to 3600 (s)", show(value))
+            return 5.0
+        return float(value)
+
+    def operators(self, table: Any) -> Mapping[str, Any] | None:
+        if not isinstance(table, Mapping) or not table:
+            got = "nothing" if table is None else show(table)
+            self.report("operators", "a table with at least one source and one sink", got)
+            return None
+        if len(table) > MAX_OPERATORS:
+            self.report("operators", f"at most {MAX_OPERATORS} operators", str(len(table)))
+            return None
+        return table
+
+    def node(self, name: str, table: Any) -> Node | None:
+        """The node of one operator's table, with the parameters that are right; None if its type is not known."""
+        path = f"operators.{name}"
+        before = len(self.problems)
+        if not NAME.fullmatch(name):
+            self.report(path, NAME_RULE, show(name))
+        spec = self.spec(path, table)
+        node = None
+        if spec is not None:
+            problems, parameters = parse_parameters(path, table, spec)
+            self.problems += unknown_keys(path, table, ("type", *_input_keys(spec), *(p.name for p in spec.parameters)))
+            self.problems += problems
+            node = Node(name, spec.type, parameters, self.inputs(path, table, spec))
+        if len(self.problems) > before:
+            self.faulty.add(name)
+        return node
+
+    def spec(self, path: str, table: Any) -> OperatorSpec | None:
+        if not isinstance(table, Mapping):
+            self.report(path, "a table with a type", show(table))
+            return None
+        kind = table.get("type")
+        if isinstance(kind, str) and kind in self.registry:
+            return self.registry[kind]
+        near = get_close_matches(kind, self.registry, 1) if isinstance(kind, str) else []
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        got = show(kind) if "type" in table else "nothing"
+        self.report(f"{path}.type", f"one of {', '.join(sorted(self.registry))}{hint}", got)
+        return None
+
+    def inputs(self, path: str, table: Mapping[str, Any], spec: OperatorSpec) -> tuple[str, ...]:
+        """The names in `input` or `inputs`; whether they exist is a question to the graph."""
+        if spec.role == "source":
+            for key in ("input", "inputs"):
+                if key in table:
+                    self.report(f"{path}.{key}", "no input (this is a source)", show(table[key]))
+            return ()
+        if not spec.many_inputs:
+            if not isinstance(table.get("input"), str):
+                got = show(table["input"]) if "input" in table else "nothing"
+                self.report(f"{path}.input", "the name of an operator", got)
+                return ()
+            return (table["input"],)
+        names = table.get("inputs", [table["input"]] if "input" in table else None)
+        if not isinstance(names, list | tuple) or not names or not all(isinstance(n, str) for n in names):
+            self.report(f"{path}.inputs", "a list of names of operators", "nothing" if names is None else show(names))
+            return ()
+        if len(set(names)) < len(names):
+            self.report(f"{path}.inputs", "each input once", show(names))
+        return tuple(dict.fromkeys(names))
+
+    def whole_graph(self, flow: Flow, cyclic: frozenset[str], *, structure_is_sound: bool) -> None:
+        """Rules of single operators that look at their neighbours, and whether the fields they read can be there."""
+        for node in flow.nodes.values():
+            if node.name in cyclic or any(i not in flow.nodes for i in node.inputs):
+                continue
+            clean = not self.faulty & {node.name, *(u.name for u in flow.upstream(node.name))}
+            try:
+                problems = tuple(self.registry[node.type].check(node, flow))
+            except (KeyError, TypeError, AttributeError):
+                if clean:
+                    raise
+                continue  # it needs a parameter that is itself at fault: it waits until that is mended
+            self.problems += problems
+        if structure_is_sound and not self.faulty:
+            self.problems += field_problems(flow, self.registry)
+
+
+def _input_keys(spec: OperatorSpec) -> tuple[str, ...]:
+    # A source is told elsewhere that it takes no input.
+    return ("input", "inputs") if spec.many_inputs or spec.role == "source" else ("input",)
+
+
+def unknown_keys(path: str, table: Mapping[str, Any], known: Iterable[str]) -> list[Problem]:
+    """A problem per key of `table` that is not known, with the nearest that is."""
+    known = tuple(dict.fromkeys(known))
+    problems = []
+    for key in table:
+        if key not in known:
+            near = get_close_matches(str(key), known, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            where = f"{path}.{key}" if path else str(key)
+            problems.append(Problem(where, f"one of {', '.join(known)}{hint}", "an unknown key"))
+    return problems

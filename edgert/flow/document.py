@@ -1,0 +1,182 @@
+"""Flow documents, TOML or JSON: text to a checked flow and back. One schema, one check for both and for Python."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from edgert.core.errors import DocumentError, Problem, show
+from edgert.flow.check import check
+from edgert.flow.graph import Flow
+from edgert.flow.spec import Registry
+
+MAX_BYTES: Final = 256 * 1024
+MAX_NESTING: Final = 16
+MAX_DOTS: Final = 64
+"""Dots in one line of TOML: `tomllib` takes time quadratic in the parts of a dotted key."""
+Format = Literal["toml", "json", "auto"]
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|(end of document))\)", re.DOTALL)
+
+
+def load(text: str | bytes, registry: Registry, *, format: Format = "auto", what: str = "flow document") -> Flow:  # noqa: A002
+    """The flow that `text` describes. `auto` takes text that begins with a brace for JSON.
+
+    Raises DocumentError, whose title is `what`, with every problem found: path, what was expected and what came.
+    """
+    return from_plain(read_untrusted(text, format=format, what=what), registry, what=what)
+
+
+def from_plain(document: Mapping[str, Any], registry: Registry, *, what: str = "flow document") -> Flow:
+    """The flow that a plain (JSON types only) document describes; errors as with `load`."""
+    flow, problems = check(document, registry)
+    if problems or flow is None:
+        raise DocumentError(what, problems)
+    return flow
+
+
+def read_untrusted(text: str | bytes, *, format: Format = "auto", what: str = "flow document") -> dict[str, Any]:  # noqa: A002
+    """Syntax only: the plain document. Raises DocumentError with line and column."""
+    try:
+        document = _read(_decoded(text), format)
+    except _SyntaxFault as fault:
+        raise DocumentError(what, [fault.problem]) from None
+    if not isinstance(document, dict):
+        raise DocumentError(what, [Problem("document", "a table", show(document))])
+    if _deeper_than(document, MAX_NESTING):
+        raise DocumentError(what, [Problem("document", f"at most {MAX_NESTING} levels of nesting", "more")])
+    return document
+
+
+class _SyntaxFault(Exception):
+    def __init__(self, path: str, expected: str, got: str) -> None:
+        self.problem = Problem(path, expected, got)
+
+
+def _decoded(text: str | bytes) -> str:
+    size = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))
+    if size > MAX_BYTES:
+        raise _SyntaxFault("document", f"at most {MAX_BYTES} bytes", f"{size}")
+    if isinstance(text, str):
+        return text
+    try:
+        return text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _SyntaxFault(f"byte {error.start}", "UTF-8 text", show(text[error.start : error.start + 8])) from None
+
+
+def _read(text: str, form: Format) -> Any:
+    if form == "json" or (form == "auto" and text.lstrip()[:1] == "{"):
+        return _read_json(text)
+    return _read_toml(text)
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_no_repetition, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        got = show(text[error.pos : error.pos + 20]) if error.pos < len(text) else "the end of the document"
+        raise _SyntaxFault(place, f"JSON ({error.msg})", got) from None
+    except RecursionError:
+        raise _SyntaxFault("document", f"at most {MAX_NESTING} levels of nesting", "more") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise _SyntaxFault("document", "numbers of reasonable length", show(str(error))) from None
+
+
+def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in table:
+            raise _SyntaxFault("document", "each key once in a table", f"{show(key)} twice")
+        table[key] = value
+    return table
+
+
+def _no_constant(name: str) -> Any:
+    raise _SyntaxFault("document", "finite numbers", name)
+
+
+def _read_toml(text: str) -> Any:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > MAX_DOTS:
+            raise _SyntaxFault(f"line {number}", f"at most {MAX_DOTS} dots in a line", str(line.count(".")))
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _TOML_PLACE.fullmatch(str(error))
+        if found is None or found.group(2) is None:
+            raise _SyntaxFault(f"line {text.count(chr(10)) + 1}", "TOML", str(error)) from None
+        message, line_number, column = found.group(1), int(found.group(2)), int(found.group(3))
+        at = show(text.split("\n")[line_number - 1].strip())
+        raise _SyntaxFault(f"line {line_number}, column {column}", f"TOML ({message})", at) from None
+    except RecursionError:
+        raise _SyntaxFault("document", f"at most {MAX_NESTING} levels of nesting", "more") from None
+    except ValueError as error:  # an integer of thousands of digits, a date that is none
+        raise _SyntaxFault("document", "TOML with values in range", show(str(error))) from None
+
+
+def _deeper_than(document: Any, limit: int) -> bool:
+    """Whether tables and lists are nested deeper than `limit` (without recursion: depth is what is in doubt)."""
+    level = [document]
+    for _ in range(limit + 1):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """The plain document as JSON text."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_toml(document: Mapping[str, Any]) -> str:
+    """The plain document as TOML text: top-level values, then one table per section and per operator."""
+    lines = [f"{_key(k)} = {_value(v)}" for k, v in document.items() if not isinstance(v, Mapping)]
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            _table(lines, _key(key), value)
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _table(lines: list[str], path: str, table: Mapping[str, Any]) -> None:
+    """`operators` holds tables only and gets no header of its own; what stands inside an operator is written inline."""
+    inner = {k: v for k, v in table.items() if isinstance(v, Mapping)}
+    if table and len(inner) == len(table) and "." not in path:
+        for key, value in inner.items():
+            _table(lines, f"{path}.{_key(key)}", value)
+        return
+    lines += ["", f"[{path}]", *(f"{_key(k)} = {_value(v)}" for k, v in table.items())]
+
+
+def _key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else _text(key)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str():
+            return _text(value)
+        case list() | tuple():
+            return "[" + ", ".join(map(_value, value)) + "]"
+        case Mapping():
+            return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }" if value else "{}"
+    raise ValueError(f"expected a string, number, boolean, list or table, got {show(value)}")
+
+
+def _text(text: str) -> str:
+    # JSON's escapes are TOML's, except that TOML wants DEL escaped, too, and no surrogate pairs.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

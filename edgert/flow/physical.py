@@ -1,0 +1,154 @@
+"""Logical graph to physical instances: chains of stateless operators are fused, markers vanish.
+
+    readings ─ valid ─ derived ─ by_sensor ─ minute ─ central
+    source     filter  map       key_by      window   ship
+
+becomes `readings`, `valid+derived+by_sensor`, `minute` (keyed by what by_sensor says), `central`: the fewer instances,
+the fewer queues, and a fused chain is one compiled function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from edgert.flow.graph import Flow, Node
+from edgert.flow.spec import Keys, OperatorSpec, Registry
+from edgert.flow.structure import ALWAYS, keys_above
+
+Kind = Literal["source", "stateless", "stateful", "sink"]
+
+
+class Output(NamedTuple):
+    """Where batches go: instance, the port at which this instance emits them, and which input of the other it is."""
+
+    instance: str
+    port: int
+    input: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalInstance:
+    """One instance: an operator, or several that were fused."""
+
+    name: str
+    """The operators' names joined by +."""
+    kind: Kind
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    keys: Keys = ()
+    """(field, type) of the key, for stateful instances."""
+    live: frozenset[str] | None = None
+    """Fields of its output rows at which anything behind it looks (None: all)."""
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Names of the operators in it, in order."""
+        return tuple(n.name for n in self.nodes)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Parameters of the first operator (of the only one, except where several are fused)."""
+        return self.nodes[0].parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A flow's instances, each after all that feed it."""
+
+    flow: Flow
+    instances: Mapping[str, PhysicalInstance]
+    location: Mapping[str, str]
+    """The instance in which each operator runs. A marker that vanished counts to the instance that feeds it."""
+
+    def sources(self) -> tuple[PhysicalInstance, ...]:
+        """The instances that take in messages."""
+        return tuple(i for i in self.instances.values() if i.kind == "source")
+
+
+def plan(flow: Flow, registry: Registry) -> Plan:
+    """The physical graph of `flow`: pure, and the same for the same flow."""
+    groups = [g for g in _groups(flow, registry) if not _vanishes(g, registry)]
+    location = {node.name: _name(g) for g in groups for node in g}
+    for node in flow.nodes.values():  # in topological order: what feeds a vanished marker has its place already
+        if node.name not in location:
+            location[node.name] = location[node.inputs[0]]
+    inputs = {_name(g): tuple(dict.fromkeys(location[i] for i in g[0].inputs)) for g in groups}
+    behind = _fields_behind(flow, registry)
+    instances = {}
+    for group in groups:
+        name, spec = _name(group), registry[group[-1].type]
+        outputs = tuple(
+            Output(_name(other), registry[other[0].type].reads_port, inputs[_name(other)].index(name))
+            for other in groups
+            if name in inputs[_name(other)]
+        )
+        kind = _kind(spec)
+        keys = keys_above(flow, registry, group[0].name) if kind == "stateful" else ()
+        instances[name] = PhysicalInstance(
+            name, kind, tuple(group), inputs[name], outputs, keys, behind[group[-1].name]
+        )
+    return Plan(flow, instances, location)
+
+
+def _groups(flow: Flow, registry: Registry) -> list[list[Node]]:
+    """Maximal linear chains of stateless operators; every other operator by itself."""
+    groups: list[list[Node]] = []
+    last: dict[str, list[Node]] = {}
+    for node in flow.nodes.values():
+        group = last.get(node.inputs[0]) if len(node.inputs) == 1 and registry[node.type].stateless else None
+        if group is not None and len(flow.outputs(node.inputs[0])) == 1 and registry[group[-1].type].stateless:
+            group.append(node)
+        else:
+            group = [node]
+            groups.append(group)
+        last[node.name] = group
+    return groups
+
+
+def _vanishes(group: list[Node], registry: Registry) -> bool:
+    return all(registry[n.type].keys is not None for n in group)
+
+
+def _name(group: list[Node]) -> str:
+    return "+".join(n.name for n in group)
+
+
+def _kind(spec: OperatorSpec) -> Kind:
+    if spec.role != "inner":
+        return spec.role
+    return "stateless" if spec.stateless else "stateful"
+
+
+def fields_needed(flow: Flow, registry: Registry, source: str) -> frozenset[str] | None:
+    """The fields (beside `time` and `source`) that are used behind `source`, so that its decoder builds no others.
+
+    None means all of them: for instance when rows reach a `publish` without a `select` before it.
+    """
+    needed = _fields_behind(flow, registry)[source]
+    return None if needed is None else needed - ALWAYS
+
+
+def _fields_behind(flow: Flow, registry: Registry) -> dict[str, frozenset[str] | None]:
+    """Per operator: the fields of its output rows at which any operator behind it looks (None: all)."""
+    behind: dict[str, frozenset[str] | None] = {}
+    before: dict[str, frozenset[str] | None] = {}
+    for node in reversed(tuple(flow.nodes.values())):
+        after = behind[node.name] = _union([before[n.name] for n in flow.outputs(node.name)])
+        use = registry[node.type].fields(node)
+        through: frozenset[str] | None
+        if use.keeps is not None:
+            through = use.keeps if after is None else use.keeps & after
+        elif after is None or use.writes is None:
+            through = after
+        else:
+            through = after - use.writes
+        before[node.name] = _union([through, use.reads])
+    return behind
+
+
+def _union(parts: list[frozenset[str] | None]) -> frozenset[str] | None:
+    some = [p for p in parts if p is not None]
+    return None if len(some) < len(parts) else frozenset().union(*some)
