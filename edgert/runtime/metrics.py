@@ -1,0 +1,297 @@
+"""Every metric of a gateway, declared once: Prometheus, the page's tooltips and `docs/metrics.md` follow from here.
+
+A metric is read out of the gateway's status (the mapping that `/api/status` sends), so whatever is measured is also
+visible there. Names follow the Prometheus rules: base units, counters end in `_total`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Status = Mapping[str, Any]
+Labelled = tuple[tuple[str, ...], object]
+"""Label values (in the order of `Metric.labels`) and what stands there in the status; `None` means nothing known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: `read` finds its values in a status."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    doc: str
+    labels: tuple[str, ...]
+    read: Callable[[Status], Iterable[Labelled]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of one metric. `labels` belongs to `metric.labels`, position by position."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+def _at(*path: str, scale: float = 1.0) -> Callable[[Status], Iterator[Labelled]]:
+    """Reads the one value at `path`, multiplied by `scale` (to reach the base unit)."""
+
+    def read(status: Status) -> Iterator[Labelled]:
+        value: object = status
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, (bool, int, float)):
+            yield (), value * scale
+
+    return read
+
+
+def _each_operator(key: str) -> Callable[[Status], Iterator[Labelled]]:
+    """Reads `key` of every operator of every flow; labels: flow, operator, type."""
+
+    def read(status: Status) -> Iterator[Labelled]:
+        for flow in status.get("flows", ()):
+            for operator in flow.get("operators", ()):
+                yield (flow["name"], operator["name"], operator.get("type", "")), operator.get(key)
+
+    return read
+
+
+def _each_flow(value: Callable[[Mapping[str, Any]], object]) -> Callable[[Status], Iterator[Labelled]]:
+    """Reads `value` of every flow; label: flow."""
+
+    def read(status: Status) -> Iterator[Labelled]:
+        for flow in status.get("flows", ()):
+            yield (flow["name"],), value(flow)
+
+    return read
+
+
+def _drops(status: Status) -> Iterator[Labelled]:
+    for drop in status.get("drops", ()):
+        yield (drop.get("flow", ""), drop.get("operator", ""), drop.get("reason", "")), drop.get("rows")
+
+
+def _info(status: Status) -> Iterator[Labelled]:
+    yield tuple(str(status.get(key, "")) for key in ("gateway", "fleet", "version")), 1
+
+
+_OPERATOR = ("flow", "operator", "type")
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "edgert_gateway_info",
+        "gauge",
+        "",
+        "Always 1; says which gateway, fleet and version this is.",
+        ("gateway", "fleet", "version"),
+        _info,
+    ),
+    Metric("edgert_uptime_seconds", "gauge", "seconds", "Time since the gateway started.", (), _at("uptime_s")),
+    Metric("edgert_resident_bytes", "gauge", "bytes", "Resident memory of the gateway process.", (), _at("rss_bytes")),
+    Metric(
+        "edgert_cpu_ratio",
+        "gauge",
+        "ratio",
+        "CPU used by the gateway process; 1 is one core fully used.",
+        (),
+        _at("cpu_percent", scale=0.01),
+    ),
+    Metric(
+        "edgert_ingest_connected",
+        "gauge",
+        "",
+        "1 while the sensors' broker is connected, else 0.",
+        (),
+        _at("ingest", "connected"),
+    ),
+    Metric(
+        "edgert_ingest_messages_total",
+        "counter",
+        "messages",
+        "Messages received from the sensors' broker.",
+        (),
+        _at("ingest", "messages"),
+    ),
+    Metric(
+        "edgert_ingest_bytes_total",
+        "counter",
+        "bytes",
+        "Bytes received from the sensors' broker.",
+        (),
+        _at("ingest", "bytes"),
+    ),
+    Metric(
+        "edgert_ingest_unacknowledged_messages",
+        "gauge",
+        "messages",
+        "Messages received and not yet acknowledged: no checkpoint covers them yet.",
+        (),
+        _at("ingest", "unacknowledged"),
+    ),
+    Metric(
+        "edgert_ingest_reconnects_total",
+        "counter",
+        "connections",
+        "Connections to the sensors' broker made after the first one.",
+        (),
+        _at("ingest", "reconnects"),
+    ),
+    Metric(
+        "edgert_operator_rows_in_total",
+        "counter",
+        "rows",
+        "Rows that an operator took in (for a source: rows decoded).",
+        _OPERATOR,
+        _each_operator("rows_in"),
+    ),
+    Metric(
+        "edgert_operator_rows_out_total",
+        "counter",
+        "rows",
+        "Rows that an operator gave on.",
+        _OPERATOR,
+        _each_operator("rows_out"),
+    ),
+    Metric(
+        "edgert_operator_queue_rows",
+        "gauge",
+        "rows",
+        "Rows (for a source: messages) that wait in front of an operator.",
+        _OPERATOR,
+        _each_operator("queue_rows"),
+    ),
+    Metric(
+        "edgert_operator_queue_bytes",
+        "gauge",
+        "bytes",
+        "Estimated memory of what waits in front of an operator.",
+        _OPERATOR,
+        _each_operator("queue_bytes"),
+    ),
+    Metric(
+        "edgert_operator_busy_seconds_total",
+        "counter",
+        "seconds",
+        "Time that the pool spent in an operator.",
+        _OPERATOR,
+        _each_operator("busy_s"),
+    ),
+    Metric(
+        "edgert_flow_running",
+        "gauge",
+        "",
+        "1 while a flow runs, 0 while it is stopped.",
+        ("flow",),
+        _each_flow(lambda flow: flow.get("state") == "running"),
+    ),
+    Metric(
+        "edgert_flow_version",
+        "gauge",
+        "",
+        "Version of the document that a flow runs.",
+        ("flow",),
+        _each_flow(lambda flow: flow.get("version")),
+    ),
+    Metric(
+        "edgert_dropped_rows_total",
+        "counter",
+        "rows",
+        "Rows (or messages) dropped, by place and reason. Nothing is dropped without being counted here.",
+        ("flow", "operator", "reason"),
+        _drops,
+    ),
+    Metric(
+        "edgert_checkpoint_commits_total",
+        "counter",
+        "commits",
+        "Checkpoints committed to the database.",
+        (),
+        _at("checkpoint", "commits"),
+    ),
+    Metric(
+        "edgert_checkpoint_failures_total",
+        "counter",
+        "commits",
+        "Checkpoints whose commit failed; their content stays pending and goes into the next.",
+        (),
+        _at("checkpoint", "failures"),
+    ),
+    Metric(
+        "edgert_checkpoint_last_seconds",
+        "gauge",
+        "seconds",
+        "Duration of the last checkpoint.",
+        (),
+        _at("checkpoint", "last_ms", scale=0.001),
+    ),
+    Metric(
+        "edgert_central_connected",
+        "gauge",
+        "",
+        "1 while the central broker is connected, else 0.",
+        (),
+        _at("central", "connected"),
+    ),
+    Metric(
+        "edgert_outbox_batches",
+        "gauge",
+        "batches",
+        "Result batches that the collector has not acknowledged yet.",
+        (),
+        _at("central", "outbox_batches"),
+    ),
+    Metric("edgert_outbox_rows", "gauge", "rows", "Result rows in the outbox.", (), _at("central", "outbox_rows")),
+    Metric(
+        "edgert_outbox_bytes",
+        "gauge",
+        "bytes",
+        "Size of the outbox in the database.",
+        (),
+        _at("central", "outbox_bytes"),
+    ),
+    Metric(
+        "edgert_outbox_acknowledged_total",
+        "counter",
+        "batches",
+        "Result batches that the collector acknowledged.",
+        (),
+        _at("central", "acknowledged"),
+    ),
+    Metric(
+        "edgert_central_last_ack_age_seconds",
+        "gauge",
+        "seconds",
+        "Time since the collector's last acknowledgement; absent before the first.",
+        (),
+        _at("central", "last_ack_age_s"),
+    ),
+)
+
+
+def samples(status: Status) -> Iterator[Sample]:
+    """Every value that `status` holds, metric by metric in the order of `METRICS`. What is missing is left out."""
+    for metric in METRICS:
+        for labels, value in metric.read(status):
+            if isinstance(value, (bool, int, float)):
+                yield Sample(metric, labels, float(value))
+
+
+def markdown() -> str:
+    """The metrics as a Markdown page (`docs/metrics.md`)."""
+    head = (
+        "# Metrics\n\n"
+        "A gateway serves these at `/metrics` of its web port (Prometheus text format). This page is generated by\n"
+        "`python -m edgert.runtime.metrics` from the declarations in `edgert/runtime/metrics.py`.\n\n"
+        "| name | kind | unit | labels | meaning |\n|---|---|---|---|---|\n"
+    )
+    return head + "".join(
+        f"| `{m.name}` | {m.kind} | {m.unit or '–'} | {', '.join(m.labels) or '–'} | {m.doc} |\n" for m in METRICS
+    )
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

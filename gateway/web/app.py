@@ -1,0 +1,133 @@
+"""The routes: page, status, events, metrics, health."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from gateway.web.exposition import Collector, render
+from gateway.web.guard import App, Guard
+from gateway.web.health import reasons
+
+STATIC = Path(__file__).parent / "static"
+CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+EVENT_INTERVAL_S = 1.0
+MAX_STREAMS = 32
+"""Open event streams at a time. Each costs one status a second on the gateway's own loop."""
+FRESH_S = 0.5
+"""A status younger than this is sent again instead of being made anew, however many ask."""
+
+Status = Callable[[], dict[str, Any]]
+
+
+class Snapshots:
+    """The status as JSON, made at most once per `FRESH_S`. Numbers that JSON cannot hold become null."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        self._made_at = float("-inf")
+        self._json = b""
+
+    def json(self) -> bytes:
+        now = time.monotonic()
+        if now - self._made_at >= FRESH_S:
+            self._json = msgspec.json.encode(self._status())
+            self._made_at = now
+        return self._json
+
+
+class Events:
+    """The event streams, and their end."""
+
+    def __init__(self, snapshots: Snapshots, interval_s: float) -> None:
+        self._snapshots = snapshots
+        self._interval_s = interval_s
+        self._closing = asyncio.Event()
+        self.streams = 0
+
+    def close(self) -> None:
+        """Ends every stream, so that a stop of the server need not wait for any page."""
+        self._closing.set()
+
+    def full(self) -> bool:
+        return self.streams >= MAX_STREAMS
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """One status each interval until the page goes or the server stops."""
+        self.streams += 1
+        try:
+            yield b"retry: 2000\n\n"
+            while not self._closing.is_set():
+                yield b"data: " + self._snapshots.json() + b"\n\n"
+                try:
+                    await asyncio.wait_for(self._closing.wait(), self._interval_s)
+                except TimeoutError:
+                    pass
+        finally:
+            self.streams -= 1
+
+
+def make(status: Status, bound_host: str, interval_s: float = EVENT_INTERVAL_S) -> tuple[App, Events]:
+    """The application, and its event streams (to be closed before the server stops)."""
+    snapshots = Snapshots(status)
+    events = Events(snapshots, interval_s)
+    collector = Collector(status)
+
+    async def api_status(request: Request) -> Response:
+        return Response(snapshots.json(), media_type="application/json", headers=_NO_STORE)
+
+    async def api_events(request: Request) -> Response:
+        if events.full():
+            return PlainTextResponse(f"{MAX_STREAMS} pages are open already; close one.\n", 503, _NO_STORE)
+        return StreamingResponse(events.stream(), media_type="text/event-stream", headers=_NO_STORE)
+
+    async def metrics(request: Request) -> Response:
+        text, content_type = render(collector)
+        return Response(text, headers={"content-type": content_type, **_NO_STORE})
+
+    async def healthz(request: Request) -> Response:
+        why = reasons(status())
+        if why:
+            return PlainTextResponse("not ready\n" + "".join(f"- {line}\n" for line in why), 503, _NO_STORE)
+        return PlainTextResponse("ready\n", headers=_NO_STORE)
+
+    routes = [
+        Route("/api/status", api_status),
+        Route("/api/events", api_events),
+        Route("/metrics", metrics),
+        Route("/healthz", healthz),
+        *(_static(path) for path in sorted(STATIC.iterdir()) if path.suffix in CONTENT_TYPES),
+    ]
+    return Guard(Starlette(routes=routes), bound_host), events
+
+
+_NO_STORE = {"cache-control": "no-store"}
+
+
+def _static(path: Path) -> Route:
+    """A route that serves one file from memory; the browser asks again each time and mostly gets a 304."""
+    body = path.read_bytes()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+    headers = {"etag": tag, "cache-control": "no-cache", "content-type": CONTENT_TYPES[path.suffix]}
+
+    async def serve(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers)
+
+    return Route("/" if path.name == "index.html" else f"/{path.name}", serve)

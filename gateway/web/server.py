@@ -1,0 +1,122 @@
+"""The web server's life inside the gateway's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import uvicorn
+
+from gateway.web.app import make
+
+log = logging.getLogger("gateway.web")
+
+STOP_S = 3.0
+"""Longest wait for open requests at a stop; a page that reads nothing must not hold the gateway."""
+
+
+class WebSettings(Protocol):
+    """What the server needs of the `[web]` section."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+class _Server(uvicorn.Server):
+    """uvicorn as a guest: signals belong to the gateway."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class WebServer:
+    """Serves page, status and metrics. A gateway works without it: trouble here is said, never raised."""
+
+    def __init__(self, settings: WebSettings, status: Callable[[], dict[str, Any]]) -> None:
+        self._host = settings.host
+        self._port = settings.port
+        self._app, self._events = make(status, settings.host)
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.url = ""
+        """Where the page is, once started; port 0 is replaced by the port that was given."""
+        self.error = ""
+        """Why there is no page, if there is none."""
+
+    async def start(self) -> bool:
+        """Binds and serves. False (and `error`, and a log line) when that is not possible."""
+        try:
+            listener = _bind(self._host, self._port)
+        except OSError as problem:
+            self.error = (
+                f"web page: expected to listen on {self._host}:{self._port}, got: {problem.strerror or problem}; "
+                "set another [web] port (0 takes a free one), or enabled = false"
+            )
+            log.error("%s. The gateway goes on without it.", self.error)
+            return False
+        config = uvicorn.Config(
+            self._app,
+            http="h11",
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=128,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=int(STOP_S),
+        )
+        self._server = _Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="web")
+        self._task.add_done_callback(self._ended)
+        shown = f"[{self._host}]" if ":" in self._host else self._host
+        self.url = f"http://{shown}:{listener.getsockname()[1]}/"
+        log.info("web page on %s", self.url)
+        return True
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A server that ends by itself is a fault of the page, not of the gateway."""
+        if task.cancelled() or self._server is None or self._server.should_exit:
+            return
+        self.error = f"web page: ended: {task.exception()!r}"
+        log.error("%s. The gateway goes on without it.", self.error)
+
+    async def stop(self) -> None:
+        """Ends streams and connections, and frees the port. Safe to call twice, or without a start."""
+        if self._server is None or self._task is None:
+            return
+        self._events.close()
+        self._server.should_exit = True
+        done, _ = await asyncio.wait({self._task}, timeout=STOP_S + 2)
+        if not done:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        self._server = self._task = None
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A bound TCP socket. `OSError` if the name is unknown, the port taken or not allowed."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(64)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,63 @@
+// How numbers, sizes, times and cells of rows are written. No locale surprises: always 1,234.5.
+
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const one = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const figures = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 5 });
+
+export const DASH = "–";
+
+const known = (value) => typeof value === "number" && Number.isFinite(value);
+
+export function count(value) {
+  if (!known(value)) return DASH;
+  if (Math.abs(value) < 1e6) return whole.format(value);
+  const [size, unit] = Math.abs(value) < 1e9 ? [1e6, "M"] : [1e9, "G"];
+  return `${(value / size).toFixed(2)} ${unit}`;
+}
+
+export function rate(value) {
+  if (!known(value)) return DASH;
+  return value !== 0 && Math.abs(value) < 99.95 ? one.format(value) : count(value);
+}
+
+export function bytes(value) {
+  if (!known(value)) return DASH;
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  while (value >= 1000 && at < units.length - 1) { value /= 1000; at += 1; }
+  return `${at === 0 || value >= 10 ? whole.format(value) : one.format(value)} ${units[at]}`;
+}
+
+export function duration(seconds) {
+  if (!known(seconds)) return DASH;
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const from = parts.findIndex(([size]) => seconds >= size);
+  return parts.slice(from, from + 2).map(([size, unit], index) => {
+    const left = index === 0 ? seconds : seconds % parts[from][0];
+    return `${Math.floor(left / size)} ${unit}`;
+  }).join(" ");
+}
+
+export function milliseconds(value) {
+  if (!known(value)) return DASH;
+  return value < 1000 ? `${value < 10 ? one.format(value) : whole.format(value)} ms` : `${one.format(value / 1000)} s`;
+}
+
+export const TIME_COLUMNS = new Set(["time", "window_start", "window_end"]);
+
+// One cell of a row. Event times are shown in the reader's own time zone, with the date only if it is not today's.
+export function cell(column, value) {
+  if (value === null || value === undefined) return DASH;
+  if (known(value) && TIME_COLUMNS.has(column) && value > 1e8) return moment(value);
+  if (known(value)) return Number.isInteger(value) ? whole.format(value) : figures.format(value);
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+function moment(seconds) {
+  const date = new Date(seconds * 1000);
+  const clock = date.toLocaleTimeString("en-GB");
+  if (date.toDateString() === new Date().toDateString()) return clock;
+  const two = (n) => String(n).padStart(2, "0");
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock}`;
+}

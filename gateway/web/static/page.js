@@ -1,0 +1,249 @@
+// The page: one status a second by server-sent events, written into elements that stay where they are.
+// Whatever comes from a gateway is text, never markup.
+
+import { Graph, set } from "/graph.js";
+import { DASH, TIME_COLUMNS, bytes, cell, count, duration, milliseconds, rate } from "/format.js";
+
+const HISTORY = 90;
+const SHORTEST = 20;
+const SILENT_AFTER_MS = 4000;
+const RETRY_MS = 2000;
+const $ = (id) => document.getElementById(id);
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// ---- tiles ----
+
+const TILES = [
+  { id: "messages", title: "Messages", unit: "per second", spark: true,
+    value: (s, now) => rate(now.perSecond), more: (s) => `${count(s.ingest.messages)} since the start` },
+  { id: "rows", title: "Rows in", unit: "",
+    value: (s) => count(sourceRows(s)), more: (s) => `${bytes(s.ingest.bytes)} received` },
+  { id: "unacknowledged", title: "Unacknowledged", unit: "",
+    value: (s) => count(s.ingest.unacknowledged), more: () => "until next commit" },
+  { id: "commits", title: "Checkpoints", unit: "commits", bad: (s) => s.checkpoint.error !== "",
+    value: (s) => count(s.checkpoint.commits),
+    more: (s) => `last took ${milliseconds(s.checkpoint.last_ms)}${s.checkpoint.failures ? `, ${count(s.checkpoint.failures)} failed` : ""}` },
+  { id: "outbox", title: "Outbox", unit: "rows",
+    value: (s) => count(s.central.outbox_rows), more: (s) => `${count(s.central.outbox_batches)} batches · ${bytes(s.central.outbox_bytes)}` },
+  { id: "acknowledged", title: "Acknowledged", unit: "batches",
+    value: (s) => count(s.central.acknowledged),
+    more: (s) => (s.central.last_ack_age_s === null ? "none yet" : `last ${duration(s.central.last_ack_age_s)} ago`) },
+  { id: "drops", title: "Dropped", unit: "rows", bad: (s) => dropped(s) > 0,
+    value: (s) => count(dropped(s)), more: (s) => (s.drops.length ? `${s.drops.length} ${s.drops.length === 1 ? "reason" : "reasons"}` : "nothing lost") },
+];
+
+const sourceRows = (s) => s.flows.flatMap((f) => f.operators).filter((o) => o.type.endsWith("source"))
+  .reduce((sum, o) => sum + o.rows_out, 0);
+const dropped = (s) => s.drops.reduce((sum, d) => sum + d.rows, 0);
+const tiles = new Map();
+const history = [];
+
+function buildTiles() {
+  for (const tile of TILES) {
+    const value = make("span", { class: "value", id: `tile-${tile.id}` }, DASH);
+    const more = make("p", { class: "more" }, "\u00a0");
+    const box = make("div", { class: `tile tile-${tile.id}` },
+      make("h2", {}, tile.title), make("p", { class: "figure" }, value, " ", make("span", { class: "unit" }, tile.unit)), more);
+    if (tile.spark) box.append(sparkline());
+    tiles.set(tile.id, { box, value, more });
+    $("tiles").append(box);
+  }
+}
+
+function sparkline() {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("class", "spark");
+  svg.setAttribute("aria-hidden", "true");
+  for (const cls of ["area", "line"]) {
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    path.setAttribute("class", cls);
+    svg.append(path);
+  }
+  return svg;
+}
+
+function drawSparkline() {
+  const values = history.slice(-HISTORY);
+  if (values.length < 2) return;
+  const top = Math.max(1, ...values) * 1.1;
+  const span = Math.max(SHORTEST, values.length);
+  const first = span - values.length;
+  document.querySelector(".spark").setAttribute("viewBox", `0 0 ${span - 1} 32`);
+  const line = values.map((v, i) => `${first + i},${(31 - (v / top) * 30).toFixed(2)}`).join("L");
+  const [area, stroke] = document.querySelectorAll(".spark path");
+  stroke.setAttribute("d", `M${line}`);
+  area.setAttribute("d", `M${first},32L${line}L${span - 1},32Z`);
+}
+
+// ---- header ----
+
+function link(id, ok, text, title = "") {
+  const item = $(id);
+  item.className = ok === null ? "" : ok ? "good" : "bad";
+  set(item.querySelector(".value"), text);
+  item.title = title;
+}
+
+function header(s) {
+  set($("gateway"), s.gateway);
+  document.title = `${s.gateway} · edgert`;
+  set($("facts"), `fleet ${s.fleet} · up ${duration(s.uptime_s)} · ${bytes(s.rss_bytes)} memory · ${rate(s.cpu_percent)} % CPU`);
+  const { ingest, central } = s;
+  link("link-sensors", ingest.connected, ingest.connected ? `MQTT ${ingest.protocol}` : "disconnected", `${ingest.broker} ${ingest.error}`);
+  link("link-central", central.connected, central.connected ? "connected" : "disconnected", `${central.broker} ${central.error}`);
+  const problems = [["Sensors", ingest.error], ["Central", central.error], ["Checkpoint", s.checkpoint.error]].filter(([, e]) => e);
+  const list = $("problems");
+  const texts = problems.map(([where, error]) => `${where}: ${error}`);
+  if (list.dataset.shown !== texts.join("\n")) {
+    list.dataset.shown = texts.join("\n");
+    list.hidden = !texts.length;
+    list.replaceChildren(...texts.map((text) => make("li", {}, text)));
+  }
+  set($("version"), `edgert ${s.version}`);
+}
+
+// ---- tables ----
+
+function fill(body, rows) {
+  rows.forEach((row, at) => {
+    const line = body.rows[at] ?? body.insertRow();
+    row.forEach(([text, cls], column) => {
+      const td = line.cells[column] ?? line.insertCell();
+      if (td.className !== cls) td.className = cls;
+      set(td, text);
+    });
+    while (line.cells.length > row.length) line.deleteCell(-1);
+  });
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+}
+
+class FlowView {
+  constructor(flow) {
+    const id = `flow-${flow.name}`;
+    const scroll = (label, ...inside) => make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, ...inside);
+    this.state = make("span", { class: "badge" });
+    this.version = make("span", { class: "quiet" });
+    this.description = make("p", { class: "quiet description" });
+    this.graphHost = scroll(`Graph of flow ${flow.name}`);
+    this.latestHead = make("tr");
+    this.latestBody = make("tbody");
+    this.latest = scroll(`Latest results of flow ${flow.name}`, make("table", {}, make("thead", {}, this.latestHead), this.latestBody));
+    this.noLatest = make("p", { class: "quiet" }, "No results yet. A window's rows appear when it closes.");
+    this.figures = make("tbody");
+    const columns = ["Operator", "Type", "Rows in", "Rows out", "Rows/s", "Queue", "Queue size", "Busy", "Detail"];
+    this.element = make("section", { class: "card flow", id, "aria-labelledby": `${id}-title` },
+      make("div", { class: "flow-head" }, make("h2", { id: `${id}-title` }, flow.name), this.state, this.version),
+      this.description, this.graphHost,
+      make("h3", {}, "Latest results"), this.noLatest, this.latest,
+      make("details", {}, make("summary", {}, "All figures per operator"),
+        scroll(`Figures per operator of flow ${flow.name}`, make("table", {}, make("thead", {},
+          make("tr", {}, ...columns.map((c, i) => make("th", { scope: "col", class: i >= 2 && i <= 7 ? "number" : "" }, c)))), this.figures))));
+  }
+
+  update(flow) {
+    set(this.state, flow.state);
+    this.state.className = `badge ${flow.state === "running" ? "good" : "bad"}`;
+    set(this.version, `version ${flow.version}`);
+    set(this.description, flow.description);
+    const structure = JSON.stringify([flow.operators.map((o) => [o.name, o.type]), flow.edges]);
+    if (structure !== this.structure) {
+      this.structure = structure;
+      this.graphHost.replaceChildren();
+      this.graph = new Graph(this.graphHost, flow);
+    }
+    this.graph.update(flow);
+    this.showLatest(flow.latest);
+    fill(this.figures, flow.operators.map((o) => [
+      [o.name, ""], [o.type, ""], [count(o.rows_in), "number"], [count(o.rows_out), "number"], [rate(o.rate_in), "number"],
+      [count(o.queue_rows), "number"], [bytes(o.queue_bytes), "number"], [`${o.busy_s.toFixed(2)} s`, "number"], [o.detail, ""]]));
+  }
+
+  showLatest(rows) {
+    this.noLatest.hidden = rows.length > 0;
+    this.latest.hidden = rows.length === 0;
+    const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+    const numeric = columns.map((column) => !TIME_COLUMNS.has(column) && rows.every((row) => row[column] === null || typeof row[column] === "number"));
+    const key = JSON.stringify([columns, numeric]);
+    if (key !== this.columns) {
+      this.columns = key;
+      this.latestHead.replaceChildren(...columns.map((c, i) => make("th", { scope: "col", class: numeric[i] ? "number" : "" }, c)));
+    }
+    fill(this.latestBody, [...rows].reverse().map((row) => columns.map((c, i) => [cell(c, row[c]), numeric[i] ? "number" : ""])));
+  }
+}
+
+const views = new Map();
+
+function flows(s) {
+  for (const [name, view] of views) {
+    if (!s.flows.some((flow) => flow.name === name)) { view.element.remove(); views.delete(name); }
+  }
+  s.flows.forEach((flow, at) => {
+    if (!views.has(flow.name)) views.set(flow.name, new FlowView(flow));
+    const view = views.get(flow.name);
+    if ($("flows").children[at] !== view.element) $("flows").insertBefore(view.element, $("flows").children[at] ?? null);
+    view.update(flow);
+  });
+  $("no-flows").hidden = s.flows.length > 0;
+  set($("flows-topic"), `edgert/v1/${s.fleet}/${s.gateway}/flows/NAME`);
+}
+
+function drops(s) {
+  $("no-drops").hidden = s.drops.length > 0;
+  $("drops").parentElement.hidden = s.drops.length === 0;
+  const sorted = [...s.drops].sort((a, b) => b.rows - a.rows);
+  fill($("drops").tBodies[0], sorted.map((d) => [[d.flow || DASH, ""], [d.operator || DASH, ""], [d.reason, ""], [count(d.rows), "number"]]));
+}
+
+// ---- the stream ----
+
+let last = null;
+let lastAt = 0;
+
+function show(s) {
+  const again = last !== null && s.uptime_s > last.uptime_s && s.ingest.messages >= last.ingest.messages;
+  const perSecond = again ? (s.ingest.messages - last.ingest.messages) / (s.uptime_s - last.uptime_s) : history.at(-1) ?? null;
+  if (again) history.push(perSecond);
+  if (history.length > HISTORY) history.shift();
+  last = s;
+  lastAt = Date.now();
+  document.body.classList.remove("waiting", "stale");
+  link("link-page", true, "live");
+  header(s);
+  for (const tile of TILES) {
+    const { box, value, more } = tiles.get(tile.id);
+    set(value, tile.value(s, { perSecond }));
+    set(more, tile.more(s));
+    box.classList.toggle("attention", Boolean(tile.bad?.(s)));
+  }
+  drawSparkline();
+  flows(s);
+  drops(s);
+}
+
+function lost() {
+  if (last !== null) document.body.classList.add("stale");
+  link("link-page", false, "disconnected — retrying", last ? `Last seen ${new Date(lastAt).toLocaleTimeString("en-GB")}` : "");
+}
+
+function connect() {
+  const events = new EventSource("/api/events");
+  const watch = setInterval(() => { if (Date.now() - lastAt > SILENT_AFTER_MS) lost(); }, 1000);
+  events.onmessage = (event) => show(JSON.parse(event.data));
+  events.onerror = () => {
+    lost();
+    if (events.readyState !== EventSource.CLOSED) return;
+    clearInterval(watch);
+    setTimeout(connect, RETRY_MS);
+  };
+}
+
+buildTiles();
+connect();

@@ -1,0 +1,70 @@
+"""A gateway's status with every field filled, for tests that need one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def example_status() -> dict[str, Any]:
+    """A new, changeable status: one flow `air` of three operators."""
+    return {
+        "gateway": "g1",
+        "fleet": "demo",
+        "version": "0.1.0",
+        "uptime_s": 12.5,
+        "rss_bytes": 48_000_000,
+        "cpu_percent": 12.5,
+        "ingest": {
+            "connected": True,
+            "broker": "127.0.0.1:1883",
+            "protocol": "5",
+            "messages": 100,
+            "bytes": 37_000,
+            "unacknowledged": 5,
+            "reconnects": 0,
+            "error": "",
+        },
+        "central": {
+            "connected": True,
+            "broker": "127.0.0.1:1883",
+            "outbox_batches": 2,
+            "outbox_rows": 20,
+            "outbox_bytes": 2000,
+            "acknowledged": 9,
+            "last_ack_age_s": 0.4,
+            "error": "",
+        },
+        "checkpoint": {"commits": 3, "failures": 0, "last_ms": 2.5, "error": ""},
+        "drops": [{"flow": "air", "operator": "valid", "reason": "bad row", "rows": 7}],
+        "flows": [
+            {
+                "name": "air",
+                "version": 2,
+                "state": "running",
+                "epoch": 1 << 32,
+                "description": "an example",
+                "operators": [
+                    operator("readings", "mqtt_source", 100),
+                    operator("valid", "filter", 90),
+                    operator("ship", "ship", 10),
+                ],
+                "edges": [["readings", "valid"], ["valid", "ship"]],
+                "latest": [{"time": 1.0, "source": "a", "mean": 2.5}],
+            }
+        ],
+    }
+
+
+def operator(name: str, kind: str, rows: int) -> dict[str, Any]:
+    """One operator's part of a status."""
+    return {
+        "name": name,
+        "type": kind,
+        "rows_in": rows,
+        "rows_out": rows,
+        "rate_in": 10.0,
+        "queue_rows": 0,
+        "queue_bytes": 0,
+        "busy_s": 0.25,
+        "detail": "",
+    }

@@ -1,0 +1,273 @@
+"""The web server with a status of our own, over real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from gateway.web.guard import host_name_untrusted, is_loopback
+from gateway.web.health import reasons
+from gateway.web.server import WebServer
+from tests.gateway.status_example import example_status
+
+TIMEOUT_S = 10.0
+
+
+@dataclass
+class Settings:
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+async def connect(server: WebServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", int(server.url.rstrip("/").rpartition(":")[2]))
+
+
+def request(path: str, host: str, *more: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", f"Host: {host}", *more, "", ""]).encode()
+
+
+async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().rstrip().split("\r\n")
+    pairs = (line.split(": ", 1) for line in lines)
+    return int(first.split()[1]), {name.lower(): value for name, value in pairs}
+
+
+async def get(server: WebServer, path: str, *more: str, host: str = "localhost") -> Answer:
+    reader, writer = await connect(server)
+    writer.write(request(path, host, "Connection: close", *more))
+    status, headers = await read_head(reader)
+    body = await reader.read()
+    writer.close()
+    return Answer(status, headers, body)
+
+
+def serve(
+    check: Callable[[WebServer], Awaitable[None]],
+    status: Callable[[], dict[str, Any]] = example_status,
+    host: str = "127.0.0.1",
+) -> None:
+    """Runs `check` against a started server, which is stopped afterwards."""
+
+    async def main() -> None:
+        server = WebServer(Settings(host), status)
+        assert await server.start()
+        try:
+            await asyncio.wait_for(check(server), TIMEOUT_S)
+        finally:
+            await server.stop()
+
+    asyncio.run(main())
+
+
+def test_the_page_and_all_it_loads_come_from_the_gateway_itself() -> None:
+    async def check(server: WebServer) -> None:
+        page = await get(server, "/")
+        assert page.status == 200
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        for path, kind in {
+            "/page.js": "text/javascript",
+            "/graph.js": "text/javascript",
+            "/layout.js": "text/javascript",
+            "/format.js": "text/javascript",
+            "/page.css": "text/css",
+            "/icon.svg": "image/svg+xml",
+        }.items():
+            answer = await get(server, path)
+            assert answer.status == 200, path
+            assert answer.headers["content-type"].startswith(kind)
+            text = answer.body.replace(b"http://www.w3.org/2000/svg", b"")
+            assert b"http://" not in text, path
+            assert b"https://" not in text, path
+
+    serve(check)
+
+
+def test_an_unchanged_file_is_not_sent_twice() -> None:
+    async def check(server: WebServer) -> None:
+        tag = (await get(server, "/page.js")).headers["etag"]
+        again = await get(server, "/page.js", f"If-None-Match: {tag}")
+        assert (again.status, again.body) == (304, b"")
+
+    serve(check)
+
+
+def test_status_is_what_the_gateway_says_as_strict_json() -> None:
+    status = example_status()
+    status["cpu_percent"] = float("nan")
+
+    async def check(server: WebServer) -> None:
+        answer = await get(server, "/api/status")
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["cache-control"] == "no-store"
+        assert json.loads(answer.body) == {**status, "cpu_percent": None}
+
+    serve(check, lambda: status)
+
+
+def test_every_answer_forbids_foreign_content_and_other_origins() -> None:
+    async def check(server: WebServer) -> None:
+        for path in ("/", "/api/status", "/metrics", "/nowhere"):
+            headers = (await get(server, path)).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert "access-control-allow-origin" not in headers
+
+    serve(check)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9999", "[::1]:8080", "LOCALHOST:1"])
+def test_names_of_loopback_are_answered(host: str) -> None:
+    async def check(server: WebServer) -> None:
+        assert (await get(server, "/api/status", host=host)).status == 200
+
+    serve(check)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8080", "192.168.1.5", "", "[fe80::1]"])
+def test_a_foreign_name_that_leads_to_loopback_is_refused(host: str) -> None:
+    async def check(server: WebServer) -> None:
+        answer = await get(server, "/api/status", host=host)
+        assert answer.status == 421
+        assert b"g1" not in answer.body
+
+    serve(check)
+
+
+def test_a_gateway_that_is_bound_to_all_addresses_answers_to_any_name() -> None:
+    async def check(server: WebServer) -> None:
+        assert (await get(server, "/healthz", host="pi.local")).status == 200
+
+    serve(check, host="0.0.0.0")
+
+
+def test_metrics_are_prometheus_text_with_labels() -> None:
+    async def check(server: WebServer) -> None:
+        answer = await get(server, "/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        lines = answer.body.decode().splitlines()
+        assert "# TYPE edgert_ingest_messages_total counter" in lines
+        assert "edgert_ingest_messages_total 100.0" in lines
+        assert 'edgert_operator_queue_rows{flow="air",operator="valid",type="filter"} 0.0' in lines
+        assert 'edgert_dropped_rows_total{flow="air",operator="valid",reason="bad row"} 7.0' in lines
+
+    serve(check)
+
+
+def test_health_is_503_with_the_reason_until_the_broker_is_connected() -> None:
+    status = example_status()
+    status["ingest"].update(connected=False, error="connection refused")
+
+    async def check(server: WebServer) -> None:
+        answer = await get(server, "/healthz")
+        assert answer.status == 503
+        assert answer.body == b"not ready\n- sensors' broker 127.0.0.1:1883: connection refused\n"
+        status["ingest"].update(connected=True, error="")
+        assert (await get(server, "/healthz")).status == 200
+
+    serve(check, lambda: status)
+
+
+def test_a_failing_checkpoint_makes_the_gateway_unready_but_a_central_side_that_is_away_does_not() -> None:
+    status = example_status()
+    status["central"].update(connected=False, error="connection refused")
+    assert reasons(status) == []
+    status["checkpoint"]["error"] = "disk full"
+    assert reasons(status) == ["checkpoint: disk full"]
+
+
+async def next_event(reader: asyncio.StreamReader) -> dict[str, Any]:
+    while True:
+        line = await reader.readline()
+        assert line, "the stream ended"
+        if line.startswith(b"data: "):
+            found: dict[str, Any] = json.loads(line[6:])
+            return found
+
+
+def test_events_bring_a_new_status_again_and_again() -> None:
+    status = example_status()
+
+    async def check(server: WebServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(request("/api/events", "localhost"))
+        code, headers = await read_head(reader)
+        assert code == 200
+        assert headers["content-type"].startswith("text/event-stream")
+        assert (await next_event(reader))["ingest"]["messages"] == 100
+        status["ingest"]["messages"] = 101
+        assert (await next_event(reader))["ingest"]["messages"] == 101
+        writer.close()
+
+    serve(check, lambda: status)
+
+
+def test_a_stop_ends_open_event_streams_instead_of_waiting_for_them() -> None:
+    async def main() -> float:
+        server = WebServer(Settings(), example_status)
+        assert await server.start()
+        reader, writer = await connect(server)
+        writer.write(request("/api/events", "localhost"))
+        await read_head(reader)
+        await next_event(reader)
+        began = asyncio.get_running_loop().time()
+        await asyncio.wait_for(server.stop(), TIMEOUT_S)
+        took = asyncio.get_running_loop().time() - began
+        assert b"data" not in await asyncio.wait_for(reader.read(), TIMEOUT_S)
+        writer.close()
+        return took
+
+    assert asyncio.run(main()) < 2.0
+
+
+def test_a_taken_port_is_said_and_the_gateway_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        async def main() -> WebServer:
+            server = WebServer(Settings(port=port), example_status)
+            assert not await server.start()
+            await server.stop()
+            return server
+
+        server = asyncio.run(main())
+    assert server.url == ""
+    assert f"expected to listen on 127.0.0.1:{port}, got: Address already in use" in server.error
+    assert "goes on without it" in caplog.text
+
+
+def test_the_server_leaves_the_signals_to_the_gateway() -> None:
+    import signal
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+    async def check(server: WebServer) -> None:
+        await get(server, "/healthz")
+        # asyncio.run itself takes SIGINT while it runs; SIGTERM tells.
+        assert signal.getsignal(signal.SIGTERM) == before[1]
+
+    serve(check)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_host_headers_are_taken_apart() -> None:
+    assert host_name_untrusted(b"[::1]:80") == "::1"
+    assert host_name_untrusted(b"A.b:80") == "a.b"
+    assert host_name_untrusted(b"\xff") == "ÿ"
+    assert is_loopback("127.0.0.5")
+    assert not is_loopback("0.0.0.0")

@@ -1,0 +1,131 @@
+"""A headless Chromium, driven over the W3C WebDriver protocol with nothing but the standard library."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+START_S = 20.0
+
+
+def missing() -> str:
+    """What is not on this machine, or an empty string."""
+    absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    return f"not installed: {', '.join(absent)}" if absent else ""
+
+
+class Browser:
+    """One browser session. Every call ends within 30 s or raises."""
+
+    def __init__(self, driver_url: str, profile: str, width: int, height: int) -> None:
+        self._driver_url = driver_url
+        options = {"args": [*ARGUMENTS, f"--user-data-dir={profile}", f"--window-size={width},{height}"]}
+        capabilities = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
+        self._session = f"/session/{self._call('POST', '/session', capabilities)['sessionId']}"
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(self._driver_url + path, method=method)
+        request.add_header("Content-Type", "application/json")
+        data = json.dumps(body).encode() if body is not None else None
+        with urllib.request.urlopen(request, data, timeout=30) as answer:
+            return json.load(answer)["value"]
+
+    def open(self, url: str) -> None:
+        self._call("POST", f"{self._session}/url", {"url": url})
+
+    def run(self, script: str, *arguments: object) -> Any:
+        """The value of `return ...` in `script`."""
+        return self._call("POST", f"{self._session}/execute/sync", {"script": script, "args": list(arguments)})
+
+    def devtools(self, command: str, **parameters: object) -> Any:
+        return self._call("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def emulate(self, width: int, height: int, dark: bool = False) -> None:
+        self.devtools(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.devtools("Emulation.setEmulatedMedia", features=[scheme])
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page, not only what fits the window."""
+        size = self.devtools("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        shot = self.devtools("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def console_errors(self) -> list[str]:
+        """What the page wrote to the console as an error, refused resources included."""
+        entries = self._call("POST", f"{self._session}/se/log", {"type": "browser"})
+        return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
+
+    def wait_for(self, script: str, deadline_s: float = 20.0) -> Any:
+        """The first truthy value of `script`; `AssertionError` after the deadline."""
+        return wait_for(lambda: self.run(script), deadline_s, script)
+
+    def close(self) -> None:
+        self._call("DELETE", self._session)
+
+
+def wait_for(condition: Callable[[], Any], deadline_s: float, what: str) -> Any:
+    """The first truthy value of `condition`, asked every 50 ms."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def browser(width: int = 1280, height: int = 900) -> Iterator[Browser]:
+    """A new browser with an empty profile, ended afterwards with its driver."""
+    with tempfile.TemporaryDirectory(prefix="edgert-browser-", ignore_cleanup_errors=True) as folder:
+        port_line = Path(folder) / "driver.log"
+        with port_line.open("wb") as output:
+            driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=output, stderr=subprocess.STDOUT)
+        try:
+            url = wait_for(lambda: _driver_url(port_line), START_S, "chromedriver started")
+            session = Browser(url, f"{folder}/profile", width, height)
+            try:
+                yield session
+            finally:
+                session.close()
+        finally:
+            driver.terminate()
+            driver.wait(10)
+
+
+def _driver_url(log: Path) -> str:
+    """Where the driver listens, once it says so and answers."""
+    _, found, rest = log.read_text(errors="replace").partition("started successfully on port ")
+    if not found:
+        return ""
+    url = f"http://127.0.0.1:{rest.split('.')[0]}"
+    try:
+        with urllib.request.urlopen(f"{url}/status", timeout=5):
+            return url
+    except URLError:
+        return ""

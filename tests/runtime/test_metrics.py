@@ -1,0 +1,59 @@
+import re
+from pathlib import Path
+
+from edgert.runtime.metrics import METRICS, markdown, samples
+from tests.gateway.status_example import example_status
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def by_name(status: object) -> dict[str, dict[tuple[str, ...], float]]:
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for sample in samples(status):  # type: ignore[arg-type]
+        found.setdefault(sample.metric.name, {})[sample.labels] = sample.value
+    return found
+
+
+def test_every_metric_finds_its_value_in_a_full_status() -> None:
+    assert set(by_name(example_status())) == {metric.name for metric in METRICS}
+
+
+def test_values_carry_their_labels_and_base_units() -> None:
+    found = by_name(example_status())
+    assert found["edgert_operator_rows_in_total"][("air", "valid", "filter")] == 90
+    assert found["edgert_dropped_rows_total"] == {("air", "valid", "bad row"): 7.0}
+    assert found["edgert_checkpoint_last_seconds"] == {(): 0.0025}
+    assert found["edgert_cpu_ratio"] == {(): 0.125}
+    assert found["edgert_ingest_connected"] == {(): 1.0}
+
+
+def test_what_is_unknown_is_left_out_instead_of_being_zero() -> None:
+    status = example_status()
+    status["central"]["last_ack_age_s"] = None
+    del status["checkpoint"]
+    found = by_name(status)
+    assert "edgert_central_last_ack_age_seconds" not in found
+    assert "edgert_checkpoint_commits_total" not in found
+    assert "edgert_outbox_rows" in found
+
+
+def test_an_empty_status_gives_only_the_info_metric() -> None:
+    assert set(by_name({})) == {"edgert_gateway_info"}
+
+
+def test_names_follow_the_prometheus_rules() -> None:
+    for metric in METRICS:
+        assert re.fullmatch(r"edgert_[a-z_]+", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
+        if metric.unit in ("seconds", "bytes", "ratio"):
+            assert metric.unit in metric.name, metric.name
+        assert metric.doc.endswith("."), metric.name
+
+
+def test_no_name_is_declared_twice() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+
+
+def test_the_page_in_docs_is_the_one_generated_from_the_declarations() -> None:
+    assert DOCS.read_text() == markdown(), "run: python -m edgert.runtime.metrics > docs/metrics.md"
