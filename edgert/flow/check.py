@@ -155,13 +155,12 @@ class _Checker:
         for node in flow.nodes.values():
             if node.name in cyclic or any(i not in flow.nodes for i in node.inputs):
                 continue
-            clean = not self.faulty & {node.name, *(u.name for u in flow.upstream(node.name))}
             try:
                 problems = tuple(self.registry[node.type].check(node, flow))
             except (KeyError, TypeError, AttributeError):
-                if clean:
+                if not self.problems:
                     raise
-                continue  # it needs a parameter that is itself at fault: it waits until that is mended
+                continue  # it needs what is itself at fault (a parameter, an input): it waits until that is mended
             self.problems += problems
         if structure_is_sound and not self.faulty:
             self.problems += field_problems(flow, self.registry)
