@@ -1,0 +1,64 @@
+"""`edgert check`: a good document is told, a bad one with every error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgert.cli.main import main
+
+GOOD = """
+name = "city-air"
+[operators.readings]
+type = "mqtt_source"
+topic = "city/{source}/sense"
+codec = "senml"
+[operators.warm]
+type = "filter"
+input = "readings"
+where = "temperature > 20"
+[operators.alarm]
+type = "publish"
+input = "warm"
+topic = "alerts/{source}"
+"""
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    file = tmp_path / "good.toml"
+    file.write_text(GOOD)
+    return file
+
+
+def test_good_document_is_told(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(good)]) == 0
+    assert capsys.readouterr().out == f"{good}: flow city-air is good: 3 operators, checkpoint every 5 s\n"
+
+
+def test_every_error_is_told_with_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(GOOD.replace("temperature > 20", "temperature >").replace('"publish"', '"publihs"'))
+    assert main(["check", str(file)]) == 1
+    errors = capsys.readouterr().err
+    assert f"{file}: 2 errors" in errors
+    assert "operators.warm.where: expected" in errors
+    assert "operators.alarm.type: expected" in errors
+
+
+def test_one_bad_document_among_good_ones_is_status_1(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps({"name": "x"}))
+    assert main(["check", str(bad), str(good)]) == 1
+    told = capsys.readouterr()
+    assert "flow city-air is good" in told.out
+    assert str(bad) in told.err
+
+
+def test_absent_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(tmp_path / "absent.toml")]) == 1
+    assert "absent.toml: expected a readable file: No such file" in capsys.readouterr().err
