@@ -1,0 +1,159 @@
+"""Real brokers for integration tests: processes of their own, on loopback, on a port that was free."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+START_TIMEOUT_S = 10.0
+MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns when `port` takes connections; RuntimeError with the log's end if the process dies or takes too long."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+            return
+        except OSError:
+            time.sleep(0.01)
+    raise RuntimeError(f"expected a broker on port {port}, got exit {process.poll()}: {log.read_text()[-2000:]}")
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Made by openssl for one test run: an authority, a server (127.0.0.1, localhost) and a client."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        self._openssl("req", "-x509", *key, "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.crt")
+        for name, extension in (("server", names), ("client", "extendedKeyUsage=clientAuth")):
+            self._openssl(
+                "req", "-x509", *key, "-subj", f"/CN={name}", "-addext", extension, "-CA", "ca.crt", "-CAkey", "ca.key",
+                "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", f"{name}.key", "-out", f"{name}.crt",
+            )  # fmt: skip
+        for path in self.folder.iterdir():
+            path.chmod(0o644)
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
+
+    def path(self, name: str) -> str:
+        """Of `ca.crt`, `server.crt`, `server.key`, `client.crt` or `client.key`."""
+        return str(self.folder / name)
+
+
+class Broker:
+    """One broker process. It keeps its port, its files and its settings over `stop`, `kill` and `start`."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, command: list[str], port: int, folder: Path) -> None:
+        self.port = port
+        self.folder = folder
+        self.log = folder / "broker.log"
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it listens."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self.folder)
+        wait_listening(self.port, self._process, self.log)
+
+    def stop(self) -> None:
+        """In good order (SIGTERM): Mosquitto then saves its sessions, if it has persistence."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As a power cut would (SIGKILL)."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def mosquitto(
+    folder: Path,
+    *,
+    persistence: bool = False,
+    users: dict[str, str] | None = None,
+    certificates: Certificates | None = None,
+    client_certificates: bool = False,
+    settings: str = "",
+) -> Broker:
+    """A Mosquitto that is not started yet. `users`: passwords by name (else anyone may connect); `certificates`: TLS;
+    `client_certificates`: only with one of the authority's; `settings`: more lines for its configuration file."""
+    assert MOSQUITTO is not None
+    port = free_port()
+    lines = [f"listener {port} 127.0.0.1", f"allow_anonymous {'false' if users else 'true'}", "log_type all"]
+    if os.geteuid() == 0:
+        lines.append("user root")  # or it could not write into our folder
+    if persistence:
+        lines += ["persistence true", f"persistence_location {folder}/", "autosave_interval 1"]
+    if users:
+        passwords = folder / "passwords"
+        passwords.write_text("".join(f"{name}:{password}\n" for name, password in users.items()))
+        subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True, capture_output=True)
+        lines.append(f"password_file {passwords}")
+    if certificates:
+        lines += [f"certfile {certificates.path('server.crt')}", f"keyfile {certificates.path('server.key')}"]
+        lines += [f"cafile {certificates.path('ca.crt')}", f"require_certificate {str(client_certificates).lower()}"]
+    file = folder / "mosquitto.conf"
+    file.write_text("\n".join([*lines, settings, ""]))
+    return Broker([MOSQUITTO, "-c", str(file)], port, folder)
+
+
+_AMQTT = """
+import asyncio, sys
+from amqtt.broker import Broker
+
+CONFIG = {
+    "listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:" + sys.argv[1]}},
+    "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
+}
+
+async def main():
+    broker = Broker(CONFIG)
+    await broker.start()
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def amqtt(folder: Path) -> Broker:
+    """The embedded broker of the demo (3.1.1 only), not started yet."""
+    port = free_port()
+    return Broker([sys.executable, "-c", _AMQTT, str(port)], port, folder)
