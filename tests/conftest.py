@@ -1,56 +1,38 @@
-"""Fixtures that tests of several rooms share."""
+"""What all tests share: a test whose needs are missing on this machine is skipped and says which."""
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import shutil
-from collections.abc import Callable, Iterator
+import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from tests import brokers
-from tests.brokers import Broker, Certificates
+# A deadline per example would measure the other tests on this machine.
+settings.register_profile("house", deadline=None, print_blob=True)
+settings.load_profile("house")
 
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """An authority with a server's and a client's certificate, by openssl."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    return Certificates(tmp_path_factory.mktemp("certificates"))
+ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
-    """Makes brokers, started unless `start=False`; all are stopped after the test. See `tests.brokers.mosquitto` for
-    the options (persistence, users, certificates, client_certificates, settings)."""
-    if brokers.MOSQUITTO is None:
-        pytest.skip("mosquitto is not installed")
-    made: list[Broker] = []
-
-    def make(*, start: bool = True, **options: object) -> Broker:
-        folder = tmp_path / f"mosquitto-{len(made)}"
-        folder.mkdir()
-        broker = brokers.mosquitto(folder, **options)  # type: ignore[arg-type]
-        made.append(broker)
-        if start:
-            broker.start()
-        return broker
-
-    yield make
-    for broker in made:
-        broker.kill()
+def _lack_of(marker: str) -> str | None:
+    """What a test with this marker lacks on this machine, and how to get it; None if nothing."""
+    if marker == "integration" and not shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
+        return "Mosquitto is not installed (apt-get install mosquitto)"
+    if marker == "spark" and subprocess.run([ROOT / "scripts/java-home"], capture_output=True, check=False).returncode:
+        return "Java 17 or newer is not installed (apt-get install default-jre-headless)"
+    if marker == "browser" and not (shutil.which("chromium") and shutil.which("chromedriver")):
+        return "Chromium or its driver is not installed (apt-get install chromium chromium-driver)"
+    if marker == "root" and os.geteuid() != 0:
+        return "needs root"
+    return None
 
 
-@pytest.fixture
-def amqtt(tmp_path: Path) -> Iterator[Broker]:
-    """The demo's embedded broker, started."""
-    if importlib.util.find_spec("amqtt") is None:
-        pytest.skip("amqtt is not installed")
-    folder = tmp_path / "amqtt"
-    folder.mkdir()
-    broker = brokers.amqtt(folder)
-    broker.start()
-    yield broker
-    broker.kill()
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    lacks = {marker: _lack_of(marker) for marker in ("integration", "spark", "browser", "root")}
+    for item in items:
+        for marker, lack in lacks.items():
+            if lack and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=lack))
