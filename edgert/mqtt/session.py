@@ -7,13 +7,11 @@ is acknowledged; everything else that the standard asks of a client is done here
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from edgert.core.errors import ProtocolError
 from edgert.mqtt import encode
-from edgert.mqtt.decode import DEFAULT_MAX_PACKET_BYTES, Decoder
+from edgert.mqtt.decode import Decoder
 from edgert.mqtt.events import (
     Closed,
     Connected,
@@ -22,9 +20,8 @@ from edgert.mqtt.events import (
     Published,
     Refused,
     Released,
-    Subscribed,
-    Unsubscribed,
 )
+from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
 from edgert.mqtt.packets import (
     MAX_PACKET_ID,
@@ -44,87 +41,19 @@ from edgert.mqtt.packets import (
     Suback,
     Subscription,
     Unsuback,
-    Will,
     reason_text,
 )
+from edgert.mqtt.requests import Requests
+from edgert.mqtt.states import TRANSITIONS, Input, State
 from edgert.mqtt.topics import check_filter
 
+__all__ = ["Session", "SessionOptions", "State"]
+
 PROTOCOLS = {V5: "5", V311: "3.1.1"}
+PROBE_TIMEOUT_S = 3.0
+"""How long `auto` waits for an answer to version 5. Some brokers (amqtt) read such a CONNECT as if it were 3.1.1, take
+properties for lengths and wait for bytes that never come."""
 _UNSUPPORTED_VERSION = (0x01, 0x84)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    client_id: str
-    protocol: str = "auto"
-    """'5', '3.1.1', or 'auto': 5, and 3.1.1 where the broker does not know 5."""
-    clean_start: bool = False
-    session_expiry_s: int = 0xFFFF_FFFF
-    """How long the broker keeps the session after the connection (version 5; the greatest value: for ever).
-    0 ends it with the connection, which in 3.1.1 is asked for by a clean session."""
-    keep_alive_s: int = 30
-    """0 = no pings: a broker that vanishes is then found out by TCP alone."""
-    ping_timeout_s: float = 10.0
-    connect_timeout_s: float = 10.0
-    username: str | None = None
-    password: bytes | None = field(default=None, repr=False)
-    will: Will | None = None
-    receive_maximum: int = MAX_PACKET_ID
-    max_packet_bytes: int = DEFAULT_MAX_PACKET_BYTES
-    user_properties: tuple[tuple[str, str], ...] = ()
-    max_outgoing_messages: int = 10_000
-    max_outgoing_bytes: int = 4 << 20
-    max_in_flight: int = 1_000
-    """QoS 1 messages of ours under way, at most; the broker's receive maximum if that is less."""
-
-    def __post_init__(self) -> None:
-        if self.protocol not in ("auto", "5", "3.1.1"):
-            raise ValueError(f"expected protocol auto, 5 or 3.1.1, got {self.protocol}")
-        if self.password is not None and self.username is None:
-            raise ValueError("expected a user name with the password, got none")
-        if not 1 <= self.receive_maximum <= MAX_PACKET_ID:
-            raise ValueError(f"expected a receive maximum of 1..65535, got {self.receive_maximum}")
-        if not 0 <= self.keep_alive_s <= 65_535:
-            raise ValueError(f"expected a keep-alive of 0..65535 s, got {self.keep_alive_s}")
-
-
-class State(Enum):
-    IDLE = "idle"
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-
-
-class Input(Enum):
-    CONNECT = "connect"
-    ACCEPTED = "CONNACK, accepted"
-    REFUSED = "CONNACK, refused"
-    TRAFFIC = "any other packet"
-    LEAVE = "disconnect"
-    LOST = "connection lost"
-
-
-TRANSITIONS: dict[tuple[State, Input], State] = {
-    (State.IDLE, Input.CONNECT): State.CONNECTING,
-    (State.CONNECTING, Input.ACCEPTED): State.CONNECTED,
-    (State.CONNECTING, Input.REFUSED): State.IDLE,
-    (State.CONNECTING, Input.LEAVE): State.IDLE,
-    (State.CONNECTING, Input.LOST): State.IDLE,
-    (State.CONNECTED, Input.TRAFFIC): State.CONNECTED,
-    (State.CONNECTED, Input.LEAVE): State.IDLE,
-    (State.CONNECTED, Input.LOST): State.IDLE,
-}
-"""What is not here is against the protocol: a packet before CONNACK, a second CONNACK, ..."""
-
-
-@dataclass(slots=True)
-class _Asked:
-    """One `subscribe` or `unsubscribe` under way: packet ids that wait, and results by place in the request."""
-
-    token: int
-    filters: tuple[str, ...]
-    waiting: dict[int, tuple[int, ...]]
-    results: dict[int, int]
-    adds: bool
 
 
 class Session:
@@ -141,7 +70,7 @@ class Session:
         self._output: list[bytes] = []
         self._outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
         self._limits = Limits()
-        self._asked: dict[int, _Asked] = {}
+        self._requests = Requests()
         self._received: set[int] = set()
         """QoS 2 packet ids whose PUBREC was sent and whose PUBREL has not come."""
         self._last_id = 0
@@ -179,7 +108,7 @@ class Session:
         options = self.options
         self._decoder = Decoder(self._level, options.max_packet_bytes)
         self._output.clear()
-        self._asked.clear()
+        self._requests.clear()
         self._pinged_at = None
         self._began_at = self._sent_at = self._received_at = now
         self._keep_alive = float(options.keep_alive_s)
@@ -204,19 +133,23 @@ class Session:
             properties=properties,
         )
 
-    def lost(self, text: str, by_peer: bool = True) -> list[Event]:
-        """The transport's connection is gone; `by_peer`: it was closed from over there, not by a time-out."""
-        if self.state is State.IDLE:
-            return []
-        early = self.state is State.CONNECTING
+    def lost(self, text: str) -> list[Event]:
+        """The transport's connection was closed from over there, or broke."""
+        if self.state is State.CONNECTING:
+            # Some brokers close without a word on a version that they do not know.
+            return self._give_up(f"{text} before CONNACK", fall_back=True)
+        return self._give_up(text) if self.state is State.CONNECTED else []
+
+    def _give_up(self, text: str, fall_back: bool = False) -> list[Event]:
         self._move(Input.LOST)
-        # Some brokers close without a word on a version that they do not know. One that has spoken 5 knows it,
-        # so then a close means something else (a restart), and 3.1.1 with its small window must not be the answer.
-        retry = self._next_version(fall_back=early and by_peer and not self._spoke_5)
-        return [Closed(f"{text} before CONNACK" if early else text, retry=retry)]
+        return [Closed(text, retry=self._next_version(fall_back and not self._spoke_5))]
 
     def _next_version(self, fall_back: bool) -> bool:
-        """With `auto`, what the next connection tries: 5, unless 5 was just tried and it is time to `fall_back`."""
+        """With `auto`, what the next connection tries: 5, unless 5 was just tried and it is time to `fall_back`.
+
+        A broker that has spoken 5 knows it: whatever it does then means something else (a restart), and 3.1.1 with its
+        small window must not be the answer, unless it says so itself.
+        """
         if self.options.protocol != "auto":
             return False
         fall_back = fall_back and self._level == V5
@@ -236,8 +169,12 @@ class Session:
         `reading` is False while the application lets nothing be read: then silence proves nothing.
         """
         if self.state is State.CONNECTING:
-            if now - self._began_at >= self.options.connect_timeout_s:
-                return self.lost(f"no CONNACK within {self.options.connect_timeout_s:g} s", by_peer=False)
+            limit = self.options.connect_timeout_s
+            probing = self.options.protocol == "auto" and self._level == V5 and not self._spoke_5
+            if probing:
+                limit = min(limit, PROBE_TIMEOUT_S)
+            if now - self._began_at >= limit:
+                return self._give_up(f"no CONNACK within {limit:g} s", fall_back=probing)
             return []
         if self.state is not State.CONNECTED or not self._keep_alive:
             return []
@@ -246,7 +183,7 @@ class Session:
         if self._pinged_at is not None:
             silent = now - max(self._pinged_at, self._received_at)
             if silent >= self.options.ping_timeout_s:
-                return self.lost(f"no answer to a ping within {self.options.ping_timeout_s:g} s", by_peer=False)
+                return self._give_up(f"no answer to a ping within {self.options.ping_timeout_s:g} s")
         elif now - min(self._sent_at, self._received_at) >= 0.75 * self._keep_alive:
             # A receiver's silence counts too, so that a broker that vanished is noticed by one that only sends.
             self._output.append(encode.PINGREQ)
@@ -275,16 +212,16 @@ class Session:
         groups: dict[int | None, list[int]] = {}
         for place, one in enumerate(subscriptions):
             groups.setdefault(one.subscription_id if self._level == V5 else None, []).append(place)
-        asked = self._ask(tuple(one.filter for one in subscriptions), list(groups.values()), adds=True)
-        for packet_id, places in asked.waiting.items():
+        asked = self._ask([one.filter for one in subscriptions], list(groups.values()), adds=True)
+        for packet_id, places in asked.items():
             self._output.append(encode.subscribe(self._level, packet_id, [subscriptions[i] for i in places]))
-        return asked.token
+        return next(iter(asked))
 
     def unsubscribe(self, filters: Sequence[str]) -> int:
         """UNSUBSCRIBE; returns a token that `Unsubscribed` carries. ProtocolError while not connected."""
-        asked = self._ask(tuple(filters), [list(range(len(filters)))], adds=False)
-        self._output.append(encode.unsubscribe(self._level, asked.token, filters))
-        return asked.token
+        (token,) = self._ask(filters, [range(len(filters))], adds=False)
+        self._output.append(encode.unsubscribe(self._level, token, filters))
+        return token
 
     def acknowledge(self, packets: Iterable[tuple[int, int]], connection: int | None = None) -> bool:
         """PUBACK or PUBREC for (packet id, QoS), which must come in order of arrival; QoS 0 is passed over.
@@ -441,21 +378,10 @@ class Session:
     def _on_unsuback(self, packet: Unsuback, events: list[Event]) -> None:
         self._answered(packet.packet_id, packet.reasons or None, False, events)
 
-    def _answered(self, packet_id: int, reasons: tuple[int, ...] | None, adds: bool, events: list[Event]) -> None:
-        asked = self._asked.pop(packet_id, None)
-        if asked is None or asked.adds is not adds:
-            raise ProtocolError(f"expected an answer to a request of ours, got one to packet {packet_id}")
-        places = asked.waiting.pop(packet_id)
-        if reasons is not None and len(reasons) != len(places):
-            raise ProtocolError(f"expected {len(places)} results, got {len(reasons)}")
-        asked.results.update(zip(places, reasons or (0,) * len(places), strict=True))
-        if asked.waiting:
-            return
-        if adds:
-            results = tuple((text, asked.results[place]) for place, text in enumerate(asked.filters))
-            events.append(Subscribed(asked.token, results))
-        else:
-            events.append(Unsubscribed(asked.token, asked.filters))
+    def _answered(self, packet_id: int, reasons: Sequence[int] | None, adds: bool, events: list[Event]) -> None:
+        event = self._requests.answered(packet_id, reasons, adds)
+        if event is not None:
+            events.append(event)
 
     def _on_pingresp(self, _packet: Pingresp, _events: list[Event]) -> None:
         self._pinged_at = None
@@ -464,10 +390,8 @@ class Session:
         self._move(Input.LOST)
         self._next_version(fall_back=False)
         text = packet.properties.get("reason_string", "")
-        events.append(
-            Closed(f"the broker disconnected us: {reason_text(packet.reason)}" + (f": {text}" if text else ""),
-                   packet.reason)
-        )  # fmt: skip
+        text = reason_text(packet.reason) + (f": {text}" if text else "")
+        events.append(Closed(f"the broker disconnected us: {text}", packet.reason))
 
     def _on_unexpected(self, packet: Pubrec | Pubcomp, _events: list[Event]) -> None:
         raise ProtocolError(f"expected no {type(packet).__name__.upper()} (nothing of ours is QoS 2), got one")
@@ -483,23 +407,15 @@ class Session:
             raise ProtocolError(f"expected no '{what.value}' while {self.state.value}")
         self.state = state
 
-    def _ask(self, filters: tuple[str, ...], groups: list[list[int]], adds: bool) -> _Asked:
+    def _ask(self, filters: Sequence[str], groups: Sequence[Sequence[int]], adds: bool) -> dict[int, Sequence[int]]:
         if self.state is not State.CONNECTED:
             raise ProtocolError(f"expected a connection to subscribe or unsubscribe, got '{self.state.value}'")
-        if not filters:
-            raise ValueError("expected at least one filter, got none")
-        asked = _Asked(0, filters, {}, {}, adds)
-        for places in groups:
-            packet_id = self._new_id()
-            asked.waiting[packet_id] = tuple(places)
-            self._asked[packet_id] = asked
-        asked.token = next(iter(asked.waiting))
-        return asked
+        return self._requests.add(filters, groups, adds, self._new_id)
 
     def _new_id(self) -> int:
         for _ in range(MAX_PACKET_ID):
             self._last_id = self._last_id % MAX_PACKET_ID + 1
-            if self._last_id not in self._outgoing and self._last_id not in self._asked:
+            if self._last_id not in self._outgoing and self._last_id not in self._requests:
                 return self._last_id
         raise PublishRefused("expected a free packet identifier, got none")
 

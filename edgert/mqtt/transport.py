@@ -23,10 +23,11 @@ from edgert.mqtt.events import (
     Subscribed,
     Unsubscribed,
 )
+from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Oversized, Properties, Publish, Subscription
 from edgert.mqtt.reconnect import Backoff
-from edgert.mqtt.session import Session, SessionOptions
+from edgert.mqtt.session import Session
 
 log = logging.getLogger("edgert.mqtt")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from edgert.mqtt.events import Connected, Subscribed
+from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.packets import Oversized, Publish, Subscription, Will
 from edgert.mqtt.reconnect import Backoff
-from edgert.mqtt.session import SessionOptions
 from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
 from tests.brokers import Broker, Certificates, free_port
 from tests.waiting import in_loop, until
@@ -25,7 +25,7 @@ FAST = Backoff(first_s=0.02, max_s=0.1)
 class Recorder:
     """A client with a memory. Acknowledges at once if `acknowledges`."""
 
-    def __init__(self, broker: Broker, client_id: str = "test", *, filters: tuple[tuple[str, int], ...] = (),
+    def __init__(self, broker: Broker | int, client_id: str = "test", *, filters: tuple[tuple[str, int], ...] = (),
                  acknowledges: bool = True, tls: Tls | None = None, budget_s: float = 0.005,
                  host: str = "127.0.0.1", **options: Any) -> None:  # fmt: skip
         self.filters = filters
@@ -47,8 +47,9 @@ class Recorder:
             on_oversized=self._on_oversized,
             on_disconnected=self.disconnected.append,
         )
+        port = broker if isinstance(broker, int) else broker.port
         self.client = MqttClient(
-            Address(host, broker.port, tls), SessionOptions(client_id, **options), handlers,
+            Address(host, port, tls), SessionOptions(client_id, **options), handlers,
             backoff=FAST, latency_budget_s=budget_s,
         )  # fmt: skip
 
@@ -314,9 +315,9 @@ async def test_silent_broker_is_given_up_after_the_ping_time_out() -> None:
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", free_port())
-    broker = Broker([], server.sockets[0].getsockname()[1], None)  # type: ignore[arg-type]
-    receiver = Recorder(broker, keep_alive_s=1, ping_timeout_s=0.2)
+    port = free_port()
+    server = await asyncio.start_server(answer, "127.0.0.1", port)
+    receiver = Recorder(port, keep_alive_s=1, ping_timeout_s=0.2)
     await receiver.client.start()
     await until(lambda: receiver.disconnected, "the loss")
     assert "no answer to a ping within 0.2 s" in receiver.disconnected[0]
