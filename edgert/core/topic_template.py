@@ -28,7 +28,9 @@ class TopicTemplate:
             raise ValueError(f"expected {{name}} with letters, digits and _, got {show(text)}")
         if sink:
             if "+" in text or "#" in text:
-                raise ValueError(f"expected a topic without + and # (nobody can publish to a wildcard), got {show(text)}")
+                raise ValueError(
+                    f"expected a topic without + and # (nobody can publish to a wildcard), got {show(text)}"
+                )
             self.filter = text
         else:
             self.filter = self._as_filter(text)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from edgert.core.batch import Row
 from edgert.core.errors import show
@@ -52,7 +52,7 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
         raise ValueError(f"expected one of {known}, got {show(function)}")
     if column is None and function != "count":
         raise ValueError(f"expected {function}(field), got {show(text)}")
-    return Aggregate(name, function, column)
+    return Aggregate(name, cast(Function, function), column)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch
+from edgert.flow.graph import Flow, Node
+from edgert.flow.spec import Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +70,19 @@ class Logic:
     def restore(self, state: Any) -> None:
         """Applies one delta or snapshot of this code or an older version of it."""
         raise TypeError(f"{type(self).__name__} keeps no state")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What a specification's `logic` gets to make one instance."""
+
+    node: Node
+    flow: Flow
+    fields: frozenset[str] | None
+    """For a source: payload fields that the flow uses; None means all."""
+    keys: Keys
+    """(field, type) of the key, for stateful operators."""
+    inputs: int
+    """How many inputs are connected."""
+    ports: frozenset[int]
+    """Ports to which something is connected."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edgert.codecs import Codec
+from edgert.codecs.base import Codec
+from edgert.codecs.registry import make as make_codec
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
-from edgert.flow.spec import OperatorSpec, Parameter
-from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
 
 def _sink_topic(text: str) -> TopicTemplate:
@@ -32,6 +33,8 @@ SPECS = (
     OperatorSpec(
         type="publish",
         role="sink",
+        fields=lambda node: FieldUse(reads=None),
+        logic=lambda build: make_publish(build),
         doc="Publishes each row over MQTT at once, to the broker that the flow reads from; may repeat after a crash.",
         parameters=(
             Parameter("topic", "string", "Topic; `{field}` is filled from the row.", parse=_sink_topic),
@@ -45,6 +48,9 @@ SPECS = (
         role="sink",
         doc="Ships a window's contributions to the central tables, exactly once.",
         check=_check_ship,
+        fields=lambda node: FieldUse(),
+        logic=lambda build: Ship(),
+        reads_port=1,
     ),
 )
 
@@ -85,3 +91,9 @@ class Ship(Logic):
         """The contributions since the last call, for the checkpoint that is being made."""
         rows, self.rows = self.rows, []
         return rows
+
+
+def make_publish(build: Build) -> Publish:
+    """The logic of one `publish`."""
+    p = build.node.parameters
+    return Publish(p["topic"], make_codec(p["codec"]), p["qos"], p["retain"])

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
-from edgert.codecs import Codec
+from edgert.codecs.base import Codec
+from edgert.codecs.registry import make as make_codec
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
-from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
 ROW_BASE_BYTES = 240
 """Resident size of a small row: the dict and its floats (measured with sys.getsizeof, 8 fields: 360 + 8 * 24)."""
 FIELD_BYTES = 45
 RECOMPUTE_S = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
+_TIME = itemgetter("time")
 SAMPLES = 5
 SAMPLE_BYTES = 200
 
@@ -66,6 +69,7 @@ SPECS = (
         role="source",
         doc="Takes in the messages of one topic template and decodes them to rows.",
         check=_check_dead_letter,
+        logic=lambda build: make_source(build),
         parameters=(
             Parameter(
                 "topic",
@@ -79,10 +83,18 @@ SPECS = (
             Parameter("retained", "boolean", "Also take messages that the broker had retained.", False),
             Parameter("time_field", "string", "JSON field that holds the event time.", "time"),
             Parameter(
-                "time_unit", "string", "Unit of the event time; `auto` tells by size.", "auto", choices=("auto", "s", "ms", "us")
+                "time_unit",
+                "string",
+                "Unit of the event time; `auto` tells by size.",
+                "auto",
+                choices=("auto", "s", "ms", "us"),
             ),
-            Parameter("idle_timeout_s", "number", "A device silent for longer holds no window back.", 30.0, "s", minimum=0.1),
-            Parameter("out_of_order_s", "number", "How far rows of a device may be out of order.", 2.0, "s", minimum=0.0),
+            Parameter(
+                "idle_timeout_s", "number", "A device silent for longer holds no window back.", 30.0, "s", minimum=0.1
+            ),
+            Parameter(
+                "out_of_order_s", "number", "How far rows of a device may be out of order.", 2.0, "s", minimum=0.0
+            ),
             Parameter(
                 "ahead_tolerance_s",
                 "number",
@@ -91,11 +103,19 @@ SPECS = (
                 "s",
                 minimum=0.0,
             ),
-            Parameter("ahead", "string", "What becomes of a row ahead by more than that.", "keep", choices=("keep", "drop")),
             Parameter(
-                "dead_letter", "string", "Topic to which malformed payloads are sent on; empty: none.", "", parse=_dead_letter_topic
+                "ahead", "string", "What becomes of a row ahead by more than that.", "keep", choices=("keep", "drop")
             ),
-            Parameter("queue_bytes", "integer", "Byte budget of this source's queue.", 4_194_304, "bytes", minimum=65_536),
+            Parameter(
+                "dead_letter",
+                "string",
+                "Topic to which malformed payloads are sent on; empty: none.",
+                "",
+                parse=_dead_letter_topic,
+            ),
+            Parameter(
+                "queue_bytes", "integer", "Byte budget of this source's queue.", 4_194_304, "bytes", minimum=65_536
+            ),
             Parameter(
                 "overload",
                 "string",
@@ -204,7 +224,7 @@ class Source(Logic):
         # the last time per device rather than the greatest: it errs on the side of waiting, and costs half
         latest = {row["source"]: row["time"] for row in rows}
         limit = wall + self._ahead_tolerance_s
-        if max(latest.values()) > limit or max(row["time"] for row in rows) > limit:
+        if max(map(_TIME, rows)) > limit:
             self.drops["ahead of time (kept)" if not self._drops_ahead else "ahead of time"] += sum(
                 row["time"] > limit for row in rows
             )
@@ -275,3 +295,18 @@ def _cached(topic: TopicTemplate) -> Callable[[str], dict[str, str]]:
         return found
 
     return captures
+
+
+def make_source(build: Build) -> Source:
+    """The logic of one `mqtt_source`."""
+    p = build.node.parameters
+    options = {"time_field": p["time_field"], "time_unit": p["time_unit"]} if p["codec"] == "json" else {}
+    return Source(
+        p["topic"],
+        make_codec(p["codec"], build.fields, **options),
+        idle_timeout_s=p["idle_timeout_s"],
+        out_of_order_s=p["out_of_order_s"],
+        ahead_tolerance_s=p["ahead_tolerance_s"],
+        ahead=p["ahead"],
+        dead_letter=p["dead_letter"],
+    )

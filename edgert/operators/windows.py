@@ -18,7 +18,7 @@ from typing import Any
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem, show
 from edgert.flow.graph import Flow, Node
-from edgert.flow.spec import OperatorSpec, Parameter
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
     COLUMN,
     FUNCTIONS,
@@ -28,11 +28,24 @@ from edgert.operators.aggregates import (
     compile_function,
     parse_aggregate,
 )
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.logic import Build, Emission, Logic, Now
 
 RESULT, CONTRIBUTION = 0, 1
 RESERVED = frozenset(
-    "time source window_start window_end gateway gateways epoch stream sequence flow_version lineage day".split()
+    [
+        "time",
+        "source",
+        "window_start",
+        "window_end",
+        "gateway",
+        "gateways",
+        "epoch",
+        "stream",
+        "sequence",
+        "flow_version",
+        "lineage",
+        "day",
+    ]
 )
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""
@@ -69,29 +82,38 @@ def _parse_aggregates(plain: Mapping[str, str]) -> tuple[Aggregate, ...]:
         raise ValueError('expected at least one aggregate, for instance { n = "count()" }, got none')
     for name in plain:
         if not COLUMN.fullmatch(name) or "__" in name or name in RESERVED:
-            raise ValueError(f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}")
+            raise ValueError(
+                f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}"
+            )
     return tuple(parse_aggregate(name, text) for name, text in plain.items())
 
 
-def keys_of(node: Node, flow: Flow) -> tuple[tuple[str, str], ...]:
-    """(field, type) of each key: what the nearest `key_by` above the window says; none above: one group for all."""
-    for up in flow.upstream(node.name):
-        if up.type == "key_by":
-            types = up.parameters["key_types"]
-            return tuple((k, types.get(k, "string")) for k in up.parameters["keys"])
-        if up.type == "tumbling_window":
+def _fields(node: Node) -> FieldUse:
+    columns = {a.name for a in node.parameters["aggregates"]} | {"window_start", "window_end"}
+    reads = frozenset(a.field for a in node.parameters["aggregates"] if a.field)
+    return FieldUse(reads, frozenset(columns), keeps=frozenset())
+
+
+def _key_names(node: Node, flow: Flow) -> frozenset[str]:
+    while len(node.inputs) == 1 and node.inputs[0] in flow.nodes:
+        node = flow.nodes[node.inputs[0]]
+        if node.type == "key_by":
+            return frozenset(node.parameters["keys"])
+        if node.type == "tumbling_window":
             break
-    return ()
+    return frozenset()
 
 
 def _check(node: Node, flow: Flow) -> Iterable[Problem]:
-    taken = {key for key, _ in keys_of(node, flow)}
+    taken = _key_names(node, flow)
     for aggregate in node.parameters.get("aggregates") or ():
         if isinstance(aggregate, Aggregate) and aggregate.name in taken:
             path = f"operators.{node.name}.aggregates.{aggregate.name}"
             yield Problem(path, "a name that is not also a key", repr(aggregate.name))
-    for key in taken & (RESERVED - {"source"}):
-        yield Problem(f"operators.{node.name}", "keys that are no reserved column", repr(key))
+    for key in taken:
+        if key in RESERVED - {"source"} or not COLUMN.fullmatch(key):
+            expected = "keys that can be columns of a table (letters, digits, _; not a reserved name)"
+            yield Problem(f"operators.{node.name}", expected, repr(key))
 
 
 SPECS = (
@@ -100,12 +122,16 @@ SPECS = (
         doc="Aggregates rows per key over event-time windows of one size, aligned to the epoch (UTC). Emits when the "
         "watermark passes a window's end.",
         check=_check,
+        fields=_fields,
+        logic=lambda build: make_window(build),
         parameters=(
             Parameter("size_s", "number", "Length of a window.", unit="s", minimum=0.001, maximum=31_622_400),
             Parameter(
                 "aggregates",
                 "string_map",
-                "Column name to aggregate: " + ", ".join(f"`{f}`" for f in FUNCTIONS) + "; for instance `mean(temperature)`.",
+                "Column name to aggregate: "
+                + ", ".join(f"`{f}`" for f in FUNCTIONS)
+                + "; for instance `mean(temperature)`.",
                 parse=_parse_aggregates,
             ),
             Parameter(
@@ -298,3 +324,18 @@ class TumblingWindow(Logic):
         self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
         self._saved_marks = list(self._marks)
         self.watermark = state["watermark"]
+
+
+def make_window(build: Build) -> TumblingWindow:
+    """The logic of one `tumbling_window`."""
+    p = build.node.parameters
+    return TumblingWindow(
+        build.node.name,
+        p["size_s"],
+        p["aggregates"],
+        build.keys,
+        lateness_s=p["lateness_s"],
+        late=p["late"],
+        inputs=build.inputs,
+        ports=build.ports,
+    )

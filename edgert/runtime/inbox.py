@@ -115,7 +115,9 @@ class Inbox:
 
     # -- messages
 
-    def receive(self, messages: Sequence[Publish], lookup: Lookup, monotonic: float, wall: float) -> dict[Route, RawBatch]:
+    def receive(
+        self, messages: Sequence[Publish], lookup: Lookup, monotonic: float, wall: float
+    ) -> dict[Route, RawBatch]:
         """Sorts one read's messages by route; `Reader`s of a route all get its batch."""
         batches: dict[Route, RawBatch] = {}
         at: Route | None = None
@@ -129,6 +131,7 @@ class Inbox:
             payload = message.payload
             size += len(payload)
             if not route.readers:
+                self.counters.unrouted += not route.flows and not message.retain
                 continue
             if route is not at:
                 at = route
@@ -158,7 +161,7 @@ class Inbox:
         if not message.qos:
             return route
         packet_id, payload = message.packet_id, message.payload
-        digest = xxhash.xxh3_64_intdigest(payload, xxhash.xxh3_64_intdigest(message.topic, route.seed))
+        digest = xxhash.xxh3_64_intdigest(payload, xxhash.xxh3_64_intdigest(message.topic.encode(), route.seed))
         table = self.table
         if message.dup and table.hashes[packet_id] == digest and (index := table.indices[packet_id]):
             flows = route.flows

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 from edgert.core.batch import Batch
 from edgert.operators.logic import Logic, Message, Now
-from edgert.runtime.queue import Entry, Overload, Queue
-
-QUEUE_BYTES = 4_194_304
+from edgert.runtime.queue import Entry, Queue
 
 
 @dataclass(slots=True)
@@ -72,6 +70,12 @@ class Instance:
             self.logic.messages = []
         return Turn(out, messages, failed)
 
+    def finish(self, now: Now) -> Turn:
+        """Lets the logic give out what it still holds."""
+        emissions = self.logic.flush(now)
+        out = [(target, batch) for port, batch in emissions for target in self.outputs.get(port, ())]
+        return Turn(out, [])
+
 
 @dataclass(slots=True)
 class Turn:
@@ -80,8 +84,3 @@ class Turn:
     out: list[tuple[Target, Batch]]
     messages: list[Message]
     failed: BaseException | None = None
-
-
-def make_queue(budget_bytes: int = QUEUE_BYTES, overload: Overload = "shed-oldest") -> Queue:
-    """A queue with the usual budget."""
-    return Queue(budget_bytes, overload)

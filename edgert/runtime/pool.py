@@ -139,9 +139,7 @@ class Pool:
     def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Waits until `instances` have nothing left to do; false when time ran out."""
         with self._lock:
-            return self._quiet.wait_for(
-                lambda: not any(i.running or i.queue.entries for i in instances), timeout_s
-            )
+            return self._quiet.wait_for(lambda: not any(i.running or i.queue.entries for i in instances), timeout_s)
 
     # -- workers
 

@@ -62,6 +62,10 @@ class Queue:
             left -= len(taken[-1].batch) or 1
         return taken
 
+    def take_all(self) -> list[Entry]:
+        """Everything."""
+        return [self._pop() for _ in range(len(self.entries))]
+
     def _cut(self, limit: int) -> Entry:
         source, batch = self.entries[0]
         head, rest = _split(batch, limit)

@@ -1,0 +1,199 @@
+"""The control plane's connection: configuration, commands, results and acknowledgements, over paho-mqtt.
+
+Its rate is no matter here (ingest has a client of its own, `transport`). What paho leaves to its user is done once in
+this file: version 5 with 3.1.1 as fallback, TLS and credentials from settings, subscriptions made anew at each connect.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from edgert.core.errors import EdgertError
+from edgert.core.settings import Connection
+
+log = logging.getLogger(__name__)
+
+UNSUPPORTED_VERSION = 132
+RECONNECT_S = (1, 60)
+OnMessage = Callable[[str, bytes, "Request | None"], None]
+
+
+class Request:
+    """Where an answer to a message is wanted (MQTT 5, section 4.10)."""
+
+    def __init__(self, topic: str, correlation: bytes | None) -> None:
+        self.topic = topic
+        self.correlation = correlation
+
+
+class ControlConnection:
+    """Keeps one connection for ever. Callbacks run on paho's thread; `publish` may be called from any thread."""
+
+    def __init__(
+        self,
+        settings: Connection,
+        client_id: str,
+        *,
+        subscriptions: Sequence[tuple[str, int]] = (),
+        will: tuple[str, bytes] | None = None,
+        on_message: OnMessage = lambda topic, payload, request: None,
+        on_connected: Callable[[], None] = lambda: None,
+        on_disconnected: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._subscriptions = list(subscriptions)
+        self._will = will
+        self._on_message, self._on_connected, self._on_disconnected = on_message, on_connected, on_disconnected
+        self._version = MQTTProtocolVersion.MQTTv311 if settings.protocol == "3.1.1" else MQTTProtocolVersion.MQTTv5
+        self._answered = False
+        self._stopping = False
+        self.connected = False
+        self.error = ""
+        self.connects = 0
+        self._client = self._make()
+
+    @property
+    def protocol(self) -> str:
+        """What is spoken: "5" or "3.1.1"."""
+        return "5" if self._version == MQTTProtocolVersion.MQTTv5 else "3.1.1"
+
+    # -- life
+
+    def start(self) -> None:
+        """Begins to connect and returns at once; a broker that is away is waited for."""
+        client = self._client
+        client.connect_async(self._settings.host, self._settings.port, self._settings.keep_alive_s or 65_535)
+        client.loop_start()
+
+    def stop(self, farewell: tuple[str, bytes] | None = None, timeout_s: float = 2.0) -> None:
+        """Publishes `farewell` (retained) if the connection stands, and ends it."""
+        self._stopping = True
+        if self.connected and farewell:
+            try:
+                self._client.publish(*farewell, qos=1, retain=True).wait_for_publish(timeout_s)
+            except (ValueError, RuntimeError) as error:
+                log.warning("the farewell was not sent: %s", error)
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def publish(
+        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, request: Request | None = None
+    ) -> bool:
+        """Hands one message over; false when there is no connection (it is then not kept)."""
+        if not self.connected:
+            return False
+        properties = None
+        if request is not None and request.correlation is not None and self.protocol == "5":
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.CorrelationData = request.correlation
+        info = self._client.publish(topic, payload, qos, retain, properties)
+        return bool(info.rc == paho.MQTT_ERR_SUCCESS)
+
+    # -- paho
+
+    def _make(self) -> paho.Client:
+        settings = self._settings
+        client = paho.Client(CallbackAPIVersion.VERSION2, self._client_id, protocol=self._version, **self._clean())
+        if settings.username:
+            client.username_pw_set(settings.username, read_password(settings.password_file))
+        if settings.tls:
+            client.tls_set_context(tls_context(settings))
+        if self._will:
+            client.will_set(*self._will, qos=1, retain=True)
+        client.reconnect_delay_set(*RECONNECT_S)
+        client.max_queued_messages_set(10_000)
+        client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
+        client.on_connect_fail = self._unreachable
+        return client
+
+    def _clean(self) -> dict[str, Any]:
+        # nothing rests on this session: what matters is asked for and sent anew after each connect
+        return {} if self._version == MQTTProtocolVersion.MQTTv5 else {"clean_session": True}
+
+    def _connected(self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
+        self._answered = True
+        if reason.is_failure:
+            self.error = f"the broker refused: {reason}"
+            if reason.value == UNSUPPORTED_VERSION:
+                self._change_version()
+            return
+        if self._subscriptions:
+            client.subscribe(self._subscriptions)
+        self.connected, self.error = True, ""
+        self.connects += 1
+        self._guarded(self._on_connected)
+
+    def _lost(self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
+        was, self.connected = self.connected, False
+        if not self._stopping:
+            self.error = self.error or f"connection lost: {reason}"
+        if not was and not self._answered:
+            self._change_version()
+        self._answered = False
+        if was:
+            self._guarded(lambda: self._on_disconnected(self.error))
+
+    def _unreachable(self, client: paho.Client, data: Any) -> None:
+        self.error = f"nobody answers at {self._settings.host}:{self._settings.port}"
+
+    def _change_version(self) -> None:
+        """Some 3.1.1 brokers refuse version 5 with a reason, others just close; then it is the other's turn."""
+        if self._settings.protocol != "auto" or self._stopping:
+            return
+        five = self._version == MQTTProtocolVersion.MQTTv5
+        self._version = MQTTProtocolVersion.MQTTv311 if five else MQTTProtocolVersion.MQTTv5
+        threading.Thread(target=self._replace, name="mqtt-version", daemon=True).start()
+
+    def _replace(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+        if not self._stopping:
+            self._client = self._make()
+            self.start()
+
+    def _message(self, client: paho.Client, data: Any, message: paho.MQTTMessage) -> None:
+        properties = message.properties
+        answer = getattr(properties, "ResponseTopic", None)
+        request = Request(answer, getattr(properties, "CorrelationData", None)) if answer else None
+        self._guarded(lambda: self._on_message(message.topic, bytes(message.payload), request))
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("a message of the control plane could not be handled")
+
+
+def read_password(path: str) -> str | None:
+    """First line of the file; None without a path. Raises `EdgertError` naming the file, never its content."""
+    if not path:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise EdgertError(f"password_file {path}: {reason}") from None
+
+
+def tls_context(settings: Connection) -> ssl.SSLContext:
+    """A context that checks the broker's name and certificate. Raises `EdgertError` naming the file at fault."""
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(f for f in (settings.ca_file, settings.cert_file, settings.key_file) if f)
+        raise EdgertError(f"TLS files {files or '(of the system)'}: {error}") from error
+    return context

@@ -1,0 +1,225 @@
+"""A flow that runs: its instances, its place in the input, and what a checkpoint takes from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgert.core.batch import Row
+from edgert.core.results import Schema, row_columns
+from edgert.flow.graph import Flow
+from edgert.flow.physical import PhysicalInstance, Plan, fields_needed, plan
+from edgert.flow.spec import Registry
+from edgert.operators.fused import Fused
+from edgert.operators.logic import Build, Logic, Message, Now
+from edgert.operators.sinks import Ship
+from edgert.operators.source import Source
+from edgert.runtime.instance import Instance, Target
+from edgert.runtime.pool import Pool
+from edgert.runtime.position import Position, Progress
+from edgert.runtime.queue import Entry, Queue
+from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
+
+HOLD_S = 2.0
+"""A flow whose instances reach no batch boundary within this time gets no checkpoint this time."""
+QUEUE_BYTES = 4_194_304
+COMPACT_BYTES = 65_536
+"""Deltas are merged into a snapshot when they outgrow this and twice the last snapshot."""
+
+
+@dataclass(slots=True)
+class Captured:
+    """What one pause took out of a flow; kept until it is committed."""
+
+    position: Position
+    deltas: dict[str, Any]
+    rows: list[Row]
+    queues: dict[str, list[Entry]]
+
+
+@dataclass(slots=True)
+class CommitForm:
+    """The same, packed for the database."""
+
+    position: Position
+    deltas: list[bytes]
+    queue: bytes
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+
+
+class FlowRun:
+    """Built on the loop; afterwards its state belongs to the pool and, in pauses, to the store thread."""
+
+    def __init__(self, flow: Flow, registry: Registry, version: int, epoch: int, progress: Progress) -> None:
+        self.flow = flow
+        self.registry = registry
+        self.version = version
+        self.epoch = epoch
+        self.progress = progress
+        self.plan: Plan = plan(flow, registry)
+        self.instances = build_instances(self.plan, registry)
+        self.ship = next((i.logic for i in self.instances.values() if isinstance(i.logic, Ship)), None)
+        self.schema = schema_of(self.plan)
+        self.columns = row_columns(self.schema) if self.schema else ()
+        self.latest: deque[Row] = deque(maxlen=5)
+        self.rows_shipped = 0
+        self.pending: list[Captured] = []
+        """Captured, but not committed yet (the commit may have failed)."""
+        self._queue_was_empty = True
+        self._delta_bytes = 0
+        self._snapshot_bytes = 0
+
+    @property
+    def all(self) -> tuple[Instance, ...]:
+        """Instances, each after all that feed it."""
+        return tuple(self.instances.values())
+
+    def sources(self) -> list[tuple[PhysicalInstance, Instance]]:
+        return [(p, self.instances[p.name]) for p in self.plan.sources()]
+
+    # -- resume
+
+    def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now) -> None:
+        """Brings state and queues back to the last checkpoint."""
+        for at, blob in enumerate(blobs):
+            self._apply(blob, self.instances)
+            if at:
+                self._delta_bytes += len(blob)
+            else:
+                self._snapshot_bytes = len(blob)
+        for instance in self.all:
+            if isinstance(instance.logic, Source):
+                instance.logic.resumed(now)
+        for name, entries in unpack_queues(queue, now.monotonic).items():
+            for entry in entries:
+                self.instances[name].queue.put(entry)
+        self._queue_was_empty = not queue
+
+    def _apply(self, blob: bytes, instances: Mapping[str, Instance]) -> None:
+        for name, state in unpack_state(blob).items():
+            instances[name].logic.restore(state)
+
+    # -- checkpoints (store thread)
+
+    def capture(self, pool: Pool, position: Callable[[Callable[[], None]], None]) -> bool:
+        """The pause: stops the flow at a batch boundary, takes what changed, lets it go on.
+
+        `position` runs its argument while nothing can be fed, so that position and queues belong together. False when
+        the flow reached no boundary in time.
+        """
+        if not pool.hold(self.all, HOLD_S):
+            return False
+        try:
+            taken: list[tuple[Position, dict[str, list[Entry]]]] = []
+            position(lambda: pool.locked(lambda: taken.append((self.progress.position(), self._queues()))))
+            deltas = {name: d for name, i in self.instances.items() if (d := i.logic.delta()) is not None}
+            rows = self.ship.take() if self.ship else []
+        finally:
+            pool.release(self.all)
+        at, queues = taken[0]
+        self.pending.append(Captured(at, deltas, rows, queues))
+        return True
+
+    def _queues(self) -> dict[str, list[Entry]]:
+        return {name: list(i.queue.entries) for name, i in self.instances.items() if i.queue.entries}
+
+    def drain(self, now: Now, send: Callable[[Instance, Sequence[Message]], None]) -> None:
+        """Runs a held flow to its very end on the caller's thread: queues, then what windows still hold, then a capture.
+
+        For a flow that is replaced or removed: nothing may be fed to it any more.
+        """
+        for instance in self.all:
+            for finish in (False, True):
+                turn = instance.finish(now) if finish else instance.run(instance.queue.take_all(), now)
+                for target, batch in turn.out:
+                    target.instance.queue.put(Entry(target.source, batch))
+                if turn.messages:
+                    send(instance, turn.messages)
+        rows = self.ship.take() if self.ship else []
+        self.pending.append(Captured(self.progress.position(), {}, rows, {}))
+
+    def form(self) -> CommitForm | None:
+        """All that is pending as one commit; None when there is nothing worth a write to the card."""
+        if not self.pending:
+            return None
+        last = self.pending[-1]
+        rows = [row for captured in self.pending for row in captured.rows]
+        deltas = [c.deltas for c in self.pending if c.deltas]
+        queue = pack_queues(last.queues)
+        if not rows and not deltas and not queue and self._queue_was_empty and last.position == self.progress.committed:
+            self.pending.clear()
+            return None
+        columns = self.columns
+        return CommitForm(
+            last.position,
+            [pack_state(d) for d in deltas],
+            queue,
+            columns,
+            [[row.get(column) for column in columns] for row in rows],
+        )
+
+    def committed(self, form: CommitForm) -> None:
+        """The database has it."""
+        for captured in self.pending:
+            self.latest.extend(captured.rows[-5:])
+        self.pending.clear()
+        self.rows_shipped += len(form.rows)
+        self._queue_was_empty = not form.queue
+        self._delta_bytes += sum(map(len, form.deltas))
+
+    def wants_compaction(self) -> bool:
+        return self._delta_bytes > max(COMPACT_BYTES, 2 * self._snapshot_bytes)
+
+    def compact(self, blobs: Sequence[bytes]) -> bytes:
+        """One snapshot that says the same as `blobs`; made from them alone, so the flow is not paused."""
+        copies = build_instances(self.plan, self.registry)
+        for blob in blobs:
+            self._apply(blob, copies)
+        state = {name: s for name, i in copies.items() if (s := i.logic.snapshot()) is not None}
+        snapshot = pack_state(state)
+        self._delta_bytes, self._snapshot_bytes = 0, len(snapshot)
+        return snapshot
+
+
+def build_instances(physical: Plan, registry: Registry) -> dict[str, Instance]:
+    """Instances with fresh logic, connected."""
+    instances: dict[str, Instance] = {}
+    for planned in physical.instances.values():
+        parameters = planned.parameters if planned.kind == "source" else {}
+        queue = Queue(parameters.get("queue_bytes", QUEUE_BYTES), parameters.get("overload", "shed-oldest"))
+        instances[planned.name] = Instance(
+            planned.name, planned.operators, planned.kind, make_logic(planned, physical, registry), queue
+        )
+    for planned in physical.instances.values():
+        for target, port, source in planned.outputs:
+            instances[planned.name].outputs.setdefault(port, []).append(Target(instances[target], source))
+    return instances
+
+
+def make_logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Logic:
+    """The logic of one planned instance."""
+    node = planned.nodes[0]
+    if planned.kind == "stateless":
+        return Fused(planned.nodes)
+    make = registry[node.type].logic
+    if make is None:
+        raise TypeError(f"operator type {node.type} has no logic: its specification must say `logic=...`")
+    needed = fields_needed(physical.flow, registry, node.name) if planned.kind == "source" else None
+    ports = frozenset(port for _, port, _ in planned.outputs)
+    logic: Logic = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports))
+    return logic
+
+
+def schema_of(physical: Plan) -> Schema | None:
+    """What the contributions of the flow look like; None when it ships nothing."""
+    for planned in physical.instances.values():
+        if planned.nodes[0].type == "ship":
+            window = physical.instances[planned.inputs[0]]
+            aggregates: Iterable[Any] = window.parameters["aggregates"]
+            return Schema(
+                window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates)
+            )
+    return None

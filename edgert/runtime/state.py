@@ -1,0 +1,74 @@
+"""The packed form of a flow's state and queues: MessagePack, rows as lists under one header of names, zstd with a
+checksum. It goes to the database and (later) over links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import zstandard
+
+from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.errors import StoreError
+from edgert.core.packing import pack, unpack
+from edgert.runtime.queue import Entry
+
+_LEVEL = 3
+Rows = list[list[Any]]
+
+
+def pack_rows(rows: Sequence[Row]) -> list[Any]:
+    """Runs of rows with the same fields: [[names, [values, ...]], ...], order kept."""
+    runs: list[Any] = []
+    names: tuple[str, ...] | None = None
+    for row in rows:
+        if tuple(row) != names:
+            names = tuple(row)
+            runs.append([names, []])
+        runs[-1][1].append(list(row.values()))
+    return runs
+
+
+def unpack_rows(runs: Sequence[Any]) -> list[Row]:
+    return [dict(zip(names, values, strict=True)) for names, rows in runs for values in rows]
+
+
+def pack_state(deltas: Mapping[str, Any]) -> bytes:
+    """Deltas or snapshots by instance."""
+    return zstandard.ZstdCompressor(_LEVEL, write_checksum=True).compress(pack(deltas))
+
+
+def unpack_state(blob: bytes) -> dict[str, Any]:
+    """Raises `StoreError` for a blob that is damaged."""
+    try:
+        state: dict[str, Any] = unpack(zstandard.ZstdDecompressor().decompress(blob))
+    except (zstandard.ZstdError, ValueError, TypeError) as error:
+        raise StoreError(f"expected a flow's state, got {len(blob)} damaged bytes: {error}") from error
+    return state
+
+
+def pack_queues(queues: Mapping[str, Sequence[Entry]]) -> bytes:
+    """The batches of every queue by instance, empty queues left out; empty bytes when all are."""
+    packed = {name: [_pack_entry(e) for e in entries] for name, entries in queues.items() if entries}
+    return pack_state(packed) if packed else b""
+
+
+def unpack_queues(blob: bytes, monotonic: float) -> dict[str, list[Entry]]:
+    """The same entries; `monotonic` (now, seconds) becomes their arrival, since the old clock means nothing."""
+    if not blob:
+        return {}
+    return {name: [_unpack_entry(e, monotonic) for e in entries] for name, entries in unpack_state(blob).items()}
+
+
+def _pack_entry(entry: Entry) -> list[Any]:
+    batch = entry.batch
+    if isinstance(batch, RawBatch):
+        return [entry.source, "raw", batch.size, batch.wall, batch.topics, batch.payloads]
+    return [entry.source, "rows", batch.size, batch.watermark, pack_rows(batch.rows)]
+
+
+def _unpack_entry(packed: Sequence[Any], monotonic: float) -> Entry:
+    source, kind, size, moment, *rest = packed
+    if kind == "raw":
+        return Entry(source, RawBatch(rest[0], rest[1], monotonic, moment, size))
+    return Entry(source, Batch(unpack_rows(rest[0]), monotonic, moment, size))

@@ -1,0 +1,60 @@
+"""The tables of a gateway's database, and how one written by an older version is brought up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from edgert.core.errors import StoreError
+
+UPGRADES: tuple[str, ...] = (
+    """
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+    CREATE TABLE flow (
+        name TEXT PRIMARY KEY,
+        document TEXT NOT NULL,          -- JSON, as accepted
+        version INTEGER NOT NULL,        -- counts the documents accepted under this name
+        origin TEXT NOT NULL,            -- 'mqtt' or 'file'
+        removed INTEGER NOT NULL,        -- 1: stopped for good; the row stays while its numbers are needed
+        epoch INTEGER NOT NULL,
+        confirmed INTEGER NOT NULL,      -- greatest epoch that the collector was asked about: it may leave the board
+        position INTEGER NOT NULL,       -- arrival index
+        missing BLOB NOT NULL            -- MessagePack list of indices below it that were not taken
+    ) WITHOUT ROWID;
+    CREATE TABLE state (                 -- a snapshot followed by deltas, oldest first; zstd of MessagePack
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        flow TEXT NOT NULL,
+        kind TEXT NOT NULL,              -- 'snapshot' or 'delta'
+        blob BLOB NOT NULL
+    );
+    CREATE INDEX state_of_flow ON state (flow, number);
+    CREATE TABLE queue (flow TEXT PRIMARY KEY, blob BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE page (page INTEGER PRIMARY KEY, blob BLOB NOT NULL);   -- the id table, 256 ids a page
+    CREATE TABLE stream (                -- the last number given, kept when the outbox is empty
+        flow TEXT NOT NULL, epoch INTEGER NOT NULL, stream INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        PRIMARY KEY (flow, epoch, stream)
+    ) WITHOUT ROWID;
+    CREATE TABLE outbox (
+        flow TEXT NOT NULL, epoch INTEGER NOT NULL, stream INTEGER NOT NULL, sequence INTEGER NOT NULL,
+        rows INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        PRIMARY KEY (flow, epoch, stream, sequence)
+    ) WITHOUT ROWID;
+    """,
+)
+"""Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Brings the database to this version, each step in a transaction of its own.
+
+    Raises `StoreError` for a database of a newer version: going back is refused rather than guessed.
+    """
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(UPGRADES):
+        raise StoreError(
+            f"the database is of schema version {version}, this edgert knows up to {len(UPGRADES)}: "
+            "start the newer edgert again, or move the file away to begin anew"
+        )
+    for at in range(version, len(UPGRADES)):
+        connection.executescript(f"BEGIN; {UPGRADES[at]} PRAGMA user_version = {at + 1}; COMMIT;")

@@ -1,0 +1,64 @@
+"""`edgert-gateway`: the gateway daemon."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgert import __version__
+from edgert.core.config import load
+from edgert.core.errors import EdgertError
+from edgert.core.log import set_up
+from edgert.core.settings import GatewaySettings
+
+DEFAULT_CONFIG = Path("/etc/edgert/gateway.toml")
+EPILOG = """\
+Every setting is also an environment variable (EDGERT_SENSORS_HOST=...); `edgert config sample gateway` prints all.
+exit status: 0 stopped by SIGTERM or SIGINT, 1 could not start or go on, 2 wrong arguments"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs until a signal; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        "edgert-gateway",
+        description="Takes in MQTT sensor streams, runs flows, ships results to the central side.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, help=f"settings file (default: {DEFAULT_CONFIG} if it is there)")
+    parser.add_argument("--version", action="version", version=f"edgert {__version__}")
+    arguments = parser.parse_args(argv)
+    path = arguments.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
+    try:
+        settings = load(GatewaySettings, path, os.environ)
+        set_up(settings.log.level, env=os.environ)
+        _serve(settings)
+    except EdgertError as error:
+        print(f"edgert-gateway: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _serve(settings: GatewaySettings) -> None:
+    import uvloop
+
+    from gateway.daemon import Daemon
+
+    async def serve() -> None:
+        daemon = Daemon(settings)
+        # what lives until the end need not be looked at by each collection
+        gc.collect()
+        gc.freeze()
+        await daemon.run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""When a checkpoint is made, and what follows from its commit: acknowledgements to the sensors, results on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from edgert.core.errors import StoreError
+from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.pool import Pool
+from edgert.store.database import Database, FlowCommit
+from gateway.ingest import Ingest
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a call on the store thread."""
+
+
+@dataclass(slots=True)
+class CheckpointStatus:
+    """Since the start."""
+
+    commits: int = 0
+    failures: int = 0
+    blocked: int = 0
+    """Times that a flow reached no batch boundary in time."""
+    last_ms: float = 0.0
+    """The last commit, from pause to the end of the transaction."""
+    error: str = ""
+
+
+def as_commit(name: str, form: CommitForm) -> FlowCommit:
+    """A flow's packed checkpoint in the database's words."""
+    return FlowCommit(name, form.position, form.deltas, form.queue, form.columns, form.rows)
+
+
+class Checkpointer:
+    """One loop for all flows; flows that are due together share one transaction, and so one fsync."""
+
+    def __init__(
+        self, database: Database, store: OnStore, pool: Pool, ingest: Ingest, on_committed: Callable[[], None]
+    ) -> None:
+        self.status = CheckpointStatus()
+        self.runs: dict[str, FlowRun] = {}
+        self.busy = asyncio.Lock()
+        """Held while a checkpoint or a change of a flow is under way."""
+        self._database, self._store, self._pool, self._ingest = database, store, pool, ingest
+        self._on_committed = on_committed
+        self._due: dict[str, float] = {}
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Have one soon: a bound on uncommitted input is near."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            now = time.monotonic()
+            for name, run in self.runs.items():
+                self._due.setdefault(name, now + run.flow.checkpoint_interval_s)
+            soonest = min((self._due[n] for n in self.runs), default=now + 1.0)
+            try:
+                await asyncio.wait_for(self._asked.wait(), max(0.0, min(1.0, soonest - now)))
+                asked = True
+            except TimeoutError:
+                asked = False
+            self._asked.clear()
+            now = time.monotonic()
+            due = [run for name, run in self.runs.items() if asked or self._due.get(name, 0.0) <= now]
+            if due and not await self.checkpoint(due):
+                await asyncio.sleep(RETRY_S)
+
+    async def checkpoint(self, runs: Iterable[FlowRun]) -> bool:
+        """Captures and commits `runs`; false when the commit failed (all of it stays pending)."""
+        async with self.busy:
+            chosen = [run for run in runs if self.runs.get(run.flow.name) is run]
+            started = time.monotonic()
+            for run in chosen:
+                self._due[run.flow.name] = started + run.flow.checkpoint_interval_s
+            try:
+                written: list[tuple[FlowRun, CommitForm]] = await self._store(lambda: self._commit(chosen))
+            except StoreError as error:
+                self._failed(error)
+                return False
+            for run, form in written:
+                run.progress.committed = form.position
+            if written:
+                self.status.commits += 1
+                self.status.last_ms = (time.monotonic() - started) * 1e3
+                self.status.error = ""
+        if written:
+            self._ingest.acknowledge()
+            self._ingest.check_pressure()
+            self._on_committed()
+        return True
+
+    def _failed(self, error: StoreError) -> None:
+        self.status.failures += 1
+        if str(error) != self.status.error:
+            log.error("a checkpoint failed and is tried again; nothing is acknowledged meanwhile: %s", error)
+        self.status.error = str(error)
+
+    def _commit(self, runs: list[FlowRun]) -> list[tuple[FlowRun, CommitForm]]:
+        """On the store thread."""
+        forms: list[tuple[FlowRun, CommitForm]] = []
+        for run in runs:
+            if not run.capture(self._pool, self.position):
+                self.status.blocked += 1
+                log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", run.flow.name)
+            if form := run.form():
+                forms.append((run, form))
+        if not forms:
+            return []
+        self.write(lambda pages, next_index: self._database.commit(
+            [as_commit(run.flow.name, form) for run, form in forms], pages, next_index
+        ))  # fmt: skip
+        for run, form in forms:
+            run.committed(form)
+            if run.wants_compaction():
+                name = run.flow.name
+                self._database.compact_state(name, run.compact(self._database.state(name)))
+        return forms
+
+    def position(self, read: Callable[[], None]) -> None:
+        """Runs `read` while nothing can be fed."""
+        with self._ingest.lock:
+            read()
+
+    def write(self, commit: Callable[[dict[int, bytes], int], None]) -> None:
+        """Gives `commit` the current id table and next index; on failure the pages stay to be written."""
+        inbox = self._ingest.inbox
+        with self._ingest.lock:
+            pages, next_index = inbox.table.take_dirty(), inbox.next_index
+        try:
+            commit(pages, next_index)
+        except BaseException:
+            with self._ingest.lock:
+                inbox.table.give_back(pages)
+            raise

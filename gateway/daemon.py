@@ -1,0 +1,278 @@
+"""The gateway daemon: puts the parts together and takes them apart again."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import edgert
+from edgert.core.config import parse
+from edgert.core.errors import DocumentError, EdgertError, Problem
+from edgert.core.ids import gateway_id
+from edgert.core.log import set_up
+from edgert.core.settings import GatewaySettings, data_folder
+from edgert.core.system_clock import SystemClock
+from edgert.flow.document import load, to_toml
+from edgert.mqtt.control_plane import ControlConnection, Request
+from edgert.operators.registry import with_installed
+from edgert.operators.source import Source
+from edgert.runtime.pool import Pool
+from edgert.scheduling.consumption import at_most
+from edgert.scheduling.policies import POLICIES
+from edgert.store.database import Database
+from gateway.checkpointer import Checkpointer
+from gateway.deploy import Deployment
+from gateway.flows import Flows
+from gateway.ingest import Ingest
+from gateway.status import Status
+from gateway.uplink import Uplink
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+"""How often sources look at their devices' time-outs."""
+LIVE_SETTINGS = ("pool.consumption_rows", "log.level")
+"""Settings that a `config` message may change; all others belong to the file on the board."""
+
+
+class Daemon:
+    """One gateway. `run` returns when a stop was asked for."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self.gateway = settings.gateway.id or _own_id()
+        self.clock = SystemClock()
+        folder = settings.gateway.data_dir or data_folder(os.environ, os.geteuid() == 0)
+        self.database = Database(Path(folder) / "gateway.db", self.gateway)
+        self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self.pool = Pool(
+            self.clock,
+            workers=settings.pool.workers,
+            policy=POLICIES[settings.pool.policy](),
+            consumption=at_most(settings.pool.consumption_rows),
+            send=lambda instance, messages: self.ingest.send(instance, messages),
+        )
+        self.ingest = Ingest(
+            settings.sensors, f"edgert-{self.gateway}", self.pool, self.clock,
+            forget_session=self._forget_session, wants_checkpoint=lambda: self.checkpointer.ask(),
+            save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
+        )  # fmt: skip
+        self.uplink = Uplink(
+            settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
+            lambda topic, payload: bool(self.link and self.link.publish(topic, payload)),
+        )  # fmt: skip
+        self.checkpointer = Checkpointer(self.database, self.store, self.pool, self.ingest, self.uplink.committed)
+        registry, failed = with_installed()
+        for point, why in failed.items():
+            log.error("operators of the package behind %s cannot be used: %s", point, why)
+        self.flows = Flows(registry, self.database, self.store, self.pool, self.ingest, self.checkpointer, self.clock)
+        self.uplink.on_epoch = self.flows.epoch_renamed
+        self.deployment = Deployment(
+            settings.gateway.fleet, self.gateway, self.flows, self._publish, self._apply_settings,
+            {"status": self._status_command, "checkpoint": self._checkpoint_command},
+        )  # fmt: skip
+        self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
+        self.status = Status(self)
+        self.web: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inbound: asyncio.Queue[tuple[str, bytes, Request | None]] = asyncio.Queue(1_000)
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def store(self, call: Callable[[], Any]) -> Any:
+        """Runs `call` on the store thread, the only one that touches the database."""
+        return await asyncio.get_running_loop().run_in_executor(self._store_thread, call)
+
+    # -- life
+
+    async def run(self) -> None:
+        """Starts, serves until `stop` or a signal, ends cleanly."""
+        self._loop = loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        await self._start()
+        log.info("gateway %s of fleet %s is ready", self.gateway, self.settings.gateway.fleet)
+        _notify("READY=1")
+        await self._stop.wait()
+        _notify("STOPPING=1")
+        log.info("stopping")
+        await self._end()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def _start(self) -> None:
+        database, inbox = self.database, self.ingest.inbox
+        inbox.table.load(database.pages())
+        inbox.next_index = int(database.meta("next_index", 1))
+        stored = database.flows()
+        states = {f.name: (database.state(f.name), database.queue(f.name)) for f in stored if not f.removed}
+        self.flows.load(stored, states)
+        self.pool.start()
+        if self.settings.web.enabled:
+            from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
+
+            self.web = WebServer(self.settings.web, self.status.object)
+            await self.web.start()
+        await self._deploy_files()
+        await self.ingest.start(str(database.meta("subscriptions", "")))
+        if self.link:
+            self.link.start()
+        work = (self.checkpointer.run(), self.uplink.run(), self._tick(), self._control())
+        self._tasks = [asyncio.create_task(w) for w in work]
+
+    async def _deploy_files(self) -> None:
+        """Documents named in the settings; one that is wrong is said and costs no other."""
+        for name in self.settings.flows.files:
+            try:
+                text = await asyncio.to_thread(Path(name).read_bytes)
+                await self.flows.deploy(load(text, self.flows.registry, what=name), "file")
+            except (OSError, EdgertError) as error:
+                log.error("flow file %s is not deployed: %s", name, error)
+
+    async def _end(self) -> None:
+        """What was taken in is processed and committed, so that the next start has nothing to do again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.ingest.client.pause()
+        runs = list(self.flows.runs.values())
+        await asyncio.to_thread(self.pool.wait_empty, [i for run in runs for i in run.all], 5.0)
+        await self.checkpointer.checkpoint(runs)
+        await asyncio.sleep(0)  # lets the last acknowledgements be written
+        await self.ingest.stop()
+        if self.link:
+            await asyncio.to_thread(self.link.stop, self._death("stopped"))
+        if self.web:
+            await self.web.stop()
+        await asyncio.to_thread(self.pool.stop)
+        self._store_thread.shutdown()
+        self.database.close()
+
+    async def _tick(self) -> None:
+        """Lets time pass for sources that hear nothing, and brings malformed payloads to the log, some of them."""
+        from edgert.core.batch import RawBatch
+
+        while True:
+            await asyncio.sleep(TICK_S)
+            for run in list(self.flows.runs.values()):
+                for instance in run.all:
+                    if isinstance(instance.logic, Source):
+                        if not instance.queue.entries:
+                            tick = RawBatch([], [], self.clock.monotonic(), self.clock.wall())
+                            self.pool.put([(instance, 0, tick)])
+                        self._log_samples(run.flow.name, instance.name, instance.logic)
+
+    def _log_samples(self, flow: str, operator: str, source: Source) -> None:
+        samples, source.samples = source.samples, []
+        for bad in samples[:1]:
+            log.warning(
+                "flow %s, %s: malformed payload on %r (%d so far): %s; it begins %r",
+                flow, operator, bad.topic, source.drops["bad_payload"], bad.reason, bad.beginning,
+            )  # fmt: skip
+
+    async def _forget_session(self) -> None:
+        await self.store(lambda: self.checkpointer.write(lambda pages, index: self.database.commit([], pages, index)))
+
+    # -- the control plane
+
+    def _make_link(self) -> ControlConnection:
+        deployment = self.deployment
+        return ControlConnection(
+            self.settings.central,
+            f"edgert-{self.gateway}-central",
+            subscriptions=[*deployment.subscriptions, (self.uplink.acks_topic, 1)],
+            will=self._death("connection lost"),
+            on_message=self._message_untrusted,
+            on_connected=lambda: self._on_loop(self._linked),
+            on_disconnected=lambda reason: self._on_loop(self.uplink.disconnected),
+        )
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call)
+
+    def _linked(self) -> None:
+        birth = {"state": "online", "version": edgert.__version__, "flows": sorted(self.flows.runs)}
+        self._publish(f"{self.deployment.base}/status", json.dumps(birth).encode(), True, None)
+        self.uplink.connected()
+
+    def _death(self, reason: str) -> tuple[str, bytes]:
+        topic = f"edgert/v1/{self.settings.gateway.fleet}/{self.gateway}/status"
+        return topic, json.dumps({"state": "offline", "reason": reason}).encode()
+
+    def _publish(self, topic: str, payload: bytes, retain: bool, request: Request | None) -> bool:
+        return bool(self.link and self.link.publish(topic, payload, retain=retain, request=request))
+
+    def _message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+        def enter() -> None:
+            try:
+                self._inbound.put_nowait((topic, payload, request))
+            except asyncio.QueueFull:
+                log.error("more than %d control messages wait; one on %s is dropped", self._inbound.maxsize, topic)
+
+        self._on_loop(enter)
+
+    async def _control(self) -> None:
+        while True:
+            topic, payload, request = await self._inbound.get()
+            try:
+                if topic == self.uplink.acks_topic:
+                    await self.uplink.acknowledged_untrusted(payload)
+                else:
+                    await self.deployment.handle_untrusted(topic, payload, request)
+            except Exception:
+                log.exception("a control message on %s could not be handled", topic)
+
+    # -- settings and commands
+
+    async def _apply_settings(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Only what cannot cut the board off may be set from afar."""
+        foreign = [
+            Problem(f"{section}.{key}", f"one of {', '.join(LIVE_SETTINGS)} (others are set in gateway.toml)", "it")
+            for section, table in document.items()
+            for key in (table if isinstance(table, Mapping) else {"": None})
+            if f"{section}.{key}" not in LIVE_SETTINGS
+        ]
+        if foreign:
+            raise DocumentError("config", foreign)
+        settings = parse(GatewaySettings, to_toml(document), {}, "config")
+        given = {f"{section}.{key}" for section, table in document.items() for key in table}
+        if "pool.consumption_rows" in given:
+            self.pool.consumption = at_most(settings.pool.consumption_rows)
+        if "log.level" in given:
+            set_up(settings.log.level, env=os.environ)
+        return {"applied": sorted(given)}
+
+    async def _status_command(self) -> Mapping[str, Any]:
+        return self.status.object()
+
+    async def _checkpoint_command(self) -> Mapping[str, Any]:
+        done = await self.checkpointer.checkpoint(self.flows.runs.values())
+        return {"committed": done, **dataclasses.asdict(self.checkpointer.status)}
+
+
+def _own_id() -> str:
+    """From the machine id, hashed. Raises `EdgertError` where there is none."""
+    try:
+        return gateway_id(Path("/etc/machine-id").read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise EdgertError(f"gateway.id is not set and /etc/machine-id gives none ({error}): set gateway.id") from None
+
+
+def _notify(state: str) -> None:
+    """Tells systemd, where it waits for that (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if address:
+        import socket
+
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)

@@ -1,0 +1,123 @@
+"""Configuration over MQTT: flow documents and settings come as retained messages, and every write is answered.
+
+edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the death
+                           /config           settings that may change while running (a document like gateway.toml)
+                           /config/state     the answer
+                           /flows/<flow>     retained deployment document; empty removes the flow
+                           /flows/<flow>/state  the answer
+                           /cmd/<verb>       MQTT 5 request, answered to its response topic: status, checkpoint
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgert.core.errors import DocumentError, EdgertError, Problem, show
+from edgert.core.ids import FLOW_NAME
+from edgert.flow.document import load, read_untrusted
+from edgert.mqtt.control_plane import Request
+from gateway.flows import Flows
+
+log = logging.getLogger(__name__)
+
+Command = Callable[[], Awaitable[Mapping[str, Any]]]
+Publish = Callable[[str, bytes, bool, "Request | None"], bool]
+"""(topic, payload, retain, request that it answers) → handed over."""
+
+
+@dataclass(slots=True)
+class Deployment:
+    """Handles the messages of the control plane, on the daemon's loop, one after the other."""
+
+    fleet: str
+    gateway: str
+    flows: Flows
+    publish: Publish
+    apply_settings: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+    """Takes a partial settings document; returns what the answer shall add, or raises `DocumentError`."""
+    commands: Mapping[str, Command] = field(default_factory=dict)
+    rejected: int = 0
+    config_version: int = 0
+
+    @property
+    def base(self) -> str:
+        return f"edgert/v1/{self.fleet}/{self.gateway}"
+
+    @property
+    def subscriptions(self) -> list[tuple[str, int]]:
+        return [(f"{self.base}/config", 1), (f"{self.base}/flows/+", 1), (f"{self.base}/cmd/+", 1)]
+
+    async def handle_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+        """One message. Nothing that it holds can raise."""
+        kind, _, name = topic.removeprefix(self.base + "/").partition("/")
+        if kind == "flows" and name:
+            await self._flow(name, payload)
+        elif kind == "config" and not name:
+            await self._config(payload)
+        elif kind == "cmd" and name:
+            await self._command(name, request)
+
+    # -- flows
+
+    async def _flow(self, name: str, payload: bytes) -> None:
+        answer: dict[str, Any]
+        try:
+            if not FLOW_NAME.fullmatch(name):
+                raise DocumentError("flow", [Problem("topic", f"a flow's name ({FLOW_NAME.pattern})", show(name))])
+            if payload:
+                flow = load(payload, self.flows.registry, what=f"flow {name}")
+                if flow.name != name:
+                    raise DocumentError(
+                        f"flow {name}", [Problem("name", f"{name!r}, as in the topic", show(flow.name))]
+                    )
+                answer = {"accepted": True, "version": await self.flows.deploy(flow, "mqtt"), "errors": []}
+            else:
+                version = self.flows.version(name)
+                await self.flows.remove(name)
+                answer = {"accepted": True, "version": version, "errors": [], "removed": True}
+        except EdgertError as error:
+            answer = self._refusal(error)
+            log.warning("a document for flow %s is refused: %s", show(name), error)
+        answer["running_version"] = self.flows.version(name)
+        self._answer(f"{self.base}/flows/{name}/state", answer)
+
+    def _refusal(self, error: EdgertError) -> dict[str, Any]:
+        self.rejected += 1
+        problems = (
+            error.problems if isinstance(error, DocumentError) else (Problem("", "to be carried out", str(error)),)
+        )
+        errors = [{"path": p.path, "expected": p.expected, "got": p.got} for p in problems]
+        return {"accepted": False, "errors": errors}
+
+    def _answer(self, topic: str, answer: Mapping[str, Any]) -> None:
+        self.publish(topic, json.dumps(answer).encode(), True, None)
+
+    # -- settings and commands
+
+    async def _config(self, payload: bytes) -> None:
+        answer: dict[str, Any]
+        try:
+            document = read_untrusted(payload, what="config") if payload else {}
+            added = await self.apply_settings(document)
+            self.config_version += 1
+            answer = {"accepted": True, "version": self.config_version, "errors": [], **added}
+        except EdgertError as error:
+            answer = self._refusal(error)
+            log.warning("a config is refused: %s", error)
+        self._answer(f"{self.base}/config/state", answer)
+
+    async def _command(self, verb: str, request: Request | None) -> None:
+        command = self.commands.get(verb)
+        if command is None:
+            answer: Mapping[str, Any] = {"error": f"expected one of {', '.join(self.commands)}, got {show(verb)}"}
+        else:
+            try:
+                answer = await command()
+            except EdgertError as error:
+                answer = {"error": str(error)}
+        if request is not None:
+            self.publish(request.topic, json.dumps(answer).encode(), False, request)

@@ -1,0 +1,199 @@
+"""The flows of this gateway: started, replaced by a new version, removed; all of it survives a crash at any point."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from edgert.core.clock import Clock
+from edgert.core.errors import DocumentError, EdgertError, StoreError
+from edgert.core.ids import epoch_ordinal, make_epoch
+from edgert.flow.document import from_plain
+from edgert.flow.graph import Flow
+from edgert.flow.spec import Registry
+from edgert.operators.logic import Now
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.inbox import Reader
+from edgert.runtime.pool import Pool
+from edgert.runtime.position import Position, Progress
+from edgert.store.database import Database, FlowCommit, StoredFlow
+from gateway.checkpointer import Checkpointer, OnStore, as_commit
+from gateway.ingest import Ingest, Source
+
+log = logging.getLogger(__name__)
+
+STORE_TRIES = 30
+"""Seconds for which a change of a flow waits for a database that cannot be written."""
+
+
+class Flows:
+    """Owns the runs. Changes are made one after the other."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        database: Database,
+        store: OnStore,
+        pool: Pool,
+        ingest: Ingest,
+        checkpointer: Checkpointer,
+        clock: Clock,
+    ) -> None:
+        self.registry = registry
+        self.checkpointer = checkpointer
+        self._database, self._store, self._pool, self._ingest, self._clock = database, store, pool, ingest, clock
+        self._stored: dict[str, StoredFlow] = {}
+        self._sources: dict[str, list[Source]] = {}
+        self._changing = asyncio.Lock()
+
+    @property
+    def runs(self) -> dict[str, FlowRun]:
+        return self.checkpointer.runs
+
+    def version(self, name: str) -> int | None:
+        """Version of the running flow `name`."""
+        run = self.runs.get(name)
+        return run.version if run else None
+
+    # -- start
+
+    def load(self, flows: Sequence[StoredFlow], states: dict[str, tuple[list[bytes], bytes]]) -> None:
+        """Resumes what the database knows; `states` holds (blobs, queue) by flow. Before anything is read."""
+        inbox = self._ingest.inbox
+        for stored in flows:
+            self._stored[stored.name] = stored
+            if stored.removed:
+                continue
+            try:
+                flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")
+                run = FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(stored.position))
+                run.restore(*states[stored.name], self._now())
+            except (DocumentError, StoreError) as error:
+                log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
+                continue
+            inbox.flows.append(run.progress)
+            self._pool.add(run.all)
+            self._sources[stored.name] = self._sources_of(run)
+            self._ingest.swap((), self._sources[stored.name])
+            self.runs[stored.name] = run
+            log.info("flow %s version %d goes on", stored.name, stored.version)
+        inbox.resume()
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic(), self._clock.wall())
+
+    def _sources_of(self, run: FlowRun) -> list[Source]:
+        return [
+            Source(p.parameters["topic"].filter, p.parameters["qos"], Reader(run.progress, i, p.parameters["retained"]))
+            for p, i in run.sources()
+        ]
+
+    # -- changes
+
+    async def deploy(self, flow: Flow, origin: str) -> int:
+        """Starts a flow or replaces it by a new version; returns its version. The same document changes nothing."""
+        async with self._changing:
+            old = self.runs.get(flow.name)
+            if old is not None and old.flow.document == flow.document:
+                return old.version
+            stored = self._next(flow, origin)
+            run = FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(Position()))
+            if old is None:
+                await self._start(stored, run)
+            else:
+                await self._replace(stored, run, old)
+            self._stored[flow.name] = stored
+            log.info("flow %s version %d runs", flow.name, stored.version)
+            return stored.version
+
+    def _next(self, flow: Flow, origin: str) -> StoredFlow:
+        before = self._stored.get(flow.name)
+        ordinal = epoch_ordinal(before.epoch) + 1 if before else 1
+        return StoredFlow(
+            flow.name, flow.document, before.version + 1 if before else 1, origin, False,
+            make_epoch(ordinal, secrets.randbits(32)), before.confirmed if before else 0, Position(),
+        )  # fmt: skip
+
+    async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
+        at = Position(self._ingest.inbox.next_index - 1)
+        await self._write(
+            lambda pages, index: self._database.put_flow(replace(stored, position=at), run.schema, None, pages, index)
+        )
+        self._pool.add(run.all)
+        self._attach(run, ())
+        self.runs[run.flow.name] = run
+
+    def _attach(self, run: FlowRun, instead_of: Sequence[Source]) -> None:
+        sources = self._sources_of(run)
+
+        def enter() -> None:
+            self._ingest.inbox.add_flow(run.progress)
+            run.progress.committed = run.progress.position()
+
+        self._ingest.swap(instead_of, sources, enter)
+        self._sources[run.flow.name] = sources
+
+    async def _replace(self, stored: StoredFlow, run: FlowRun, old: FlowRun) -> None:
+        """In one step what arrives goes to the new version; then the old one is run to its end, and its last words and
+        the new epoch are one transaction. A crash before that brings the old version back, with its input."""
+        async with self.checkpointer.busy:
+            self._pool.add(run.all)
+            self._attach(run, self._sources[run.flow.name])
+            placed = replace(stored, position=run.progress.committed)
+
+            def put(last: FlowCommit, pages: dict[int, bytes], index: int) -> None:
+                self._database.put_flow(placed, run.schema, last, pages, index)
+
+            await self._end(old, put)
+            self.runs[run.flow.name] = run
+
+    async def remove(self, name: str) -> bool:
+        """Ships the open windows of a flow and stops it; false when there is none of that name."""
+        async with self._changing:
+            old = self.runs.get(name)
+            if old is None:
+                return False
+            async with self.checkpointer.busy:
+                self._ingest.swap(self._sources.pop(name), ())
+                await self._end(old, lambda last, pages, index: self._database.remove_flow(name, last, pages, index))
+                del self.runs[name]
+            self._stored[name] = replace(self._stored[name], removed=True)
+            log.info("flow %s is removed; its results still leave", name)
+            return True
+
+    async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> None:
+        def drain() -> None:
+            if not self._pool.hold(old.all, 60.0):
+                raise EdgertError(f"flow {old.flow.name} does not stop: an operator of it is blocked")
+            old.drain(self._now(), self._ingest.send)
+
+        await self._store(drain)
+        form = old.form()
+        position = old.progress.position()
+        last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"")
+        await self._write(lambda pages, index: put(last, pages, index))
+        self._ingest.swap((), (), lambda: self._ingest.inbox.remove_flow(old.progress))
+        self._pool.remove(old.all)
+        self._ingest.acknowledge()
+
+    async def _write(self, commit: Callable[[dict[int, bytes], int], None]) -> None:
+        """Tries for a while: what is to be written cannot be taken back."""
+        for left in reversed(range(STORE_TRIES)):
+            try:
+                await self._store(lambda: self.checkpointer.write(commit))
+                return
+            except StoreError as error:
+                if not left:
+                    raise
+                log.error("a change of a flow waits for the database: %s", error)
+                await asyncio.sleep(1.0)
+
+    def epoch_renamed(self, name: str, epoch: int) -> None:
+        """The uplink learned that the tables held newer epochs."""
+        if name in self._stored:
+            self._stored[name] = replace(self._stored[name], epoch=epoch, confirmed=epoch)
+        if name in self.runs:
+            self.runs[name].epoch = epoch

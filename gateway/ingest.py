@@ -1,0 +1,312 @@
+"""MQTT in: one persistent session with the sensors' broker, its messages routed to the flows that read them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import xxhash
+
+from edgert.core.clock import Clock
+from edgert.core.errors import StoreError
+from edgert.core.settings import Sensors
+from edgert.mqtt.control_plane import read_password
+from edgert.mqtt.events import Connected, Subscribed
+from edgert.mqtt.outgoing import PublishRefused
+from edgert.mqtt.packets import Oversized, Publish, Subscription, reason_text
+from edgert.mqtt.session import SessionOptions
+from edgert.mqtt.topics import TopicTrie, merge_filters
+from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
+from edgert.operators.logic import Message
+from edgert.runtime.inbox import NOWHERE, Inbox, Reader, Route
+from edgert.runtime.instance import Instance
+from edgert.runtime.pool import Pool
+
+log = logging.getLogger(__name__)
+
+UNCOMMITTED_BYTES = 4_194_304
+"""Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
+WINDOW_311 = 20
+"""Mosquitto's `max_inflight_messages`, which a 3.1.1 client cannot ask about."""
+CACHED_TOPICS = 50_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """One source of one flow, as the ingest sees it."""
+
+    filter: str
+    qos: int
+    reader: Reader
+
+
+class Ingest:
+    """Lives on the daemon's loop. `lock` guards inbox and routes: checkpoints on the store thread take it briefly."""
+
+    def __init__(
+        self,
+        settings: Sensors,
+        client_id: str,
+        pool: Pool,
+        clock: Clock,
+        *,
+        forget_session: Callable[[], Awaitable[None]],
+        wants_checkpoint: Callable[[], None],
+        save_subscriptions: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self.settings = settings
+        self.pool = pool
+        self.clock = clock
+        self.inbox = Inbox()
+        self.lock = threading.Lock()
+        self.oversized = 0
+        self.sessions_lost = 0
+        self.refused: dict[str, str] = {}
+        """Filter → why the broker does not let us subscribe."""
+        self._forget_session = forget_session
+        self._wants_checkpoint = wants_checkpoint
+        self._save_subscriptions = save_subscriptions
+        self._sources: list[Source] = []
+        self._ids: dict[str, int] = {}
+        """Subscription identifier by filter; kept for good, since redeliveries carry the old ones."""
+        self._routes: dict[object, Route] = {}
+        self._shared: dict[tuple[tuple[Reader, ...], int], Route] = {}
+        self._trie: TopicTrie[Source] = TopicTrie()
+        self._by_id = False
+        self._window = WINDOW_311
+        self._subscribed: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.client = MqttClient(
+            Address(settings.host, settings.port, _tls(settings)),
+            SessionOptions(
+                client_id,
+                protocol=settings.protocol,
+                keep_alive_s=settings.keep_alive_s,
+                username=settings.username or None,
+                password=(read_password(settings.password_file) or "").encode() if settings.username else None,
+                max_packet_bytes=settings.max_packet_bytes,
+            ),
+            Handlers(
+                on_connected=self._connected,
+                on_messages=self._messages,
+                on_oversized=self._oversized,
+                on_disconnected=self._disconnected,
+                on_subscribed=self._answered,
+            ),
+            latency_budget_s=settings.latency_budget_s,
+        )
+
+    # -- life
+
+    async def start(self, saved_subscriptions: str) -> None:
+        """`saved_subscriptions`: what `save_subscriptions` was last given, empty at the first start."""
+        self._loop = asyncio.get_running_loop()
+        self._ids = json.loads(saved_subscriptions) if saved_subscriptions else {}
+        await self.client.start()
+
+    async def stop(self) -> None:
+        await self.client.stop()
+
+    # -- sources
+
+    def swap(self, remove: Iterable[Source], add: Iterable[Source], also: Callable[[], None] = lambda: None) -> None:
+        """Changes what is read in one step: no message goes to both or to neither. `also` runs under the lock."""
+        with self.lock:
+            gone = set(remove)
+            self._sources = [s for s in self._sources if s not in gone] + list(add)
+            also()
+            self._trie = TopicTrie()
+            for source in self._sources:
+                self._trie.add(source.filter, source)
+            self._routes, self._shared = {}, {}
+        if self.client.status.connected:
+            self._spawn(self._subscribe())
+
+    def _wanted(self) -> dict[str, Subscription]:
+        """Subscriptions by filter. 3.1.1 knows no identifiers, so there filters are merged until none overlap."""
+        by_filter: dict[str, tuple[int, bool]] = {}
+        for source in self._sources:
+            qos, retained = by_filter.get(source.filter, (0, False))
+            by_filter[source.filter] = (max(qos, source.qos), retained or source.reader.retained)
+        if self._by_id:
+            return {
+                f: Subscription(f, qos, self._id(f), retain_handling=0 if retained else 1)
+                for f, (qos, retained) in by_filter.items()
+            }
+        top = max((qos for qos, _ in by_filter.values()), default=0)
+        return {f: Subscription(f, top) for f in merge_filters(by_filter)}
+
+    def _id(self, topic_filter: str) -> int:
+        if topic_filter not in self._ids:
+            self._ids[topic_filter] = max(self._ids.values(), default=0) + 1
+        return self._ids[topic_filter]
+
+    async def _subscribe(self) -> None:
+        known = dict(self._ids)
+        wanted = self._wanted()
+        if self._ids != known:
+            await self._save_subscriptions(json.dumps(self._ids))
+        before = self._subscribed or set(known)  # just connected: the session may still have what an earlier run wanted
+        stale = before - set(wanted)
+        if not self.client.status.connected:
+            return
+        if stale:
+            self.client.unsubscribe(sorted(stale))
+        fresh = [s for f, s in wanted.items() if f not in self._subscribed]
+        self._subscribed = set(wanted)
+        if fresh:
+            self.client.subscribe(fresh)
+
+    # -- the connection's events
+
+    def _connected(self, event: Connected) -> None:
+        five = event.protocol == "5"
+        self._by_id = five and event.properties.get("subscription_identifier_available", 1) != 0
+        self._window = 65_535 if five else WINDOW_311
+        self._subscribed = set()
+        with self.lock:
+            self._routes = {}
+            self.inbox.connection_lost()
+        self._spawn(self._open_session(event))
+
+    async def _open_session(self, event: Connected) -> None:
+        if not event.session_present:
+            had = self.inbox.next_index > 1
+            with self.lock:
+                self.inbox.session_lost()
+            if had:
+                self.sessions_lost += 1
+                log.warning("the broker has no session for this gateway: what it held for us is lost to us")
+            try:
+                await self._forget_session()
+            except StoreError as error:
+                log.error("the emptied id table could not be written, so nothing is subscribed yet: %s", error)
+                await asyncio.sleep(1.0)
+                self.client.status.error = str(error)
+                if event.connection == self.client.connection and self.client.status.connected:
+                    self._spawn(self._open_session(event))
+                return
+        if event.connection == self.client.connection:
+            await self._subscribe()
+
+    def _disconnected(self, reason: str) -> None:
+        with self.lock:
+            self.inbox.connection_lost()
+
+    def _answered(self, event: Subscribed) -> None:
+        for topic_filter, reason in event.results:
+            self.refused.pop(topic_filter, None)
+            if reason >= 0x80:
+                self.refused[topic_filter] = reason_text(reason)
+                log.error("the broker refuses the subscription to %s: %s", topic_filter, reason_text(reason))
+
+    # -- messages
+
+    def _messages(self, messages: list[Publish]) -> None:
+        self.feed(messages)
+        self.acknowledge()
+        self.check_pressure()
+
+    def feed(self, messages: Sequence[Publish]) -> None:
+        """Routes one read's messages onto the queues of the flows that take them."""
+        with self.lock:
+            lookup = self._route_by_id if self._by_id else self._route_by_topic
+            batches = self.inbox.receive(messages, lookup, self.clock.monotonic(), self.clock.wall())
+            if batches:
+                self.pool.put(
+                    (reader.instance, 0, batch) for route, batch in batches.items() for reader in route.readers
+                )
+
+    def _route_by_topic(self, message: Publish) -> Route:
+        route = self._routes.get(message.topic)
+        if route is None:
+            if len(self._routes) >= CACHED_TOPICS:
+                self._routes.clear()
+            route = self._routes[message.topic] = self._as_route(self._trie.match(message.topic), 0)
+        return route
+
+    def _route_by_id(self, message: Publish) -> Route:
+        ids = message.subscription_ids
+        if not ids:
+            return self._route_by_topic(message)
+        route = self._routes.get(ids)
+        if route is None:
+            filters = {f for f, n in self._ids.items() if n in ids}
+            seed = ids[0] if len(ids) == 1 else xxhash.xxh3_64_intdigest(repr(ids).encode())
+            route = self._routes[ids] = self._as_route([s for s in self._sources if s.filter in filters], seed)
+        return route
+
+    def _as_route(self, sources: Iterable[Source], seed: int) -> Route:
+        """One route object per set of readers, so that their messages share a batch."""
+        readers = tuple(s.reader for s in sources)
+        if not readers and not seed:
+            return NOWHERE
+        return self._shared.setdefault((readers, seed), Route(readers, seed))
+
+    def _oversized(self, event: Oversized) -> None:
+        self.oversized += 1
+        log.warning(
+            "a message of %d bytes on %r was skipped: expected at most %d (sensors.max_packet_bytes)",
+            event.size, event.topic, self.settings.max_packet_bytes,
+        )  # fmt: skip
+        if event.qos:
+            with self.lock:
+                self.inbox.owe(event.packet_id, event.qos)
+            self.acknowledge()
+
+    # -- acknowledgements and pressure
+
+    def acknowledge(self) -> None:
+        """Sends every PUBACK and PUBREC that is due; called after each read and each commit."""
+        with self.lock:
+            due = self.inbox.due()
+        if due:
+            self.client.acknowledge(due, self.client.connection)
+
+    def check_pressure(self) -> None:
+        """Asks for a checkpoint when half of a bound is used; stops reading at the bound, goes on below it."""
+        inbox = self.inbox
+        if len(inbox.owed) * 2 >= self._window or inbox.uncommitted_bytes * 2 >= UNCOMMITTED_BYTES:
+            self._wants_checkpoint()
+        if inbox.uncommitted_bytes >= UNCOMMITTED_BYTES:
+            self.client.pause()
+        else:
+            self.client.resume()
+
+    # -- messages out
+
+    def send(self, instance: Instance, messages: Sequence[Message]) -> None:
+        """Publishes what a flow gave out; may be called from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._publish, instance, messages)
+
+    def _publish(self, instance: Instance, messages: Sequence[Message]) -> None:
+        for message in messages:
+            properties = None
+            if message.reason and self.client.status.protocol == "5":
+                properties = {"user_property": [("reason", message.reason[:1_000])]}
+            try:
+                self.client.publish(message.topic, message.payload, message.qos, message.retain, properties)
+            except (PublishRefused, ValueError) as error:
+                instance.logic.drops["not sent"] += 1
+                log.debug("a message to %s was not sent: %s", message.topic, error)
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("a step of the connection failed: %r", error)
+
+
+def _tls(settings: Sensors) -> Tls | None:
+    return Tls(settings.ca_file, settings.cert_file, settings.key_file) if settings.tls else None
