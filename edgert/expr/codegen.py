@@ -114,6 +114,8 @@ class Scope:
             present = guards[0] if guards else "True"
             after = known if side or present == "False" else known | {variable}
             return (f"(not {present})" if side else present), after
+        if isinstance(e, Literal):
+            return str((e.value is None) is side), known
         return f"({self.value_of(e, known)} is {'' if side else 'not '}None)", known
 
     def strict(self, e: Expression, known: Known) -> tuple[list[str], str, Known]:
@@ -166,7 +168,7 @@ class Scope:
             case Logic():
                 return self._logic_value(e, known)
             case Call(function="is_null"):
-                return f"({self.value_of(e.arguments[0], known)} is None)"
+                return self._null_side(e.arguments[0], known, True)[0]
             case Call(function="coalesce"):
                 *first, last = e.arguments
                 code = self.value_of(last, known)
