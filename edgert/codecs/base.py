@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
@@ -117,14 +117,15 @@ def _integer(text: str) -> float:
 
 def number_or_none(value: object) -> float | None:
     """A finite float from a JSON number, or from a string that spells one (many sensors quote theirs); else None."""
-    if isinstance(value, str):
-        if "_" in value:  # float() takes 1_000, no sensor means it
+    kind = type(value)
+    if kind is float:
+        number = cast(float, value)
+    elif kind is int or (kind is str and "_" not in cast(str, value)):  # float() takes 1_000, no sensor means it
+        try:
+            number = float(cast(str, value))
+        except (ValueError, OverflowError):
             return None
-    elif isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
+    else:
         return None
     return number if number - number == 0 else None
 

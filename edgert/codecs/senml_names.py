@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9:./_]*")
@@ -10,6 +11,7 @@ _FORBIDDEN: Final = re.compile(r"[^-A-Za-z0-9:./_]")
 SEPARATORS: Final = (":", "/", ".")
 
 
+@lru_cache(4096)
 def is_legal(name: str) -> bool:
     """Whether `name`, base name included, is a SenML name."""
     return NAME.fullmatch(name) is not None

@@ -16,6 +16,8 @@ from edgert.core.errors import PayloadError
 RELATIVE: Final = 2.0**28
 """Times below are seconds from now (RFC 8428, section 4.5.3)."""
 VERSION: Final = 10
+REGULAR: Final = frozenset(("n", "u", "v", "vs", "vb", "vd", "s", "t", "ut"))
+"""The labels of a record without base fields."""
 NAME_RULE: Final = "a SenML name (A-Z a-z 0-9 - : . / _, first a letter or digit)"
 RFC_KINDS: Final = {"v": float, "vs": str, "vb": bool, "vd": str}
 OLD_KINDS: Final = {"v": float, "sv": str, "bv": bool, "vs": str, "vb": bool}
@@ -60,6 +62,8 @@ class Resolver:
         self._sum: float | None = None
         self._per_second = 1.0
         self._rows: dict[tuple[str, float], Row] = {}
+        self._last: tuple[str, float] | None = None
+        self._row: Row = {}
 
     def rows(self, pack: Pack) -> list[Row]:
         """The rows of `pack`, in the order in which their first records stand.
@@ -74,7 +78,7 @@ class Resolver:
                 self.bad += 1
                 unusable = unusable or PayloadError(f"record {index}: expected an object, got {brief(record)}")
                 continue
-            if not pack.old:
+            if not pack.old and not record.keys() <= REGULAR:
                 self._base(record, f"record {index}", old=False)
             try:
                 self._record(record, pack.old)
@@ -115,24 +119,23 @@ class Resolver:
     def _record(self, record: dict[str, Any], old: bool) -> None:
         """Put a record's value and sum into its row. Raises `PayloadError` if it has no usable name or time."""
         kinds = OLD_KINDS if old else RFC_KINDS
-        keys = [key for key in kinds if key in record]
+        keys = [key for key in record if key in kinds]
         own = record.get("n", "")
         if not keys and "s" not in record and not own:
             return  # carries base fields only
-        if not isinstance(own, str) or not is_legal(self._name + own):
+        if type(own) is not str or not is_legal(f"x{own}" if self._name else own):  # the base name is known to be one
             raise PayloadError(f"n: expected {NAME_RULE} after bn {brief(self._name)}, got {brief(own)}")
-        row = self._row(self._resolved(record))
+        self._enter(self._resolved(record))
         name = own or "value"
-        if len(keys) > 1:  # nobody can tell which is meant
-            self.bad += 1
-        elif keys:
-            self._put(row, name, _value(record[keys[0]], kinds[keys[0]], self._value))
-        elif self._has_value and "s" not in record:
-            self._put(row, name, self._value)
-        elif "s" not in record and self._sum is None:
-            self.bad += 1
-        if "s" in record or self._sum is not None:
-            self._put(row, f"{name}_sum", _value(record.get("s", 0.0), float, self._sum or 0.0))
+        has_sum = "s" in record or self._sum is not None
+        if len(keys) == 1:
+            self._put(name, _value(record[keys[0]], kinds[keys[0]], self._value))
+        elif not keys and self._has_value and "s" not in record:
+            self._put(name, self._value)
+        elif keys or not has_sum:  # several, of which nobody can tell which is meant, or none
+            self._put(name, None)
+        if has_sum:
+            self._put(f"{name}_sum", _value(record.get("s", 0.0), float, self._sum or 0.0))
 
     def _resolved(self, record: dict[str, Any]) -> float:
         """Event time of `record`, seconds since the epoch (RFC 8428, section 4.5.3)."""
@@ -143,15 +146,23 @@ class Resolver:
             raise PayloadError(f"t: expected seconds that lie between 1970 and 9999, got {time}")
         return time
 
-    def _row(self, time: float) -> Row:
+    def _enter(self, time: float) -> None:
+        """Let `_row` be the row of the base name in force and `time`."""
         key = (self._name, time)
+        if key == self._last:
+            return
+        self._last = key
         row = self._rows.get(key)
         if row is None:
             source = self._captures.get("source") or source_of_base(self._name)
             row = self._rows[key] = {"time": time, "source": source}
-        return row
+        self._row = row
 
-    def _put(self, row: Row, name: str, value: object) -> None:
+    def _put(self, name: str, value: object) -> None:
+        """Set a field of the row, if it is wanted. None is a bad value."""
+        row = self._row
+        if name in self._captures and name != "time":
+            return
         if name == "source" and isinstance(value, str):
             row["source"] = row["source"] or value
         elif name in ("time", "source"):  # what these mean in a row is settled

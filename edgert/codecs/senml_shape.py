@@ -24,6 +24,8 @@ MAX_RECORDS: Final = 64
 _BASE: Final = ("bn", "bt", "bu", "bver")
 _CONSTANT: Final = ("n", "u", "bu", "bver")
 _KNOWN_SOURCES: Final = 4096
+_NEVER: Final = Literal["\0"]
+"""The type of what must not be there: no sensor sends this."""
 
 Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row], int, int], int]
 """(topics, payloads, captures, wall, rows, start, stop) → index of the first message from `start` that does not fit, or
@@ -113,8 +115,6 @@ def compile_shape(shape: Shape, fields: frozenset[str] | None, captured: frozens
         "decode": writer.decode(),
         "sources": _Sources(),
         "BAD": (*BAD_BYTES, KeyError),
-        "RELATIVE": RELATIVE,
-        "LAST": LAST_TIME,
         **{f"K{i}": name for i, name in enumerate(writer.names)},
     }
     exec(writer.text(), scope)  # noqa: S102 - our own text, see above
@@ -149,6 +149,9 @@ class _Writer:
     def _record(self, index: int, labels: Labels) -> type[msgspec.Struct]:
         kinds = self._shape.kinds
         name = str(dict(labels).get("n", "value"))
+        if self._shape.old and "n" in dict(labels) and not (self._wants(name) or self._wants(f"{name}_sum")):
+            # Nothing but a time of its own could make such a record matter: in this layout it has no base fields.
+            return msgspec.defstruct(f"Record{index}", [("n", Literal.__getitem__(name)), ("t", _NEVER, "")], gc=False)
         types = [
             (key, self._value(index, name, key, kinds[key]) if key in kinds else _type_of_base(key, constant))
             for key, constant in labels
@@ -157,18 +160,19 @@ class _Writer:
 
     def _value(self, index: int, name: str, key: str, kind: type) -> Any:
         """The type of a value, and, if it is wanted, the text that takes it."""
-        if name in self._captured:
+        if not self._wants(name):
             return Any
         if name == "source":
             self._own_source = f"v{index}"
-        elif self._fields is None or name in self._fields:
+        else:
             self._item(name, f"v{index}")
             if kind is float:
                 self._numbers.append(f"v{index}")
-        else:
-            return Any
         self._values[index] = f"v{index} = r{index}.{key}"
         return kind
+
+    def _wants(self, name: str) -> bool:
+        return name not in self._captured and (name == "source" or self._fields is None or name in self._fields)
 
     def _item(self, name: str, text: str) -> None:
         self._items.append(f"K{len(self.names)}: {text}")
@@ -177,7 +181,8 @@ class _Writer:
     def text(self) -> str:
         """The function's text: decode, take the values, check them, make the row."""
         old = self._shape.old
-        lines = ["m = decode(payloads[i])"]
+        lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()"]  # what msgspec skips, it does not check
+        lines.append("m = decode(p)")
         lines.append("".join(f"r{i}, " if i in self._values or i == 0 else "_, " for i in range(len(self._records))))
         lines[-1] += "= m.e" if old else "= m"
         lines += self._values.values()
@@ -185,7 +190,7 @@ class _Writer:
         if old:
             lines += ["if t > 1e11:", "    t /= 1e3"]
         sum_of_all = " + ".join(self._numbers) or "0.0"  # not finite if one of them is not
-        lines += [f"total = {sum_of_all}", "if total - total or not RELATIVE <= t < LAST:", "    return i"]
+        lines += [f"total = {sum_of_all}", f"if total - total or not {RELATIVE} <= t < {LAST_TIME}:", "    return i"]
         lines += self._source()
         lines.append(f"append({{'time': t, 'source': source, {', '.join(self._items)}}})")
         return _FUNCTION.format(body="\n            ".join(lines))
