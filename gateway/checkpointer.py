@@ -1,4 +1,4 @@
-"""When a checkpoint is made, and what follows from its commit: acknowledgements to the sensors, results on their way."""
+"""When a checkpoint is made, and what follows from its commit: acknowledgements, and results on their way."""
 
 from __future__ import annotations
 

@@ -58,11 +58,11 @@ class Daemon:
             workers=settings.pool.workers,
             policy=POLICIES[settings.pool.policy](),
             consumption=at_most(settings.pool.consumption_rows),
-            send=lambda instance, messages: self.ingest.send(instance, messages),
+            send=self.ingest.send,
         )
         self.ingest = Ingest(
             settings.sensors, f"edgert-{self.gateway}", self.pool, self.clock,
-            forget_session=self._forget_session, wants_checkpoint=lambda: self.checkpointer.ask(),
+            forget_session=self._forget_session, wants_checkpoint=self.checkpointer.ask,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
         )  # fmt: skip
         self.uplink = Uplink(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from edgert.core.clock import Clock
 from edgert.core.errors import DocumentError, EdgertError, StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
+from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.spec import Registry
@@ -18,7 +19,7 @@ from edgert.operators.logic import Now
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
 from edgert.runtime.pool import Pool
-from edgert.runtime.position import Position, Progress
+from edgert.runtime.progress import Progress
 from edgert.store.database import Database, FlowCommit, StoredFlow
 from gateway.checkpointer import Checkpointer, OnStore, as_commit
 from gateway.ingest import Ingest, Source

@@ -63,7 +63,7 @@ class OperatorSpec:
     fields: Callable[[Node], FieldUse] = field(default=lambda node: ALL_FIELDS)
     """The fields used, from parsed parameters; decides what the decoder builds. Unsaid means all."""
     logic: Callable[[Any], Any] | None = None
-    """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless operators are compiled instead."""
+    """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless ones are compiled instead."""
     reads_port: int = 0
     """Which output port of its inputs it reads (a window has two: results, and contributions for `ship`)."""
     keys: Callable[[Node], Keys] | None = None

@@ -29,32 +29,6 @@ def _check_ship(node: Node, flow: Flow) -> Iterable[Problem]:
         yield Problem(f"{path}.type", "one ship per flow (a flow has one landing table)", f"also {', '.join(others)}")
 
 
-SPECS = (
-    OperatorSpec(
-        type="publish",
-        role="sink",
-        fields=lambda node: FieldUse(reads=None),
-        logic=lambda build: make_publish(build),
-        doc="Publishes each row over MQTT at once, to the broker that the flow reads from; may repeat after a crash.",
-        parameters=(
-            Parameter("topic", "string", "Topic; `{field}` is filled from the row.", parse=_sink_topic),
-            Parameter("codec", "string", "How a row is written.", default="json", choices=("json", "senml")),
-            Parameter("qos", "integer", "MQTT quality of service.", 1, minimum=0, maximum=1),
-            Parameter("retain", "boolean", "Ask the broker to retain the message.", False),
-        ),
-    ),
-    OperatorSpec(
-        type="ship",
-        role="sink",
-        doc="Ships a window's contributions to the central tables, exactly once.",
-        check=_check_ship,
-        fields=lambda node: FieldUse(),
-        logic=lambda build: Ship(),
-        reads_port=1,
-    ),
-)
-
-
 class Publish(Logic):
     """One message per row; a row that cannot be written is counted and lost alone."""
 
@@ -97,3 +71,29 @@ def make_publish(build: Build) -> Publish:
     """The logic of one `publish`."""
     p = build.node.parameters
     return Publish(p["topic"], make_codec(p["codec"]), p["qos"], p["retain"])
+
+
+SPECS = (
+    OperatorSpec(
+        type="publish",
+        role="sink",
+        fields=lambda node: FieldUse(reads=None),
+        logic=make_publish,
+        doc="Publishes each row over MQTT at once, to the broker that the flow reads from; may repeat after a crash.",
+        parameters=(
+            Parameter("topic", "string", "Topic; `{field}` is filled from the row.", parse=_sink_topic),
+            Parameter("codec", "string", "How a row is written.", default="json", choices=("json", "senml")),
+            Parameter("qos", "integer", "MQTT quality of service.", 1, minimum=0, maximum=1),
+            Parameter("retain", "boolean", "Ask the broker to retain the message.", False),
+        ),
+    ),
+    OperatorSpec(
+        type="ship",
+        role="sink",
+        doc="Ships a window's contributions to the central tables, exactly once.",
+        check=_check_ship,
+        fields=lambda node: FieldUse(),
+        logic=lambda build: Ship(),
+        reads_port=1,
+    ),
+)

@@ -63,71 +63,6 @@ def _dead_letter_topic(text: str) -> str:
     return text
 
 
-SPECS = (
-    OperatorSpec(
-        type="mqtt_source",
-        role="source",
-        doc="Takes in the messages of one topic template and decodes them to rows.",
-        check=_check_dead_letter,
-        logic=lambda build: make_source(build),
-        parameters=(
-            Parameter(
-                "topic",
-                "string",
-                "Topic filter; `{name}` takes one level and becomes a field of the row, `+` one level, a last `#` the rest. "
-                "`{source}` names the device.",
-                parse=TopicTemplate,
-            ),
-            Parameter("codec", "string", "How a payload is read.", default="json", choices=("json", "senml")),
-            Parameter("qos", "integer", "MQTT quality of service of the subscription.", 1, minimum=0, maximum=2),
-            Parameter("retained", "boolean", "Also take messages that the broker had retained.", False),
-            Parameter("time_field", "string", "JSON field that holds the event time.", "time"),
-            Parameter(
-                "time_unit",
-                "string",
-                "Unit of the event time; `auto` tells by size.",
-                "auto",
-                choices=("auto", "s", "ms", "us"),
-            ),
-            Parameter(
-                "idle_timeout_s", "number", "A device silent for longer holds no window back.", 30.0, "s", minimum=0.1
-            ),
-            Parameter(
-                "out_of_order_s", "number", "How far rows of a device may be out of order.", 2.0, "s", minimum=0.0
-            ),
-            Parameter(
-                "ahead_tolerance_s",
-                "number",
-                "How far event time may be ahead of arrival before it is clamped for the watermark.",
-                60.0,
-                "s",
-                minimum=0.0,
-            ),
-            Parameter(
-                "ahead", "string", "What becomes of a row ahead by more than that.", "keep", choices=("keep", "drop")
-            ),
-            Parameter(
-                "dead_letter",
-                "string",
-                "Topic to which malformed payloads are sent on; empty: none.",
-                "",
-                parse=_dead_letter_topic,
-            ),
-            Parameter(
-                "queue_bytes", "integer", "Byte budget of this source's queue.", 4_194_304, "bytes", minimum=65_536
-            ),
-            Parameter(
-                "overload",
-                "string",
-                "What is dropped, with a count, when the queue is over its budget.",
-                "shed-oldest",
-                choices=("shed-oldest", "shed-newest"),
-            ),
-        ),
-    ),
-)
-
-
 @dataclass(slots=True)
 class Devices:
     """Event time per device, and the watermark that follows from it (all in seconds since the epoch)."""
@@ -147,7 +82,7 @@ class Devices:
         """Takes the newest event time per device of one batch."""
         self.latest.update(latest)
         self.heard.update(dict.fromkeys(latest, now))
-        self.greatest = max(self.greatest, max(latest.values()))
+        self.greatest = max(self.greatest, *latest.values())
         self.last_heard = now
 
     def expire(self, now: float) -> list[str]:
@@ -310,3 +245,68 @@ def make_source(build: Build) -> Source:
         ahead=p["ahead"],
         dead_letter=p["dead_letter"],
     )
+
+
+SPECS = (
+    OperatorSpec(
+        type="mqtt_source",
+        role="source",
+        doc="Takes in the messages of one topic template and decodes them to rows.",
+        check=_check_dead_letter,
+        logic=make_source,
+        parameters=(
+            Parameter(
+                "topic",
+                "string",
+                "Topic filter; `{name}` takes one level and becomes a field of the row, `+` one level, a last `#` the "
+                "rest. `{source}` names the device.",
+                parse=TopicTemplate,
+            ),
+            Parameter("codec", "string", "How a payload is read.", default="json", choices=("json", "senml")),
+            Parameter("qos", "integer", "MQTT quality of service of the subscription.", 1, minimum=0, maximum=2),
+            Parameter("retained", "boolean", "Also take messages that the broker had retained.", False),
+            Parameter("time_field", "string", "JSON field that holds the event time.", "time"),
+            Parameter(
+                "time_unit",
+                "string",
+                "Unit of the event time; `auto` tells by size.",
+                "auto",
+                choices=("auto", "s", "ms", "us"),
+            ),
+            Parameter(
+                "idle_timeout_s", "number", "A device silent for longer holds no window back.", 30.0, "s", minimum=0.1
+            ),
+            Parameter(
+                "out_of_order_s", "number", "How far rows of a device may be out of order.", 2.0, "s", minimum=0.0
+            ),
+            Parameter(
+                "ahead_tolerance_s",
+                "number",
+                "How far event time may be ahead of arrival before it is clamped for the watermark.",
+                60.0,
+                "s",
+                minimum=0.0,
+            ),
+            Parameter(
+                "ahead", "string", "What becomes of a row ahead by more than that.", "keep", choices=("keep", "drop")
+            ),
+            Parameter(
+                "dead_letter",
+                "string",
+                "Topic to which malformed payloads are sent on; empty: none.",
+                "",
+                parse=_dead_letter_topic,
+            ),
+            Parameter(
+                "queue_bytes", "integer", "Byte budget of this source's queue.", 4_194_304, "bytes", minimum=65_536
+            ),
+            Parameter(
+                "overload",
+                "string",
+                "What is dropped, with a count, when the queue is over its budget.",
+                "shed-oldest",
+                choices=("shed-oldest", "shed-newest"),
+            ),
+        ),
+    ),
+)

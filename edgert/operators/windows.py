@@ -116,45 +116,6 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
             yield Problem(f"operators.{node.name}", expected, repr(key))
 
 
-SPECS = (
-    OperatorSpec(
-        type="tumbling_window",
-        doc="Aggregates rows per key over event-time windows of one size, aligned to the epoch (UTC). Emits when the "
-        "watermark passes a window's end.",
-        check=_check,
-        fields=_fields,
-        logic=lambda build: make_window(build),
-        parameters=(
-            Parameter("size_s", "number", "Length of a window.", unit="s", minimum=0.001, maximum=31_622_400),
-            Parameter(
-                "aggregates",
-                "string_map",
-                "Column name to aggregate: "
-                + ", ".join(f"`{f}`" for f in FUNCTIONS)
-                + "; for instance `mean(temperature)`.",
-                parse=_parse_aggregates,
-            ),
-            Parameter(
-                "lateness_s",
-                "number",
-                "Allowed lateness: a row up to this late corrects its window.",
-                0.0,
-                "s",
-                minimum=0.0,
-                maximum=31_622_400,
-            ),
-            Parameter(
-                "late",
-                "string",
-                "A row later than that: `drop` (counted), or `ship` it to the central table as one more contribution.",
-                "drop",
-                choices=("drop", "ship"),
-            ),
-        ),
-    ),
-)
-
-
 class TumblingWindow(Logic):
     """State: accumulators per open window and key, and for windows that may still be corrected what was emitted."""
 
@@ -339,3 +300,42 @@ def make_window(build: Build) -> TumblingWindow:
         inputs=build.inputs,
         ports=build.ports,
     )
+
+
+SPECS = (
+    OperatorSpec(
+        type="tumbling_window",
+        doc="Aggregates rows per key over event-time windows of one size, aligned to the epoch (UTC). Emits when the "
+        "watermark passes a window's end.",
+        check=_check,
+        fields=_fields,
+        logic=make_window,
+        parameters=(
+            Parameter("size_s", "number", "Length of a window.", unit="s", minimum=0.001, maximum=31_622_400),
+            Parameter(
+                "aggregates",
+                "string_map",
+                "Column name to aggregate: "
+                + ", ".join(f"`{f}`" for f in FUNCTIONS)
+                + "; for instance `mean(temperature)`.",
+                parse=_parse_aggregates,
+            ),
+            Parameter(
+                "lateness_s",
+                "number",
+                "Allowed lateness: a row up to this late corrects its window.",
+                0.0,
+                "s",
+                minimum=0.0,
+                maximum=31_622_400,
+            ),
+            Parameter(
+                "late",
+                "string",
+                "A row later than that: `drop` (counted), or `ship` it to the central table as one more contribution.",
+                "drop",
+                choices=("drop", "ship"),
+            ),
+        ),
+    ),
+)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgert.core.batch import Row
+from edgert.core.position import Position
 from edgert.core.results import Schema, row_columns
 from edgert.flow.graph import Flow
 from edgert.flow.physical import PhysicalInstance, Plan, fields_needed, plan
@@ -18,7 +19,7 @@ from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
 from edgert.runtime.instance import Instance, Target
 from edgert.runtime.pool import Pool
-from edgert.runtime.position import Position, Progress
+from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
 
@@ -127,7 +128,7 @@ class FlowRun:
         return {name: list(i.queue.entries) for name, i in self.instances.items() if i.queue.entries}
 
     def drain(self, now: Now, send: Callable[[Instance, Sequence[Message]], None]) -> None:
-        """Runs a held flow to its very end on the caller's thread: queues, then what windows still hold, then a capture.
+        """Runs a held flow to its very end on the caller's thread: queues, what windows still hold, a capture.
 
         For a flow that is replaced or removed: nothing may be fed to it any more.
         """

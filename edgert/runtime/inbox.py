@@ -16,7 +16,7 @@ from edgert.core.batch import RawBatch
 from edgert.mqtt.packets import Publish
 from edgert.runtime.id_table import IdTable
 from edgert.runtime.instance import Instance
-from edgert.runtime.position import Progress
+from edgert.runtime.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,7 @@ class Route:
         self.readers = readers
         self.flows = tuple(dict.fromkeys(r.progress for r in readers))
         self.seed = seed
-        """Mixed into the hash: the subscription identifier, since a broker sends a copy per overlapping subscription."""
+        """Mixed into the hash: the subscription identifier, since a broker sends a copy per overlapping filter."""
         self.takes_retained = any(r.retained for r in readers)
 
 
@@ -83,7 +83,7 @@ class Inbox:
         """After a restart, with every flow's committed position in `flows`. `doubtful`: the state is older than what
         was acknowledged (a fallback), so any entry of the table may have been acknowledged."""
         flows = self.flows
-        indices = {packet_id: x for packet_id, x in self.table.known()}
+        indices = dict(self.table.known())
         greatest = max([self.next_index - 1, *indices.values(), *(f.fed for f in flows)])
         for packet_id, index in indices.items():
             self.table.sent[packet_id] = doubtful or all(f.committed.covers(index) for f in flows)

@@ -61,7 +61,7 @@ class Instance:
                 for port, emitted in self.logic.process(batch, source, now):
                     self.counters.rows_out += len(emitted)
                     out += [(target, emitted) for target in self.outputs.get(port, ())]
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
                 failed = error
                 self.counters.failures += 1
                 self.logic.drops["operator failed"] += len(batch)

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from edgert.core.errors import StoreError
+from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, pack_result
-from edgert.runtime.position import Position
 from edgert.store.schema import upgrade
 
 LIVE = 0
@@ -213,7 +213,7 @@ class Database:
         next_index: int,
     ) -> None:
         """Writes a new flow or a new version of one, in one transaction: `last` (all that the old version still had to
-        say), then the new epoch, whose parent is the newest in which this flow shipped. `schema` None: ships nothing."""
+        say), then the new epoch, whose parent is the newest in which the flow shipped. `schema` None: ships nothing."""
         with self._transaction() as db:
             if last is not None:
                 self._write(db, last)
