@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ from edgert.core.settings import GatewaySettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import load, to_toml
 from edgert.mqtt.control_plane import ControlConnection, Request
+from edgert.operators.logic import Message
 from edgert.operators.registry import with_installed
 from edgert.operators.source import Source
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import at_most
 from edgert.scheduling.policies import POLICIES
@@ -58,11 +60,11 @@ class Daemon:
             workers=settings.pool.workers,
             policy=POLICIES[settings.pool.policy](),
             consumption=at_most(settings.pool.consumption_rows),
-            send=self.ingest.send,
+            send=self._send,
         )
         self.ingest = Ingest(
             settings.sensors, f"edgert-{self.gateway}", self.pool, self.clock,
-            forget_session=self._forget_session, wants_checkpoint=self.checkpointer.ask,
+            forget_session=self._forget_session, wants_checkpoint=self._ask,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
         )  # fmt: skip
         self.uplink = Uplink(
@@ -90,6 +92,12 @@ class Daemon:
     async def store(self, call: Callable[[], Any]) -> Any:
         """Runs `call` on the store thread, the only one that touches the database."""
         return await asyncio.get_running_loop().run_in_executor(self._store_thread, call)
+
+    def _send(self, instance: Instance, messages: Sequence[Message]) -> None:
+        self.ingest.send(instance, messages)
+
+    def _ask(self) -> None:
+        self.checkpointer.ask()
 
     # -- life
 
