@@ -1,0 +1,29 @@
+"""The newest rows of a fleet table, cheaply enough to ask every two seconds: no Spark, only the newest files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+Newest = tuple[tuple[str, ...], list[tuple[Any, ...]], int, int]
+"""Columns, rows (newest window first), rows in the whole table, version of the table."""
+
+
+def newest_rows(uri: str, limit: int) -> Newest | None:
+    """At most `limit` rows; None while there is no table. Raises `OSError` or `DeltaError` if it is unreadable."""
+    if not DeltaTable.is_deltatable(uri):
+        return None
+    table = DeltaTable(uri)
+    columns = tuple(field.name for field in table.schema().fields)
+    files = pa.table(table.get_add_actions(flatten=True))
+    total = int(pc.sum(files["num_records"]).as_py() or 0)
+    if not total:
+        return columns, [], 0, table.version()
+    newest = pc.max(files["max.window_start"]).as_py() if "max.window_start" in files.column_names else None
+    where = pc.field("window_start") >= pa.scalar(newest, pa.timestamp("us", tz="UTC")) if newest else None
+    found = table.to_pyarrow_dataset().to_table(columns=list(columns), filter=where)
+    rows = found.sort_by([("window_start", "descending")]).slice(0, limit).to_pylist()
+    return columns, [tuple(row[column] for column in columns) for row in rows], total, table.version()

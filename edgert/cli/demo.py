@@ -1,0 +1,50 @@
+"""`edgert demo`: everything on one machine, from its sensors to the fleet table."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+HELP = "run the whole path on this machine: sensors, broker, gateway, collector, Spark, fleet table"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--broker", default="", metavar="HOST:PORT", help="a broker that runs; default: our own")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="replay this trace instead of reading sensors")
+    parser.add_argument("--rate", type=_positive, default=100.0, metavar="N", help="messages/s of the trace (100)")
+    parser.add_argument("--repeat", action="store_true", help="begin the trace again at its end")
+    parser.add_argument(
+        "--original-times", action="store_true", help="keep the trace's times; default: the time of publication"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path("demo-data"), metavar="DIR", help="where everything is kept (./demo-data)"
+    )
+    parser.add_argument("--flow", type=Path, metavar="FILE", help="deploy this flow instead of the demo's own")
+    parser.add_argument("--web-port", type=_port, default=8080, metavar="N", help="port of the page (8080)")
+    parser.add_argument("--for", type=_positive, dest="for_s", metavar="SECONDS", help="end by itself after this time")
+    parser.add_argument("--plain", action="store_true", help="lines instead of a live display")
+
+
+def run(args: argparse.Namespace) -> int:
+    from edgert.demo.run import run as run_demo
+    from edgert.demo.setup import Options
+
+    given = {name: value for name, value in vars(args).items() if name != "verb"}
+    return run_demo(Options(**given))
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return value
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port, 0 (any) to 65535, got {text!r}")
+    return int(text)

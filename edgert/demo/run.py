@@ -1,0 +1,255 @@
+"""The demo from start to end: children up, flow deployed, summary shown, everything ended in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+from edgert.core.errors import EdgertError
+from edgert.demo.children import Child, ChildError, stop_all
+from edgert.demo.deploy import Deployment, Rejected
+from edgert.demo.observe import ROWS, STATUS_PERIOD_S, TABLE_PERIOD_S, FleetRows, Watcher, fetch_status
+from edgert.demo.screen import Stage, State, View
+from edgert.demo.setup import Options, Setup, child_environment, commands, lock, prepare
+from edgert.demo.show import Display, make_display
+
+TICK_S = 0.5
+ANSWER_S = 30.0
+"""Longest wait for the gateway's answer to the flow, once it is connected."""
+STOP_ORDER = ("publisher", "gateway", "collector", "spark", "broker")
+TITLES = {
+    "broker": "MQTT broker",
+    "gateway": "gateway",
+    "collector": "collector",
+    "spark": "Spark job",
+    "publisher": "sensors",
+}
+
+
+class Demo:
+    """One run. `tick` moves it on; nothing in it waits."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        env = child_environment(os.environ)
+        self.children = {
+            name: Child(TITLES[name], command, setup.logs / f"{name}.log", env, setup.data)
+            for name, command in commands(setup).items()
+        }
+        self.stages = {name: Stage(TITLES[name]) for name in ("broker", "gateway", "flow", "publisher")}
+        self.stages["flow"].title = f"flow {setup.flow_name}"
+        self.stages |= {name: Stage(TITLES[name]) for name in ("collector", "spark")}
+        self._began = time.monotonic()
+        self._deployment: Deployment | None = None
+        self._asked_at = 0.0
+        self._status = Watcher(lambda: fetch_status(setup.url), STATUS_PERIOD_S, "status")
+        self._fleet = Watcher(self._read_fleet, TABLE_PERIOD_S, "fleet")
+        self._first_version: int | None = None
+
+    # ---- what is seen ----
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def view(self, note: str = "") -> View:
+        setup = self.setup
+        return View(
+            elapsed_s=self.elapsed_s,
+            url=setup.url,
+            gateway=setup.gateway,
+            stages=tuple(self.stages.values()),
+            flow=setup.flow_name,
+            status=self._status.value or {},
+            fleet=self._fleet.value or FleetRows(),
+            note=note,
+        )
+
+    def _read_fleet(self) -> FleetRows:
+        from edgert.central.peek import newest_rows
+
+        found = newest_rows(str(self.setup.tables / "fleet" / self.setup.flow_name), ROWS)
+        if found is None:
+            return FleetRows()
+        columns, rows, total, version = found
+        return FleetRows(columns, tuple(rows), total, version)
+
+    # ---- the way up ----
+
+    def tick(self) -> None:
+        """Starts what is due and notes what has become ready. Raises `ChildError`, `Rejected`."""
+        self._check_children()
+        if self._broker_is_ready():
+            for name in ("gateway", "collector", "spark"):
+                self._start(name)
+            self._gateway()
+            self._flow()
+            self._central()
+
+    def _start(self, name: str) -> None:
+        if self.stages[name].state == "waiting":
+            self.children[name].start()
+            self._set(name, "starting")
+            if name == "gateway":
+                self._status.start()
+            elif name == "spark":
+                self._fleet.value = self._read_fleet()
+                self._first_version = self._fleet.value.version
+                self._fleet.start()
+
+    def _set(self, name: str, state: State, text: str = "") -> None:
+        self.stages[name].state, self.stages[name].text = state, text
+
+    def _check_children(self) -> None:
+        for name, child in self.children.items():
+            if child.status() is None:
+                continue
+            if name == "publisher" and child.status() == 0:
+                self._set(name, "ended", "the trace is at its end")
+                continue
+            raise ChildError(child.obituary())
+
+    def _broker_is_ready(self) -> bool:
+        setup, state = self.setup, self.stages["broker"].state
+        if state == "ready":
+            return True
+        if state == "waiting":
+            if "broker" in self.children:
+                self.children["broker"].start()
+            self._set("broker", "starting", setup.broker)
+        try:
+            socket.create_connection((setup.broker_host, setup.broker_port), 1).close()
+        except OSError:
+            return False
+        self._set("broker", "ready", setup.broker)
+        return True
+
+    def _gateway(self) -> None:
+        status = self._status.value
+        if self.stages["gateway"].state != "starting" or status is None:
+            return
+        if status["ingest"]["connected"]:
+            self._set("gateway", "ready", f"{self.setup.gateway}, page on {self.setup.url}")
+        else:
+            self.stages["gateway"].text = f"connecting {status['ingest']['error']}".strip()
+
+    def _flow(self) -> None:
+        stage = self.stages["flow"]
+        if stage.state == "waiting" and self.stages["gateway"].state == "ready":
+            self._deployment = Deployment(self.setup)
+            self._asked_at = time.monotonic()
+            self._set("flow", "starting", "deployed over MQTT, waiting for the answer")
+        elif stage.state == "starting" and self._deployment is not None:
+            self._take_answer(self._deployment)
+        if stage.state == "ready":
+            if self.stages["publisher"].state == "waiting":
+                self.children["publisher"].start()
+                self._set("publisher", "starting")
+            elif self.stages["publisher"].state == "starting" and self._status.value["ingest"]["messages"]:
+                trace = self.setup.options.trace
+                what = f"{trace.name}, {self.setup.options.rate:g}/s" if trace else "this machine's, once a second"
+                self._set("publisher", "ready", what)
+
+    def _take_answer(self, deployment: Deployment) -> None:
+        if deployment.error:
+            raise Rejected(f"the gateway refused flow {self.setup.flow_name}:\n{deployment.error}")
+        if deployment.accepted:
+            self._set("flow", "ready", "accepted and running")
+        elif time.monotonic() - self._asked_at > ANSWER_S:
+            log = self.children["gateway"].log
+            raise EdgertError(f"expected the gateway's answer to the flow within {ANSWER_S:g} s, got none; see {log}")
+
+    def _central(self) -> None:
+        status, fleet = self._status.value, self._fleet.value or FleetRows()
+        if self.stages["collector"].state == "starting" and status and status["central"]["last_ack_age_s"] is not None:
+            self._set("collector", "ready", "lands results, acknowledges")
+        spark = self.stages["spark"]
+        if spark.state == "starting":
+            waited = time.monotonic() - self.children["spark"].started_at
+            spark.text = f"starting, {waited:.0f} s (some 10 s; the very first time it fetches its jars)"
+            if self._first_version is not None and fleet.version > self._first_version:
+                self._set("spark", "ready", f"keeps table {self.setup.tables / 'fleet' / self.setup.flow_name}")
+
+    # ---- the way down ----
+
+    def stop(self, hurry: threading.Event) -> list[str]:
+        """Ends everything; returns who had to be killed."""
+        self._status.stop()
+        self._fleet.stop()
+        if self._deployment is not None:
+            self._deployment.close()
+        ordered = [self.children[name] for name in STOP_ORDER if name in self.children]
+        return stop_all(ordered, hurry.is_set)
+
+
+@contextlib.contextmanager
+def signals(stopping: threading.Event, hurry: threading.Event) -> Iterator[None]:
+    """The first SIGINT, SIGTERM or SIGHUP asks to stop, the second not to wait for anything."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stopping.is_set():
+            hurry.set()
+        stopping.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, handle) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def run(options: Options) -> int:
+    """Runs the demo until it is told to stop; returns the exit status. Raises `EdgertError` before anything starts."""
+    stopping, hurry = threading.Event(), threading.Event()
+    with lock(options.data), signals(stopping, hurry):
+        setup = prepare(options)
+        if options.web_port and setup.web_port != options.web_port:
+            print(f"port {options.web_port} is taken; the page is on {setup.url}", flush=True)
+        demo = Demo(setup)
+        display = make_display(options.plain)
+        problem = _until_stopped(demo, display, stopping)
+        killed = _end(demo, display, hurry)
+    if problem:
+        print(f"edgert demo: {problem}", file=sys.stderr)
+    _farewell(setup, demo, killed)
+    return 1 if problem else 0
+
+
+def _until_stopped(demo: Demo, display: Display, stopping: threading.Event) -> str:
+    """Returns why it could not go on, or nothing when it was told to stop."""
+    try:
+        while not stopping.is_set():
+            demo.tick()
+            display.show(demo.view())
+            for_s = demo.setup.options.for_s
+            if for_s is not None and demo.elapsed_s >= for_s:
+                return ""
+            stopping.wait(TICK_S)
+    except EdgertError as problem:
+        return str(problem)
+    return ""
+
+
+def _end(demo: Demo, display: Display, hurry: threading.Event) -> list[str]:
+    display.show(demo.view(note="ending: sensors, gateway, collector, Spark, broker …"), last=True)
+    display.close()
+    return demo.stop(hurry)
+
+
+def _farewell(setup: Setup, demo: Demo, killed: list[str]) -> None:
+    if killed:
+        print(f"did not end within 10 s and was killed: {', '.join(killed)}")
+    fleet = demo.view().fleet
+    if fleet.version >= 0:
+        print(f"The fleet table has {fleet.total:,} rows. Look at it with:")
+        print(f"  edgert central show {setup.flow_name} --root {setup.tables}")
+    print(f"Data and logs are in {setup.data}; the next start goes on from there.")

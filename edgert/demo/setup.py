@@ -1,0 +1,233 @@
+"""What the demo puts in place before it starts anything: folder, ports, names, files, commands."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import socket
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+import edgert
+from edgert.core.errors import EdgertError
+from edgert.demo.sensors import name as sensor_name
+
+FLEET = "demo"
+LOOPBACK = "127.0.0.1"
+_OURS = ("EDGERT_GATEWAY_", "EDGERT_SENSORS_", "EDGERT_CENTRAL_", "EDGERT_WEB_", "EDGERT_COLLECTOR_", "EDGERT_FLOWS_")
+_NEEDED = {"amqtt": "the embedded broker", "rich": "the summary", "deltalake": "the collector", "pyspark": "the job"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line said."""
+
+    data: Path = Path("demo-data")
+    broker: str = ""
+    """host:port of a broker that runs already; empty: the embedded one."""
+    trace: Path | None = None
+    rate: float = 100.0
+    repeat: bool = False
+    original_times: bool = False
+    flow: Path | None = None
+    web_port: int = 8080
+    for_s: float | None = None
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What stands ready: names, addresses, files."""
+
+    options: Options
+    data: Path
+    """Absolute."""
+    gateway: str
+    broker_host: str
+    broker_port: int
+    web_port: int
+    flow_name: str
+    document: str
+
+    @property
+    def tables(self) -> Path:
+        return self.data / "tables"
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.web_port}/"
+
+    @property
+    def broker(self) -> str:
+        return f"{self.broker_host}:{self.broker_port}"
+
+
+def missing_parts(embedded_broker: bool) -> str:
+    """What is not installed, and what to do; empty when all is there."""
+    needed = dict(_NEEDED)
+    if not embedded_broker:
+        del needed["amqtt"]
+    absent = [f"{module} ({purpose})" for module, purpose in needed.items() if find_spec(module) is None]
+    if not absent:
+        return ""
+    return f"the demo needs {', '.join(absent)}; install it with: pip install 'edgert[demo]'"
+
+
+def prepare(options: Options) -> Setup:
+    """Makes the folder and the programs' files. Raises `EdgertError` for anything that cannot be used."""
+    lacking = missing_parts(embedded_broker=not options.broker)
+    if lacking:
+        raise EdgertError(lacking)
+    flow_name, document = load_flow(options)
+    if options.trace is not None and not options.trace.is_file():
+        raise EdgertError(f"{options.trace}: expected a trace file, found none")
+    data = options.data.absolute()
+    data.mkdir(parents=True, exist_ok=True)
+    if options.broker:
+        host, port = split_broker(options.broker)
+    else:
+        host, port = LOOPBACK, free_port(0)
+    setup = Setup(options, data, gateway_name(data), host, port, free_port(options.web_port), flow_name, document)
+    (data / "gateway.toml").write_text(gateway_toml(setup))
+    (data / "central.toml").write_text(central_toml(setup))
+    return setup
+
+
+def lock(data: Path) -> IO[str]:
+    """The folder belongs to this demo until the file returned is closed. Raises `EdgertError` if another has it."""
+    data.mkdir(parents=True, exist_ok=True)
+    holder = (data / ".lock").open("a")
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        holder.close()
+        raise EdgertError(f"{data}: another demo runs in this folder; end it, or take another with --data") from problem
+    return holder
+
+
+def load_flow(options: Options) -> tuple[str, str]:
+    """Name and text of the flow to deploy, checked here so that errors come before anything starts."""
+    from edgert.flow import document
+    from edgert.operators.registry import with_installed
+
+    file = options.flow or Path(__file__).with_name("city.toml" if options.trace else "machine.toml")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise EdgertError(f"{file}: expected a readable flow document: {problem}") from problem
+    registry, _ = with_installed()
+    return document.load(text, registry, what=str(file)).name, text
+
+
+def split_broker(text: str) -> tuple[str, int]:
+    """host:port, host alone (port 1883), [IPv6]:port."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, "1883"
+    host = host.strip("[]")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise EdgertError(f"--broker: expected HOST:PORT, got {text!r}")
+    return host, int(port)
+
+
+def free_port(wanted: int) -> int:
+    """`wanted` if it is free on loopback, else any free one."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, port))
+            except (OSError, OverflowError):
+                continue
+            return int(probe.getsockname()[1])
+    raise EdgertError("expected a free TCP port on loopback, got none")
+
+
+def gateway_name(data: Path) -> str:
+    """The name given at the first start in this folder (results are counted under it), else this host's."""
+    try:
+        known = tomllib.loads((data / "gateway.toml").read_text())["gateway"]["id"]
+        if isinstance(known, str) and known:
+            return known
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return sensor_name(platform.node().partition(".")[0] or "gateway")[:40]
+
+
+def gateway_toml(setup: Setup) -> str:
+    """The gateway's file. Paths and names are written as JSON strings, which TOML reads alike."""
+    text = json.dumps
+    return f"""# Written by `edgert demo` at each start.
+[gateway]
+id = {text(setup.gateway)}
+fleet = "{FLEET}"
+data_dir = {text(str(setup.data / "gateway"))}
+
+[sensors]
+host = {text(setup.broker_host)}
+port = {setup.broker_port}
+
+[central]
+host = {text(setup.broker_host)}
+port = {setup.broker_port}
+
+[web]
+host = "{LOOPBACK}"
+port = {setup.web_port}
+"""
+
+
+def central_toml(setup: Setup) -> str:
+    """The file of collector and fleet job."""
+    text = json.dumps
+    return f"""# Written by `edgert demo` at each start.
+[collector]
+id = "demo"
+fleet = "{FLEET}"
+table_root = {text(str(setup.tables))}
+
+[central]
+host = {text(setup.broker_host)}
+port = {setup.broker_port}
+"""
+
+
+def commands(setup: Setup) -> dict[str, list[str]]:
+    """What each child runs, in order of start. `broker` is missing when one is there already."""
+    python, options = [sys.executable, "-m"], setup.options
+    publisher = [*python, "edgert.demo.publisher", "--broker", setup.broker, "--host", setup.gateway]
+    if options.trace is not None:
+        publisher += ["--trace", str(options.trace.absolute()), "--rate", str(options.rate)]
+        publisher += ["--repeat"] * options.repeat + ["--original-times"] * options.original_times
+    central = ["--config", str(setup.data / "central.toml")]
+    found = {
+        "broker": [*python, "edgert.demo.broker", "--port", str(setup.broker_port)],
+        "gateway": [*python, "gateway", "--config", str(setup.data / "gateway.toml")],
+        "collector": [*python, "edgert.central.collector_main", *central],
+        "spark": [*python, "edgert.cli.main", "central", "run", *central],
+        "publisher": publisher,
+    }
+    if options.broker:
+        del found["broker"]
+    return found
+
+
+def child_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the children: ours, less what would override the demo's files, and Python found alike."""
+    kept = {key: value for key, value in env.items() if not key.startswith(_OURS)}
+    root = str(Path(edgert.__file__).parents[1])
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, env.get("PYTHONPATH", "")]))
+    kept["PYTHONUNBUFFERED"] = "1"
+    kept["PYSPARK_PYTHON"] = sys.executable
+    return kept
