@@ -1,0 +1,137 @@
+"""In which order results are taken: pure bookkeeping of numbers, without a table, a socket or a clock.
+
+A stream is (gateway, flow, epoch, stream). Its results are taken in order of their sequence. What comes after a gap
+is held for a bounded time and within a bound of bytes, then dropped: the gateway's outbox sends it again. What was
+taken already is a duplicate; the collector then only repeats its acknowledgement. A stream other than 0 waits until
+its epoch was opened, by sequence 1 of stream 0.
+
+`accepted` runs ahead of the tables: what was taken but could not be committed is taken back by `forget`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+Key = tuple[str, str, int, int]
+"""(gateway, flow, epoch, stream)."""
+
+
+class Verdict(enum.Enum):
+    """What became of a result that was offered."""
+
+    TAKEN = "taken"
+    HELD = "held"
+    DUPLICATE = "duplicate"
+    FULL = "full"
+    """Neither taken nor held, since too much is held already: it has to be sent again."""
+
+
+@dataclass(slots=True)
+class _Held(Generic[T]):
+    item: T
+    size: int
+    until: float
+
+
+@dataclass(slots=True)
+class _Stream(Generic[T]):
+    accepted: int
+    held: dict[int, _Held[T]] = field(default_factory=dict)
+
+
+class Acceptance(Generic[T]):
+    """Takes items in order per stream. `hold_s` and `hold_bytes` bound what waits behind a gap, over all streams.
+
+    A longer hold spares sending again when results overtake each other; a shorter one spares memory. 0 holds nothing.
+    """
+
+    def __init__(self, hold_s: float, hold_bytes: int) -> None:
+        self._hold_s = hold_s
+        self._hold_bytes = hold_bytes
+        self._streams: dict[Key, _Stream[T]] = {}
+        self._ready: deque[T] = deque()
+        self.held_items = 0
+        self.held_bytes = 0
+
+    def knows(self, key: Key) -> bool:
+        """Whether the stream's version was learned."""
+        return key in self._streams
+
+    def accepted(self, key: Key) -> int:
+        """The last sequence taken of a stream (0: none)."""
+        stream = self._streams.get(key)
+        return stream.accepted if stream else 0
+
+    def learn(self, key: Key, version: int) -> None:
+        """The tables hold the stream up to `version`."""
+        stream = self._streams.setdefault(key, _Stream(version))
+        if version >= stream.accepted:
+            stream.accepted = version
+            for sequence in [s for s in stream.held if s <= version]:
+                self._release(stream, sequence)
+            self._advance(key)
+
+    def offer(self, key: Key, sequence: int, item: T, size: int, now: float) -> Verdict:
+        """One result of a stream that is known. `size` in bytes, `now` in seconds of a clock that never goes back."""
+        stream = self._streams[key]
+        if sequence <= stream.accepted or sequence in stream.held:
+            return Verdict.DUPLICATE
+        if sequence == stream.accepted + 1 and self._opened(key):
+            stream.accepted = sequence
+            self._ready.append(item)
+            self._advance(key)
+            return Verdict.TAKEN
+        if self.held_bytes + size > self._hold_bytes or self._hold_s <= 0:
+            return Verdict.FULL
+        stream.held[sequence] = _Held(item, size, now + self._hold_s)
+        self.held_items += 1
+        self.held_bytes += size
+        return Verdict.HELD
+
+    def take(self) -> list[T]:
+        """Everything that was taken since the last call, in an order in which each stream's items may be landed."""
+        ready = list(self._ready)
+        self._ready.clear()
+        return ready
+
+    def expire(self, now: float) -> int:
+        """Drop what was held too long; returns how many."""
+        dropped = 0
+        for stream in self._streams.values():
+            for sequence in [s for s, h in stream.held.items() if h.until <= now]:
+                self._release(stream, sequence)
+                dropped += 1
+        return dropped
+
+    def forget(self, key: Key) -> None:
+        """The stream's version has to be learned anew; what was held of it is dropped."""
+        stream = self._streams.pop(key, None)
+        for sequence in list(stream.held) if stream else ():
+            assert stream is not None
+            self._release(stream, sequence)
+
+    def _opened(self, key: Key) -> bool:
+        return key[3] == 0 or self.accepted((*key[:3], 0)) >= 1
+
+    def _advance(self, key: Key) -> None:
+        """Take what was held and has come into order; opening an epoch frees its other streams."""
+        self._drain(key)
+        if key[3] == 0 and self.accepted(key) >= 1:
+            for other in [k for k, s in self._streams.items() if s.held and k[:3] == key[:3] and k != key]:
+                self._drain(other)
+
+    def _drain(self, key: Key) -> None:
+        stream = self._streams[key]
+        while stream.accepted + 1 in stream.held and self._opened(key):
+            stream.accepted += 1
+            self._ready.append(self._release(stream, stream.accepted))
+
+    def _release(self, stream: _Stream[T], sequence: int) -> T:
+        held = stream.held.pop(sequence)
+        self.held_items -= 1
+        self.held_bytes -= held.size
+        return held.item

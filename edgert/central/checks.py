@@ -1,0 +1,148 @@
+"""What a result must be before it may land: pure checks of schemas and of rows.
+
+One wrong value in a landing table would spoil every query over it for ever, so each value is looked at here, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edgert.core.errors import PayloadError, show
+from edgert.core.results import INT64, RowsBatch, Schema, row_columns, schema_untrusted
+
+LATEST_S: Final = 253402300800.0
+"""10000-01-01: past it neither Spark nor Python can show a time."""
+_LONGEST_TEXT: Final = 65_536
+
+
+@dataclass(slots=True)
+class CheckedRows:
+    """The rows of a batch that may land, as columns (window bounds in µs since the epoch), and those that may not."""
+
+    columns: dict[str, list[Any]]
+    count: int
+    refused: list[tuple[Any, str]] = field(default_factory=list)
+    """(row as it came, reason)."""
+
+
+def unite(table: Schema | None, new: Schema) -> Schema:
+    """The schema of a table after rows of `new` came to those of `table`. Raises `PayloadError` if they do not fit.
+
+    New aggregates evolve a table. Other keys or another window would make rows that cannot be merged.
+    """
+    if table is None:
+        return new
+    if table.window_s != new.window_s:
+        raise PayloadError(f"window: expected {table.window_s:g} s like the table's rows, got {new.window_s:g} s")
+    if sorted(table.keys) != sorted(new.keys):
+        raise PayloadError(f"keys: expected {_show(table.keys)} like the table's rows, got {_show(new.keys)}")
+    kinds = dict(table.aggregates)
+    for name, kind in new.aggregates:
+        if kinds.get(name, kind) != kind:
+            raise PayloadError(f"aggregate {name}: expected {kinds[name]} like the table's rows, got {kind}")
+    added = tuple(a for a in new.aggregates if a[0] not in kinds)
+    return schema_untrusted(Schema(table.window_s, table.keys, table.aggregates + added).plain())
+
+
+def _show(pairs: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in sorted(pairs)) or "none"
+
+
+def check_rows(batch: RowsBatch, schema: Schema) -> CheckedRows:
+    """Sort the rows of a batch into those that may land and those that may not.
+
+    Raises `PayloadError` if its columns are not those of its epoch's schema, in their order.
+    """
+    names = row_columns(schema)
+    if tuple(batch.columns) != names:
+        raise PayloadError(f"columns: expected {', '.join(names)}, got {show(list(batch.columns), 300)}")
+    check = _row_check(schema)
+    good: list[Sequence[Any]] = []
+    refused: list[tuple[Any, str]] = []
+    for row in batch.rows:
+        reason = check(row)
+        if reason is None:
+            good.append(row)
+        else:
+            refused.append((row, reason))
+    columns = {name: [row[i] for row in good] for i, name in enumerate(names)}
+    for name in names[:2]:
+        columns[name] = [round(bound * 1e6) for bound in columns[name]]
+    return CheckedRows(columns, len(good), refused)
+
+
+def _row_check(schema: Schema) -> Callable[[Any], str | None]:
+    names = row_columns(schema)
+    checks: list[Callable[[Any], bool]] = [_is_time, _is_time]
+    checks += [_KEY_CHECKS[kind] for _, kind in schema.keys]
+    for _, kind in schema.aggregates:
+        checks += _PARTIAL_CHECKS[kind]
+    expected = ["a time in seconds"] * 2 + [f"{kind} or null" for _, kind in schema.keys]
+    for _, kind in schema.aggregates:
+        expected += _PARTIAL_TEXTS[kind]
+    whole = list(enumerate(checks))
+
+    def check(row: Any) -> str | None:
+        if not isinstance(row, list) or len(row) != len(names):
+            return f"row: expected {len(names)} values, got {show(row)}"
+        for i, is_good in whole:
+            if not is_good(row[i]):
+                return f"{names[i]}: expected {expected[i]}, got {show(row[i])}"
+        if row[1] <= row[0]:
+            return f"window_end: expected more than window_start ({row[0]!r}), got {row[1]!r}"
+        return None
+
+    return check
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < LATEST_S
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in INT64
+
+
+def _is_count(value: Any) -> bool:
+    return _is_long(value) and value >= 0
+
+
+def _is_double_or_null(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_square_sum_or_null(value: Any) -> bool:
+    return value is None or (_is_number(value) and value >= 0)
+
+
+_KEY_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "string": lambda v: v is None or (isinstance(v, str) and len(v) <= _LONGEST_TEXT),
+    "double": _is_double_or_null,
+    "long": lambda v: v is None or _is_long(v),
+    "boolean": lambda v: v is None or isinstance(v, bool),
+}
+_NUMBER: Final = "a finite number or null"
+_COUNT: Final = "a count of at least 0"
+_PARTIAL_CHECKS: Final[Mapping[str, list[Callable[[Any], bool]]]] = {
+    "count": [_is_count],
+    "sum": [_is_double_or_null],
+    "min": [_is_double_or_null],
+    "max": [_is_double_or_null],
+    "mean": [_is_count, _is_double_or_null],
+    "variance": [_is_count, _is_double_or_null, _is_square_sum_or_null],
+}
+_PARTIAL_TEXTS: Final[Mapping[str, list[str]]] = {
+    "count": [_COUNT],
+    "sum": [_NUMBER],
+    "min": [_NUMBER],
+    "max": [_NUMBER],
+    "mean": [_COUNT, _NUMBER],
+    "variance": [_COUNT, _NUMBER, "a sum of squares of at least 0 or null"],
+}

@@ -1,0 +1,197 @@
+"""`edgert-collector`: results from the broker to the landing tables, acknowledgements back.
+
+It may be killed at any point: the tables' own transaction identifiers say what landed, and what was not acknowledged
+is sent again. On SIGTERM it ends the commit under way, says what it landed, and goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from edgert.central.broker import Broker
+from edgert.central.collector import Collector
+from edgert.central.inbox import Inbox, Message
+from edgert.central.landing import Landing
+from edgert.central.tables import TableError
+from edgert.core import log as logs
+from edgert.core.config import load
+from edgert.core.errors import EdgertError
+from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_topic
+from edgert.core.settings import CollectorSettings, data_folder
+from edgert.core.system_clock import SystemClock
+
+log = logging.getLogger("edgert.collector")
+INBOX_BYTES: Final = 64 * 1024 * 1024
+HOLD_BYTES: Final = 32 * 1024 * 1024
+GATHER_BYTES: Final = 4 * 1024 * 1024
+STATUS_S: Final = 5.0
+TELL_S: Final = 60.0
+COMPACT_S: Final = 60.0
+COMPACT_FILES: Final = 100
+RETRY_S: Final = 15.0
+"""Longest wait between two tries to write a table that cannot be written."""
+
+
+class Program:
+    """One collector: the broker's thread fills the inbox, `run` empties it."""
+
+    def __init__(self, settings: CollectorSettings, root: str, partition: str = "0") -> None:
+        self.settings = settings
+        own = settings.collector
+        self._root = root
+        self._fleet = own.fleet
+        self._gather_s = own.gather_s
+        self._inbox = Inbox(INBOX_BYTES)
+        self._landing = Landing(root)
+        self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)
+        self._status_topic = f"edgert/v1/{own.fleet}/@collector/status"
+        self._broker = Broker(
+            settings.central,
+            f"edgert-{own.id}-{secrets.token_hex(4)}",
+            results_topic(own.fleet, "+", "+", partition),
+            lambda topic, payload: self._inbox.put(Message(topic, payload)),
+            (self._status_topic, json.dumps({"online": False, "collector": own.id}).encode()),
+        )
+        self._stopping = threading.Event()
+        self._unsaid: dict[str, Acknowledgement] = {}
+        self._due = {"status": 0.0, "tell": time.monotonic() + TELL_S, "compact": time.monotonic() + COMPACT_S}
+        self._told: dict[str, Any] = {}
+
+    def stop(self) -> None:
+        """End after the commit under way. May be called from a signal handler's thread."""
+        self._stopping.set()
+        self._inbox.close()
+
+    def run(self) -> None:
+        """Until `stop`. Raises `EdgertError` only for settings that cannot be used."""
+        log.info("tables in %s, fleet %s", self._root, self._fleet)
+        self._broker.start()
+        wait_s = 0.0
+        while not self._stopping.is_set():
+            if self._collector.waits:
+                wait_s = min(RETRY_S, max(0.5, wait_s * 2))
+                self._stopping.wait(wait_s)
+                messages = []
+            else:
+                wait_s = 0.0
+                messages = self._inbox.take(self._gather_s, GATHER_BYTES, patience_s=1.0)
+            self._say(self._collector.handle(messages))
+            self._broker.tend()
+            self._housekeeping()
+        self._say(self._collector.handle(self._inbox.take(0, 0, 0)))
+        self._broker.flush(self._status_topic, self._status(online=False), patience_s=2.0)
+        self._broker.stop()
+        self._tell()
+
+    def _say(self, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """Publish; what finds no connection is said when there is one (the newest of each gateway)."""
+        for a in acknowledgements:
+            older = self._unsaid.get(a.gateway)
+            self._unsaid[a.gateway] = replace(a, answers=a.answers + older.answers) if older else a
+        for a in list(self._unsaid.values()):
+            if not self._broker.publish(acks_topic(self._fleet, a.gateway), pack_acknowledgement(a)):
+                break
+            del self._unsaid[a.gateway]
+
+    def _housekeeping(self) -> None:
+        if self._is_due("status", STATUS_S):
+            self._broker.publish(self._status_topic, self._status(online=True))
+        if self._is_due("tell", TELL_S):
+            self._tell()
+        if self._is_due("compact", COMPACT_S):
+            try:
+                gone = self._landing.compact(COMPACT_FILES)
+                if gone:
+                    log.info("compacted %d small files", gone)
+            except TableError as error:
+                log.warning("%s", error)
+
+    def _is_due(self, what: str, every_s: float) -> bool:
+        now = time.monotonic()
+        if now < self._due[what]:
+            return False
+        self._due[what] = now + every_s
+        return True
+
+    def _status(self, online: bool) -> bytes:
+        counters = self._collector.counters.plain()
+        return json.dumps(
+            {"online": online, "collector": self.settings.collector.id, **counters, "dropped": self._inbox.dropped}
+        ).encode()
+
+    def _tell(self) -> None:
+        now = self._collector.counters.plain()
+        if now == self._told:
+            return
+        said = {k: v for k, v in now.items() if v and k != "last_error"}
+        log.info("so far: %s", ", ".join(f"{k} {v}" for k, v in said.items()) or "nothing")
+        self._told = now
+
+
+def table_root(settings: CollectorSettings) -> str:
+    """Where the tables lie: what is set, else `tables` in the service's folder."""
+    return settings.collector.table_root or f"{data_folder(os.environ, os.geteuid() == 0)}/tables"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command line, which win over file and environment."""
+    parser.add_argument("--config", metavar="FILE", help="settings (TOML); see `edgert config collector`")
+    parser.add_argument("--root", metavar="FOLDER", help="folder or URI of the tables")
+    parser.add_argument("--fleet", metavar="NAME", help="fleet whose results are taken")
+    parser.add_argument("--broker", metavar="HOST[:PORT]", help="MQTT broker between gateways and central side")
+
+
+def settings_of(options: argparse.Namespace) -> CollectorSettings:
+    """File, then environment, then command line. Raises `DocumentError`, `EdgertError`."""
+    env = dict(os.environ)
+    if options.root:
+        env["EDGERT_COLLECTOR_TABLE_ROOT"] = options.root
+    if options.fleet:
+        env["EDGERT_COLLECTOR_FLEET"] = options.fleet
+    if options.broker:
+        host, colon, port = options.broker.rpartition(":")
+        env["EDGERT_CENTRAL_HOST"] = host if colon else options.broker
+        if colon:
+            env["EDGERT_CENTRAL_PORT"] = port
+    # The gateway's settings have a section of the same name: what only it knows is not ours to refuse.
+    env.pop("EDGERT_CENTRAL_ENABLED", None)
+    return load(CollectorSettings, options.config, env)
+
+
+def collect(options: argparse.Namespace) -> int:
+    """Run a collector until SIGTERM or SIGINT; returns the exit status."""
+    try:
+        settings = settings_of(options)
+        logs.set_up(settings.log.level, env=os.environ)
+        program = Program(settings, table_root(settings))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: threading.Thread(target=program.stop).start())
+        program.run()
+    except EdgertError as error:
+        print(f"edgert-collector: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command `edgert-collector`."""
+    parser = argparse.ArgumentParser(
+        prog="edgert-collector", description="Append results of gateways to landing tables (Delta)."
+    )
+    arguments(parser)
+    return collect(parser.parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The fleet job: a Spark stream per landing table, started when the table appears, started again when it fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from edgert.central.fleet_table import FleetTable
+from edgert.central.lease import Lease, LeaseLost
+from edgert.central.tables import join, list_tables
+from edgert.core.settings import FleetJob as Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("edgert.central.fleet")
+LOOK_S: Final = 1.0
+LONGEST_WAIT_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Stream:
+    table: FleetTable
+    query: StreamingQuery | None = None
+    failures: int = 0
+    not_before: float = 0.0
+    batches: int = 0
+
+
+class FleetJob:
+    """Supervises the streams. One job writes the fleet tables of a root: others wait for its lease."""
+
+    def __init__(self, spark: SparkSession, root: str, settings: Settings, lease: Lease | None = None) -> None:
+        self._spark = spark
+        self._root = root
+        self._settings = settings
+        self._lease = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}")
+        self._streams: dict[str, _Stream] = {}
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """End after the batches under way."""
+        self._stopping.set()
+
+    def run_once(self) -> None:
+        """Process everything that is there, then return. Raises what a stream raised, `LeaseLost`."""
+        self._lease.acquire()
+        try:
+            for flow in list_tables(self._root, "landing"):
+                query = self._start(FleetTable(self._root, flow, self._lease), once=True)
+                query.awaitTermination()
+        finally:
+            self._lease.release()
+
+    def run(self) -> None:
+        """Until `stop`: waits for the lease, follows every landing table, restarts what fails with a back-off."""
+        while not self._stopping.is_set() and not self._acquired():
+            self._stopping.wait(5.0)
+        while not self._stopping.is_set():
+            try:
+                self._lease.hold()
+            except LeaseLost as error:
+                log.error("%s; its streams stop here", error)
+                self._end()
+                if not self._acquired():
+                    self._stopping.wait(5.0)
+                continue
+            self._look()
+            self._stopping.wait(LOOK_S)
+        self._end()
+        self._lease.release()
+
+    def _acquired(self) -> bool:
+        try:
+            self._lease.acquire()
+        except LeaseLost as error:
+            log.warning("%s; waiting", error)
+            return False
+        return True
+
+    def _look(self) -> None:
+        for flow in list_tables(self._root, "landing"):
+            if flow not in self._streams:
+                self._streams[flow] = _Stream(FleetTable(self._root, flow, self._lease))
+                log.info("landing/%s: following", flow)
+        for flow, stream in self._streams.items():
+            if stream.query is not None and not stream.query.isActive:
+                self._ended(flow, stream)
+            if stream.query is None and time.monotonic() >= stream.not_before:
+                stream.query = self._start(stream.table, once=False)
+
+    def _ended(self, flow: str, stream: _Stream) -> None:
+        assert stream.query is not None
+        error = stream.query.exception()
+        text = " ".join(str(error).split())[:300] if error else "it ended"
+        # A new column ends a stream once, by Delta's rule; the next start goes on with it.
+        evolved = "DELTA_SCHEMA_CHANGED" in text
+        stream.failures = 0 if evolved else stream.failures + 1
+        wait_s = 0.0 if evolved else min(LONGEST_WAIT_S, 2.0**stream.failures)
+        stream.not_before = time.monotonic() + wait_s
+        stream.query = None
+        stream.table = FleetTable(self._root, flow, self._lease)
+        if evolved:
+            log.info("landing/%s: has new columns, starting again", flow)
+        else:
+            log.error("landing/%s: stopped, starting again in %.0f s: %s", flow, wait_s, text)
+
+    def _start(self, table: FleetTable, once: bool) -> StreamingQuery:
+        source = (
+            self._spark.readStream.format("delta")
+            .option("skipChangeCommits", "true")
+            .option("maxFilesPerTrigger", self._settings.max_files_per_trigger)
+            .load(join(self._root, "landing", table.flow))
+        )
+        writer = (
+            source.writeStream.queryName(f"fleet-{table.flow}")
+            .option("checkpointLocation", join(self._root, "_spark", "fleet", table.flow))
+            .foreachBatch(table.update)
+        )
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start()
+
+    def _end(self) -> None:
+        for stream in self._streams.values():
+            if stream.query is not None:
+                stream.query.stop()
+                stream.query = None
+
+
+def stop_on_signal(stop: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT end the job after the batches under way."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())

@@ -1,0 +1,62 @@
+"""Between the network's thread and the writer's: messages in order of arrival, bounded in bytes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One MQTT message."""
+
+    topic: str
+    payload: bytes
+
+
+class Inbox:
+    """A full inbox makes the network wait for a while, and so the broker, then drops: the outbox sends again."""
+
+    def __init__(self, most_bytes: int, patience_s: float = 5.0) -> None:
+        self._most_bytes = most_bytes
+        self._patience_s = patience_s
+        self._messages: list[Message] = []
+        self._changed = threading.Condition()
+        self._bytes = 0
+        self._closed = False
+        self.dropped = 0
+
+    def put(self, message: Message) -> bool:
+        """Add a message; waits while there is no room. False if it was dropped (counted in `dropped`)."""
+        size = len(message.payload)
+        with self._changed:
+            room = self._changed.wait_for(lambda: self._closed or self._fits(size), self._patience_s)
+            if self._closed or not room:
+                self.dropped += 1
+                return False
+            self._messages.append(message)
+            self._bytes += size
+            self._changed.notify_all()
+            return True
+
+    def take(self, gather_s: float, gather_bytes: int, patience_s: float) -> list[Message]:
+        """Everything that comes within `gather_s` of the first message, or until `gather_bytes` are there.
+
+        Waits at most `patience_s` for the first message. Returns at once when the inbox is closed or woken.
+        """
+        with self._changed:
+            if self._changed.wait_for(lambda: self._closed or bool(self._messages), patience_s) and not self._closed:
+                self._changed.wait_for(lambda: self._closed or self._bytes >= gather_bytes, gather_s)
+            taken, self._messages, self._bytes = self._messages, [], 0
+            self._changed.notify_all()
+            return taken
+
+    def close(self) -> None:
+        """Nothing more is taken in; whoever waits goes on."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _fits(self, size: int) -> bool:
+        # A message alone always fits, however large.
+        return not self._messages or self._bytes + size <= self._most_bytes

@@ -1,0 +1,111 @@
+"""One trigger of the fleet job, as Spark expressions: touched windows, recomputed whole from their contributions.
+
+Nothing is added to what the fleet table says, so the same batch twice, a lost streaming checkpoint or a rebuild give
+the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from edgert.central.lineage import Cut, Epoch
+from edgert.core.results import WINDOW_COLUMNS, Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_TYPES: Mapping[str, str] = {"string": "STRING", "double": "DOUBLE", "long": "BIGINT", "boolean": "BOOLEAN"}
+_LINEAGE = "gateway STRING, epoch BIGINT, whole BOOLEAN, cut MAP<INT, BIGINT>"
+
+
+def window_columns(schema: Schema) -> list[str]:
+    """The columns that tell the rows of a fleet table apart."""
+    return ["day", *WINDOW_COLUMNS, *(name for name, _ in schema.keys)]
+
+
+def fleet_columns(schema: Schema) -> list[tuple[str, str]]:
+    """(name, SQL type) of the columns of a fleet table."""
+    return [
+        ("window_start", "TIMESTAMP"),
+        ("window_end", "TIMESTAMP"),
+        *((name, _TYPES[kind]) for name, kind in schema.keys),
+        *((name, "BIGINT" if kind == "count" else "DOUBLE") for name, kind in schema.aggregates),
+        ("gateways", "INT"),
+        ("day", "DATE"),
+    ]
+
+
+def lineage_frame(spark: SparkSession, limits: Mapping[Epoch, Cut]) -> DataFrame:
+    """(gateway, epoch) with their cuts, as a small frame to join with."""
+    rows = [(g, e, cut is None, dict(cut or {})) for (g, e), cut in limits.items()]
+    return F.broadcast(spark.createDataFrame(rows, _LINEAGE))
+
+
+def rows_past(landing: DataFrame, lows: DataFrame) -> DataFrame:
+    """The contributions of some epochs past a sequence of their stream."""
+    joined = landing.join(lows, ["gateway", "epoch"])
+    return joined.where(F.col("sequence") > F.coalesce(F.col("cut")[F.col("stream")], F.lit(0)))
+
+
+def recompute(landing: DataFrame, touched: DataFrame, lineage: DataFrame, schema: Schema) -> DataFrame:
+    """Each touched window from all its contributions; `gateways` is 0 where none of them counts any more."""
+    names = window_columns(schema)
+    same = [landing[n].eqNullSafe(touched[n]) for n in names]
+    rows = landing.join(touched, _all(same), "left_semi").join(lineage, ["gateway", "epoch"], "left")
+    within = F.coalesce(F.col("cut")[F.col("stream")], F.lit(0)) >= F.col("sequence")
+    rows = rows.withColumn("counts", F.coalesce(F.col("whole") | within, F.lit(False)))
+
+    def of(column: str) -> Column:
+        return F.when(F.col("counts"), F.col(column))
+
+    merged = [_MERGES[kind](name, of).alias(name) for name, kind in schema.aggregates]
+    gateways = F.size(F.collect_set(of("gateway"))).alias("gateways")
+    groups = rows.groupBy(*names).agg(*merged, gateways)
+    return groups.select(*(name for name, _ in fleet_columns(schema)))
+
+
+def _all(conditions: Sequence[Column]) -> Column:
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = result & condition
+    return result
+
+
+Of = Callable[[str], Any]
+
+
+def _mean(name: str, of: Of) -> Column:
+    count = F.sum(of(f"{name}__count"))
+    return F.when(count > 0, F.sum(of(f"{name}__sum")) / count)
+
+
+def _variance(name: str, of: Of) -> Column:
+    """Sample variance, merged pairwise by the rule of Chan, Golub and LeVeque (1979): sums of squares of large values
+    close to each other would lose every digit. Sorted, so that the same contributions give the same digits."""
+    n, mean, m2 = of(f"{name}__count"), of(f"{name}__mean"), of(f"{name}__m2")
+    part = F.struct(n.cast("double").alias("n"), mean.alias("mean"), m2.alias("m2"))
+    parts = F.sort_array(F.collect_list(F.when(n > 0, part)))
+    zero = F.struct(F.lit(0.0).alias("n"), F.lit(0.0).alias("mean"), F.lit(0.0).alias("m2"))
+    merged = F.aggregate(parts, zero, _chan)
+    return F.when(merged["n"] > 1, merged["m2"] / (merged["n"] - 1))
+
+
+def _chan(a: Column, b: Column) -> Column:
+    n = a["n"] + b["n"]
+    delta = b["mean"] - a["mean"]
+    mean = a["mean"] + delta * b["n"] / n
+    m2 = a["m2"] + b["m2"] + delta * delta * a["n"] * b["n"] / n
+    return F.struct(n.alias("n"), mean.alias("mean"), m2.alias("m2"))
+
+
+_MERGES: Mapping[str, Callable[[str, Of], Any]] = {
+    "count": lambda name, of: F.sum(of(name)),
+    "sum": lambda name, of: F.sum(of(name)),
+    "min": lambda name, of: F.min(of(name)),
+    "max": lambda name, of: F.max(of(name)),
+    "mean": _mean,
+    "variance": _variance,
+}

@@ -1,0 +1,144 @@
+"""The Spark session of the central side: local by default, Delta's four jars fetched once, nothing else to set up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from edgert.core.errors import EdgertError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCALA: Final = "2.13"
+_OLDEST_JAVA: Final = 17
+# Spark brings all of this itself; without the exclusions Delta's package pulls in 74 MB of it a second time.
+_SPARK_HAS: Final = (
+    "com.fasterxml.jackson.core",
+    "com.fasterxml.jackson.datatype",
+    "com.fasterxml.jackson.module",
+    "com.github.luben",
+    "com.google.code.findbugs",
+    "commons-logging",
+    "commons-pool",
+    "io.airlift",
+    "io.unitycatalog",
+    "javax.annotation",
+    "org.antlr",
+    "org.apache.hadoop",
+    "org.apache.logging.log4j",
+    "org.apache.parquet",
+    "org.apache.spark",
+    "org.locationtech.jts",
+    "org.roaringbitmap",
+    "org.scala-lang",
+    "org.slf4j",
+    "org.xerial.snappy",
+)
+
+
+def make_session(name: str, master: str = "local[2]", memory: str = "1g") -> SparkSession:
+    """A session with Delta. Raises `EdgertError` if Java is missing or the jars cannot be fetched.
+
+    The first session of a machine fetches four jars (13 MB) from Maven Central into a cache; later ones need no
+    network. Set `EDGERT_JARS` to a folder that has them where a machine may not fetch.
+    """
+    check_java()
+    # Workers must run this interpreter, not the first `python3` of the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    local = master.startswith("local")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in _settings(local, memory).items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    # Whatever it is that Spark cannot do, it says so by a dozen types, some of them bare `Exception`.
+    except Exception as error:
+        text = str(error).strip().splitlines()
+        raise EdgertError(f"Spark could not start ({text[0] if text else type(error).__name__})") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _settings(local: bool, memory: str) -> dict[str, str]:
+    settings = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.debug.maxToStringFields": "100",
+        # New windows come as small files with every trigger: Delta gathers them once there are this many.
+        "spark.databricks.delta.autoCompact.enabled": "true",
+        "spark.databricks.delta.autoCompact.minNumFiles": "50",
+        **_jars(),
+    }
+    if local:
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # The default of 200 partitions is for a cluster; here each costs a task and a file.
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=4 -Dderby.system.home=/tmp",
+        }
+    return settings
+
+
+def _names() -> list[str]:
+    spark = ".".join(version("pyspark").split(".")[:2])
+    return [f"delta-spark_{spark}_{_SCALA}", "delta-storage", "delta-kernel-api", "delta-kernel-defaults"]
+
+
+def _jars() -> dict[str, str]:
+    """The jars from the cache if they are all there (then no network is needed), else the order to fetch them."""
+    delta = version("delta-spark")
+    cache = jar_cache()
+    given = os.environ.get("EDGERT_JARS")
+    if given:
+        files = [Path(given) / f"{name}-{delta}.jar" for name in _names()]
+        missing = [f.name for f in files if not f.is_file()]
+        if missing:
+            raise EdgertError(f"EDGERT_JARS: expected {', '.join(missing)} in {given}")
+        return {"spark.jars": ",".join(map(str, files))}
+    files = [cache / "jars" / f"io.delta_{name}-{delta}.jar" for name in _names()]
+    if all(f.is_file() for f in files):
+        return {"spark.jars": ",".join(map(str, files))}
+    excluded = [f"{group}:*" for group in _SPARK_HAS] + ["io.delta:delta-kernel-unitycatalog"]
+    return {
+        "spark.jars.packages": f"io.delta:{_names()[0]}:{delta}",
+        "spark.jars.excludes": ",".join(excluded),
+        "spark.jars.ivy": str(cache),
+    }
+
+
+def jar_cache() -> Path:
+    """Where fetched jars are kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '/tmp')}/.cache"
+    return Path(home) / "edgert" / "ivy"
+
+
+def check_java() -> None:
+    """Raises `EdgertError` saying what to install if there is no Java that Spark can run on."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    advice = "install one, for instance: sudo apt install default-jre-headless"
+    if not java or not Path(java).exists():
+        raise EdgertError(f"Spark needs Java {_OLDEST_JAVA} or newer, and none was found; {advice}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    number = told.split('"')[1] if told.count('"') >= 2 else ""
+    major = number.split(".")[0].split("-")[0]
+    if major.isdigit() and int(major) < _OLDEST_JAVA:
+        raise EdgertError(f"Spark needs Java {_OLDEST_JAVA} or newer, got {number} ({java}); {advice}")

@@ -1,0 +1,133 @@
+"""Tables for people, without Spark: what is there, and the newest rows of one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from edgert.central.tables import TableError, join, list_tables
+from edgert.core.errors import EdgertError
+
+SINGLE: Final = ("gaps", "quarantine", "drops")
+FOLDERS: Final = ("fleet", "landing")
+_ORDER: Final = ("window_start", "received")
+_WIDEST: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table: its name under the root, rows, version of the last commit, files and their bytes."""
+
+    name: str
+    rows: int
+    version: int
+    files: int
+    size_bytes: int
+
+
+def names(root: str) -> list[str]:
+    """Every table under a root: `fleet/<flow>`, `landing/<flow>`, `gaps`, ..."""
+    found = [f"{folder}/{name}" for folder in FOLDERS for name in list_tables(root, folder)]
+    return found + [name for name in SINGLE if DeltaTable.is_deltatable(join(root, name))]
+
+
+def facts(root: str) -> list[TableFacts]:
+    """What `edgert central tables` lists."""
+    listed = []
+    for name in names(root):
+        table = _load(root, name)
+        files = pa.table(table.get_add_actions(flatten=True))
+        rows = sum(n or 0 for n in files["num_records"].to_pylist())
+        size = sum(files["size_bytes"].to_pylist())
+        listed.append(TableFacts(name, rows, table.version(), files.num_rows, size))
+    return listed
+
+
+def find(root: str, name: str) -> str:
+    """The full name of a table; a flow's name alone means its fleet table, else its landing table.
+
+    Raises `EdgertError` listing the tables that exist.
+    """
+    there = names(root)
+    for candidate in (name, f"fleet/{name}", f"landing/{name}"):
+        if candidate in there:
+            return candidate
+    near = difflib.get_close_matches(name, there, n=1)
+    hint = f" (nearest: {near[0]})" if near else ""
+    listed = ", ".join(there) or "none yet: has the collector run?"
+    raise EdgertError(f"table {name!r}: expected one of those in {root}{hint}: {listed}")
+
+
+def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[str], list[list[Any]]]:
+    """(columns, rows) of a table, newest windows first. `where` is an SQL condition over its columns.
+
+    Raises `EdgertError` if there is no such table or the condition cannot be understood.
+    """
+    from deltalake import QueryBuilder
+
+    full = find(root, name)
+    table = _load(root, full)
+    columns = [f.name for f in table.schema().fields]
+    by = [f'"{c}" DESC' for c in _ORDER if c in columns]
+    query = "SELECT * FROM t" + (f" WHERE {where}" if where else "")
+    query += (f" ORDER BY {', '.join(by)} NULLS LAST" if by else "") + f" LIMIT {int(limit)}"
+    try:
+        found = pa.table(QueryBuilder().register("t", table).execute(query))
+    except (DeltaError, OSError, ValueError) as error:
+        raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {error}") from error
+    return found.column_names, [list(row.values()) for row in found.to_pylist()]
+
+
+def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
+    """Aligned text: numbers to the right, all else to the left."""
+    cells = [[_cell(v) for v in row] for row in table]
+    widths = [max([len(c), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
+    numeric = [any(_is_number(row[i]) for row in table) for i in range(len(columns))]
+
+    def line(values: Sequence[str]) -> str:
+        parts = [v.rjust(w) if n else v.ljust(w) for v, w, n in zip(values, widths, numeric, strict=True)]
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(list(columns)), line(["-" * w for w in widths]), *(line(row) for row in cells)])
+
+
+def json_lines(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
+    """One JSON object per row and line; times as ISO 8601."""
+    return "\n".join(json.dumps(dict(zip(columns, row, strict=True)), default=_plain) for row in table)
+
+
+def _load(root: str, name: str) -> DeltaTable:
+    try:
+        return DeltaTable(join(root, name))
+    except (DeltaError, OSError) as error:
+        raise TableError(f"{join(root, name)}: expected a Delta table that can be read: {error}") from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(_plain(value)) if not isinstance(value, str | int) else str(value)
+    text = "".join(c if c.isprintable() else "·" for c in text)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return value.isoformat(sep=" ", timespec="auto").replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value)

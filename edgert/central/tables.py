@@ -1,0 +1,163 @@
+"""One Delta table as the collector uses it: check and append through one handle, so that no race goes unnoticed.
+
+`deltalake` refuses a commit when another one with the same transaction identifier came after the handle was loaded;
+lower and equal versions it accepts. So whoever appends refreshes, reads the versions, and appends, all with one
+handle; on `Conflict` all of it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+from pyarrow import fs
+
+from edgert.core.errors import EdgertError
+
+TIME: Final = pa.timestamp("us", tz="UTC")
+_SMALL_BYTES: Final = 16 * 1024 * 1024
+
+
+class Conflict(EdgertError):
+    """Another writer came first: look at the table again, then decide again."""
+
+
+class TableError(EdgertError):
+    """A table could not be read or written; the message says which and why."""
+
+
+class Table:
+    """A Delta table that may not exist yet. `uri` is a folder or a URI that Delta supports."""
+
+    def __init__(self, uri: str, partition_by: str = "day") -> None:
+        self.uri = uri
+        self._partition_by = partition_by
+        self._handle: DeltaTable | None = None
+
+    def refresh(self) -> bool:
+        """Load what others committed. Returns whether the table exists. Raises `TableError`."""
+        try:
+            if self._handle is not None:
+                self._handle.update_incremental()
+            elif DeltaTable.is_deltatable(self.uri):
+                self._handle = DeltaTable(self.uri)
+        except (DeltaError, OSError) as error:
+            self._handle = None
+            raise TableError(f"{self.uri}: expected a Delta table that can be read: {error}") from error
+        return self._handle is not None
+
+    def version(self, application: str) -> int:
+        """The greatest number committed under a transaction identifier, as of the last refresh (0: none)."""
+        found = self._handle.transaction_version(application) if self._handle else None
+        return int(found or 0)
+
+    def fields(self) -> list[pa.Field]:
+        """The table's columns as of the last refresh (none if it does not exist)."""
+        return list(pa.schema(self._handle.schema().to_arrow())) if self._handle else []
+
+    def read(self, columns: list[str], where: Any = None) -> pa.Table:
+        """Some columns of the rows for which a pyarrow expression holds, as of the last refresh."""
+        if self._handle is None:
+            return pa.table({c: [] for c in columns})
+        try:
+            return self._handle.to_pyarrow_dataset().to_table(columns=columns, filter=where)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise TableError(f"{self.uri}: could not be read: {error}") from error
+
+    def append(self, data: pa.Table, versions: Mapping[str, int]) -> None:
+        """One commit: the rows, and a number per transaction identifier. Columns that are new evolve the table.
+
+        Raises `Conflict` if it has to be decided anew, `TableError` if the table cannot be written.
+        """
+        commit = CommitProperties(
+            app_transactions=[Transaction(application, version) for application, version in versions.items()],
+            # A conflict has to come back to whoever read the versions.
+            max_commit_retries=15,
+        )
+        if self._handle is None:
+            self._create(data, commit)
+            return
+        known = self.fields()
+        names = {f.name for f in known}
+        new = [f for f in data.schema if f.name not in names]
+        whole = _in_schema(data, pa.schema([*known, *new]))
+        try:
+            write_deltalake(
+                self._handle, whole, mode="append", schema_mode="merge" if new else None, commit_properties=commit
+            )
+        except CommitFailedError as error:
+            raise Conflict(str(error)) from error
+        except (DeltaError, OSError) as error:
+            raise TableError(f"{self.uri}: could not be written: {error}") from error
+
+    def replace(self, data: pa.Table, versions: Mapping[str, int], where: str) -> None:
+        """As `append`, but the rows for which the SQL expression `where` holds give way to the new ones."""
+        commit = CommitProperties(app_transactions=[Transaction(a, v) for a, v in versions.items()])
+        if self._handle is None:
+            self._create(data, commit)
+            return
+        try:
+            write_deltalake(self._handle, data, mode="overwrite", predicate=where, commit_properties=commit)
+        except CommitFailedError as error:
+            raise Conflict(str(error)) from error
+        except (DeltaError, OSError) as error:
+            raise TableError(f"{self.uri}: could not be written: {error}") from error
+
+    def compact(self, at_least: int) -> int:
+        """Rewrite partitions' small files as few when there are `at_least` of them. Returns how many went."""
+        if not self.refresh() or self._handle is None:
+            return 0
+        sizes = pa.table(self._handle.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+        if sum(1 for s in sizes if s < _SMALL_BYTES) < at_least:
+            return 0
+        try:
+            return int(self._handle.optimize.compact()["numFilesRemoved"])
+        except CommitFailedError:
+            return 0  # the next period tries again
+        except (DeltaError, OSError) as error:
+            raise TableError(f"{self.uri}: could not be compacted: {error}") from error
+
+    def _create(self, data: pa.Table, commit: CommitProperties) -> None:
+        # Table and first rows are one commit, so there is never a table whose rows say nothing about it.
+        try:
+            write_deltalake(self.uri, data, mode="error", partition_by=[self._partition_by], commit_properties=commit)
+        except (DeltaError, OSError) as error:
+            if DeltaTable.is_deltatable(self.uri):
+                raise Conflict(f"{self.uri} was created by another writer: {error}") from error
+            raise TableError(f"{self.uri}: could not be created: {error}") from error
+        self._handle = DeltaTable(self.uri)
+
+
+def _in_schema(data: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`data` with the columns of `schema` in their order; those it lacks are null."""
+    have = set(data.schema.names)
+    columns = [data[f.name].cast(f.type) if f.name in have else pa.nulls(data.num_rows, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def is_null(column: str) -> Any:
+    """The pyarrow expression that a column is null."""
+    return pc.field(column).is_null()
+
+
+def equals(column: str, value: Any) -> Any:
+    """The pyarrow expression that a column has a value."""
+    return pc.field(column) == pc.scalar(value)
+
+
+def join(root: str, *parts: str) -> str:
+    """The folder or URI of a table under a root folder or URI."""
+    return "/".join((root.rstrip("/"), *parts))
+
+
+def list_tables(root: str, kind: str) -> list[str]:
+    """The names of the tables under `root`/`kind`, sorted; none if there is no such folder."""
+    folder = join(root, kind)
+    filesystem, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
+    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    folders = [info.base_name for info in found if info.type == fs.FileType.Directory]
+    return sorted(name for name in folders if DeltaTable.is_deltatable(join(folder, name)))
