@@ -11,9 +11,17 @@ _FORBIDDEN: Final = re.compile(r"[^-A-Za-z0-9:./_]")
 SEPARATORS: Final = (":", "/", ".")
 
 
-@lru_cache(4096)
+MAX_LENGTH: Final = 256
+"""Longer names are refused, so that remembering names costs little memory."""
+
+
 def is_legal(name: str) -> bool:
     """Whether `name`, base name included, is a SenML name."""
+    return len(name) <= MAX_LENGTH and _matches(name)
+
+
+@lru_cache(4096)
+def _matches(name: str) -> bool:
     return NAME.fullmatch(name) is not None
 
 

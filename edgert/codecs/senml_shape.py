@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from edgert.codecs.base import BAD_BYTES, LAST_TIME, Captures
-from edgert.codecs.senml_names import is_legal, source_of_base
+from edgert.codecs.senml_names import MAX_LENGTH, is_legal, source_of_base
 from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, Pack
 from edgert.core.batch import Row
 
@@ -72,9 +72,13 @@ def shape_of(pack: Pack) -> Shape | None:
 
 
 def _labels(record: Mapping[str, Any], allowed: tuple[str, ...]) -> Labels | None:
-    if not all(key in allowed and (key not in _CONSTANT or type(value) in (str, int)) for key, value in record.items()):
+    if not all(key in allowed and (key not in _CONSTANT or _is_constant(value)) for key, value in record.items()):
         return None
     return tuple((key, value if key in _CONSTANT else None) for key, value in record.items())
+
+
+def _is_constant(value: object) -> bool:
+    return type(value) is int or (isinstance(value, str) and len(value) <= MAX_LENGTH)
 
 
 def _is_plain(shape: Shape) -> bool:
