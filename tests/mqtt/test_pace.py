@@ -1,0 +1,49 @@
+"""When not to read (coalescing) and when not to connect (back-off)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from edgert.mqtt.coalesce import Coalescer
+from edgert.mqtt.reconnect import Backoff
+
+
+def pauses(rate: float, budget_s: float, seconds: float = 1.0, size: int = 400) -> list[float]:
+    """What the coalescer answers to one message per read at `rate` per second."""
+    coalescer = Coalescer(budget_s, 0.0)
+    return [coalescer.pause_s(1, size, i / rate) for i in range(int(rate * seconds))]
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(1, 0.0), (100, 0.0), (390, 0.0), (410, 0.005), (20_000, 0.005)])
+def test_pause_is_made_only_where_two_messages_fit_the_budget(rate: float, expected: float) -> None:
+    assert pauses(rate, 0.005, 2.0)[-1] == expected
+
+
+def test_no_budget_means_no_pause() -> None:
+    assert set(pauses(20_000, 0.0)) == {0.0}
+
+
+def test_pause_ends_with_the_burst() -> None:
+    coalescer = Coalescer(0.005, 0.0)
+    assert [coalescer.pause_s(100, 4000, i * 0.01) for i in range(20)][-1] == 0.005
+    assert coalescer.pause_s(1, 400, 5.0) == 0.0
+
+
+def test_full_read_is_followed_by_the_next_at_once() -> None:
+    assert pauses(20_000, 0.005, size=256 << 10)[-1] == 0.0
+
+
+def test_back_off_doubles_to_its_bound_with_half_of_it_drawn() -> None:
+    backoff = Backoff(first_s=0.5, max_s=30.0)
+    assert [backoff.delay(i, lambda: 0.0) for i in (0, 1, 2, 6, 7, 10_000)] == [0.25, 0.5, 1.0, 15.0, 15.0, 15.0]
+    draw = random.Random(7).random
+    delays = [backoff.delay(1, draw) for _ in range(1000)]
+    assert all(0.5 <= delay < 1.0 for delay in delays)
+    assert max(delays) - min(delays) > 0.4
+
+
+def test_back_off_without_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="first_s <= max_s, got 2 and 1"):
+        Backoff(first_s=2, max_s=1)

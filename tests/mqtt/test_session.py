@@ -1,0 +1,503 @@
+"""The session with a broker played by hand: bytes and times in, events and bytes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.errors import ProtocolError
+from edgert.mqtt import encode
+from edgert.mqtt.decode import Decoder
+from edgert.mqtt.events import (
+    Closed,
+    Connected,
+    Event,
+    Messages,
+    Published,
+    Refused,
+    Released,
+    Subscribed,
+    Unsubscribed,
+)
+from edgert.mqtt.options import SessionOptions
+from edgert.mqtt.outgoing import PublishRefused
+from edgert.mqtt.packets import V5, V311, Oversized, Publish, Subscription, Will
+from edgert.mqtt.session import Session
+from edgert.mqtt.states import TRANSITIONS, Input, State
+
+ACCEPT_5 = b"\x20\x03\x00\x00\x00"
+ACCEPT_5_SESSION = b"\x20\x03\x01\x00\x00"
+ACCEPT_311 = b"\x20\x02\x00\x00"
+
+
+def connected(answer: bytes = ACCEPT_5, **options: Any) -> Session:
+    session = Session(SessionOptions("id", **({"protocol": "3.1.1" if answer == ACCEPT_311 else "5"} | options)))
+    session.connect(0.0)
+    (event,) = session.receive_untrusted(answer, 0.0)
+    assert isinstance(event, Connected)
+    return session
+
+
+def reconnect(session: Session, answer: bytes = ACCEPT_5_SESSION, now: float = 100.0) -> list[Event]:
+    session.lost("gone")
+    session.connect(now)
+    return session.receive_untrusted(answer, now)
+
+
+def publish(payload: bytes = b"x", qos: int = 1, packet_id: int = 1, dup: bool = False, level: int = V5) -> bytes:
+    return encode.publish(level, "t", payload, qos=qos, packet_id=packet_id if qos else 0, dup=dup)
+
+
+# -- connecting
+
+
+def test_connect_asks_for_a_persistent_session_and_the_whole_receive_window() -> None:
+    session = Session(SessionOptions("id", protocol="5", user_properties=(("a", "b"),)))
+    assert session.connect(0.0) == encode.connect(
+        V5, "id", clean=False, keep_alive_s=30,
+        properties={
+            "session_expiry_interval": 0xFFFF_FFFF, "receive_maximum": 65_535, "user_property": [("a", "b")],
+        },
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("expiry_s", "clean"), [(0xFFFF_FFFF, False), (0, True)])
+def test_three_one_one_says_clean_session_only_if_nothing_is_to_be_kept(expiry_s: int, clean: bool) -> None:
+    session = Session(SessionOptions("id", protocol="3.1.1", session_expiry_s=expiry_s))
+    assert session.connect(0.0) == encode.connect(V311, "id", clean=clean, keep_alive_s=30)
+
+
+def test_connected_tells_what_the_broker_said() -> None:
+    session = Session(SessionOptions("", protocol="5", clean_start=True))
+    session.connect(0.0)
+    section = b"\x21\x00\x14\x12\x00\x03abc"
+    (event,) = session.receive_untrusted(bytes((0x20, 3 + len(section), 0, 0, len(section))) + section, 0.0)
+    assert isinstance(event, Connected)
+    assert (event.session_present, event.protocol, event.connection) == (False, "5", 1)
+    assert (event.client_id, event.server_receive_maximum) == ("abc", 20)
+
+
+@pytest.mark.parametrize("answer", [b"\x20\x02\x00\x01", b"\x20\x03\x00\x84\x00"])
+def test_auto_tries_three_one_one_when_five_is_refused_and_says_so(answer: bytes) -> None:
+    session = Session(SessionOptions("id"))
+    session.connect(0.0)
+    (refused,) = session.receive_untrusted(answer, 0.0)
+    assert isinstance(refused, Refused)
+    assert refused.retry
+    assert "unsupported protocol version" in refused.text
+    assert session.protocol == "3.1.1"
+    assert session.connect(1.0) == encode.connect(V311, "id", clean=False, keep_alive_s=30)
+    (event,) = session.receive_untrusted(ACCEPT_311, 1.0)
+    assert isinstance(event, Connected)
+    assert event.protocol == "3.1.1"
+
+
+def test_auto_tries_three_one_one_once_when_the_broker_closes_or_hangs_before_connack() -> None:
+    session = Session(SessionOptions("id"))
+    session.connect(0.0)
+    assert session.lost("closed") == [Closed("closed before CONNACK", retry=True)]
+    session.connect(0.0)
+    assert session.protocol == "3.1.1"
+    assert session.lost("closed") == [Closed("closed before CONNACK")]
+    session.connect(0.0)
+    assert session.protocol == "5"
+    assert session.tick(2.9) == []
+    assert session.tick(3.0) == [Closed("no CONNACK within 3 s", retry=True)]
+
+
+def test_auto_stays_with_five_once_the_broker_has_spoken_it() -> None:
+    session = connected(protocol="auto")
+    session.lost("gone")
+    session.connect(1.0)
+    assert session.lost("closed") == [Closed("closed before CONNACK")]
+    session.connect(2.0)
+    assert session.tick(5.5) == []
+    assert session.tick(12.0) == [Closed("no CONNACK within 10 s")]
+    assert session.protocol == "5"
+
+
+def test_auto_tries_five_again_after_a_three_one_one_connection_was_lost() -> None:
+    session = Session(SessionOptions("id"))
+    session.connect(0.0)
+    session.receive_untrusted(b"\x20\x02\x00\x01", 0.0)
+    session.connect(0.0)
+    session.receive_untrusted(ACCEPT_311, 0.0)
+    session.lost("gone")
+    assert session.protocol == "5"
+
+
+def test_refusal_is_told_in_words() -> None:
+    session = Session(SessionOptions("id", protocol="5"))
+    session.connect(0.0)
+    assert session.receive_untrusted(b"\x20\x08\x00\x87\x05\x1f\x00\x02no", 0.0) == [
+        Refused(0x87, "the broker refused the connection: not authorized (0x87): no")
+    ]
+    assert session.state is State.IDLE
+
+
+def test_session_after_a_clean_start_breaks_the_protocol() -> None:
+    session = Session(SessionOptions("id", protocol="5", clean_start=True))
+    session.connect(0.0)
+    (event,) = session.receive_untrusted(ACCEPT_5_SESSION, 0.0)
+    assert isinstance(event, Closed)
+    assert "no session after a clean start" in event.text
+
+
+# -- the table
+
+
+def test_every_transition_not_in_the_table_is_refused() -> None:
+    for state in State:
+        for what in Input:
+            session = Session(SessionOptions("id"))
+            session.state = state
+            if (state, what) in TRANSITIONS:
+                session._move(what)
+                assert session.state is TRANSITIONS[state, what]
+            else:
+                with pytest.raises(ProtocolError, match=f"expected no '{what.value}' while {state.value}"):
+                    session._move(what)
+
+
+@pytest.mark.parametrize("data", [publish(), b"\xd0\x00", b"\x40\x02\x00\x01", b"\x90\x04\x00\x01\x00\x00"])
+def test_anything_before_connack_ends_the_connection(data: bytes) -> None:
+    session = Session(SessionOptions("id", protocol="5"))
+    session.connect(0.0)
+    (event,) = session.receive_untrusted(data, 0.0)
+    assert isinstance(event, Closed)
+    assert "while connecting" in event.text
+    assert session.receive_untrusted(ACCEPT_5, 0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (ACCEPT_5, "expected no 'CONNACK, accepted' while connected"),
+        (b"\x50\x02\x00\x01", "expected no PUBREC"),
+        (b"\x70\x02\x00\x01", "expected no PUBCOMP"),
+        (b"\x90\x04\x00\x09\x00\x00", "an answer to a request of ours, got one to packet 9"),
+        (b"\xb0\x04\x00\x09\x00\x00", "an answer to a request of ours, got one to packet 9"),
+        (b"\x36\x00", "QoS 0, 1 or 2, got 3"),
+    ],
+)
+def test_broker_that_breaks_the_rules_is_left_after_its_good_packets_were_taken(data: bytes, message: str) -> None:
+    session = connected()
+    messages, closed = session.receive_untrusted(publish() + data, 1.0)
+    assert isinstance(messages, Messages)
+    assert isinstance(closed, Closed)
+    assert message in closed.text
+    assert session.take_output() == b"\xe0\x02\x82\x00"
+    assert session.state is State.IDLE
+
+
+def test_disconnect_of_the_broker_is_told_with_its_reason() -> None:
+    session = connected()
+    assert session.receive_untrusted(b"\xe0\x01\x8e", 1.0) == [
+        Closed("the broker disconnected us: session taken over (0x8E)", 0x8E)
+    ]
+
+
+def test_our_good_bye_is_sent_once() -> None:
+    session = connected()
+    session.disconnect()
+    session.disconnect()
+    assert session.take_output() == b"\xe0\x00"
+    assert session.lost("closed") == []
+
+
+# -- keep-alive
+
+
+def test_ping_is_sent_when_either_side_was_silent_and_its_answer_awaited() -> None:
+    session = connected(keep_alive_s=40)
+    assert session.tick(29.0) == []
+    assert session.take_output() == b""
+    session.tick(30.0)
+    assert session.take_output(30.0) == encode.PINGREQ
+    assert session.tick(39.0) == []
+    assert session.tick(40.0) == [Closed("no answer to a ping within 10 s")]
+
+
+def test_busy_sender_still_pings_a_broker_that_says_nothing() -> None:
+    session = connected(keep_alive_s=40)
+    for now in range(1, 31):
+        session.publish("t", b"")
+        session.take_output(float(now))
+        session.tick(float(now))
+    assert session.take_output() == encode.PINGREQ
+
+
+def test_any_byte_received_shows_that_the_broker_lives() -> None:
+    session = connected(keep_alive_s=40)
+    session.tick(30.0)
+    for now in range(31, 100, 5):
+        session.receive_untrusted(publish(qos=0), float(now))
+        assert session.tick(float(now)) == []
+    session.receive_untrusted(b"\xd0\x00", 100.0)
+    session.take_output(100.0)
+    assert session.tick(129.0) == []
+    assert session.take_output() == b""
+
+
+def test_silence_proves_nothing_while_the_application_does_not_read() -> None:
+    session = connected(keep_alive_s=40)
+    for now in range(30, 300):
+        assert session.tick(float(now), reading=False) == []
+    session.tick(300.0)
+    assert session.tick(310.0) == [Closed("no answer to a ping within 10 s")]
+
+
+def test_keep_alive_of_the_broker_wins_and_zero_means_none() -> None:
+    session = connected(b"\x20\x06\x00\x00\x03\x13\x00\x04", keep_alive_s=40)
+    session.tick(3.0)
+    assert session.take_output() == encode.PINGREQ
+    session = connected(keep_alive_s=0)
+    session.tick(1e9)
+    assert session.take_output() == b""
+
+
+# -- messages in
+
+
+def test_messages_of_a_read_are_one_event_and_nothing_is_acknowledged_unasked() -> None:
+    session = connected()
+    events = session.receive_untrusted(publish(b"a") + publish(b"b", packet_id=2) + publish(b"c", qos=0), 1.0)
+    assert events == [Messages([Publish("t", b"a", 1, packet_id=1), Publish("t", b"b", 1, packet_id=2),
+                                Publish("t", b"c")])]  # fmt: skip
+    assert session.take_output() == b""
+
+
+def test_acknowledgements_go_out_in_the_order_given() -> None:
+    session = connected()
+    assert session.acknowledge([(1, 1), (0, 0), (2, 1), (3, 2), (4, 1)])
+    assert session.take_output() == b"\x40\x02\0\x01\x40\x02\0\x02\x50\x02\0\x03\x40\x02\0\x04"
+
+
+def test_acknowledgements_of_another_connection_are_not_sent() -> None:
+    session = connected()
+    reconnect(session)
+    assert session.acknowledge([(1, 1)], connection=1) is False
+    assert session.take_output() == b""
+    assert session.acknowledge([(1, 1)], connection=2) is True
+    assert session.take_output() == b"\x40\x02\0\x01"
+    session.lost("gone")
+    assert session.acknowledge([(1, 1)], connection=2) is False
+
+
+def test_qos_2_is_completed_on_pubrel() -> None:
+    session = connected()
+    session.receive_untrusted(publish(qos=2, packet_id=5), 1.0)
+    session.acknowledge([(5, 2)])
+    assert session.take_output() == b"\x50\x02\x00\x05"
+    assert session.receive_untrusted(b"\x62\x02\x00\x05", 2.0) == [Released(5)]
+    assert session.take_output() == b"\x70\x02\x00\x05"
+
+
+@pytest.mark.parametrize(("answer", "pubcomp"), [(ACCEPT_5, b"\x70\x03\0\x05\x92"), (ACCEPT_311, b"\x70\x02\0\x05")])
+def test_unknown_pubrel_gets_its_pubcomp(answer: bytes, pubcomp: bytes) -> None:
+    session = connected(answer)
+    assert session.receive_untrusted(b"\x62\x02\x00\x05", 2.0) == []
+    assert session.take_output() == pubcomp
+
+
+def test_qos_2_message_whose_pubrec_was_lost_is_answered_again_and_not_delivered_again() -> None:
+    session = connected(max_packet_bytes=1000)
+    session.receive_untrusted(publish(qos=2, packet_id=5), 1.0)
+    session.acknowledge([(5, 2)])
+    reconnect(session)
+    again = publish(qos=2, packet_id=5, dup=True) + publish(bytes(2000), qos=2, packet_id=5, dup=True)
+    assert session.receive_untrusted(again + publish(qos=2, packet_id=6), 2.0) == [
+        Messages([Publish("t", b"x", 2, packet_id=6)])
+    ]
+    assert session.take_output() == b"\x50\x02\x00\x05" * 2
+    assert session.duplicates == 2
+    reconnect(session, ACCEPT_5)  # the broker has forgotten, so 5 is a new message now
+    assert session.receive_untrusted(publish(qos=2, packet_id=5), 2.0) == [
+        Messages([Publish("t", b"x", 2, packet_id=5)])
+    ]
+
+
+def test_oversized_message_is_an_event_between_the_others() -> None:
+    session = connected(max_packet_bytes=1000)
+    large = publish(bytes(2000), packet_id=2)
+    events = session.receive_untrusted(publish() + large + publish(packet_id=3), 1.0)
+    assert [type(event) for event in events] == [Messages, Oversized, Messages]
+    assert events[1] == Oversized("t", 1, 2, len(large))
+
+
+# -- subscribing
+
+
+def test_subscriptions_with_their_own_identifiers_go_in_packets_of_their_own_and_are_answered_once() -> None:
+    session = connected()
+    token = session.subscribe([Subscription("a", 1, 1), Subscription("b", 2, 2), Subscription("c", 0, 1)])
+    first, second = Subscription("a", 1, 1), Subscription("c", 0, 1)
+    assert session.take_output() == encode.subscribe(V5, 1, [first, second]) + encode.subscribe(
+        V5, 2, [Subscription("b", 2, 2)]
+    )
+    assert session.receive_untrusted(b"\x90\x04\x00\x02\x00\x87", 1.0) == []
+    (event,) = session.receive_untrusted(b"\x90\x05\x00\x01\x00\x01\x00", 1.0)
+    assert event == Subscribed(token, (("a", 1), ("b", 0x87), ("c", 0)))
+    assert isinstance(event, Subscribed)
+    assert event.refused == (("b", 0x87),)
+
+
+def test_three_one_one_subscribes_in_one_packet() -> None:
+    session = connected(ACCEPT_311)
+    session.subscribe([Subscription("a", 1, 1), Subscription("b", 2, 2)])
+    assert session.take_output() == b"\x82\x0a\x00\x01\x00\x01a\x01\x00\x01b\x02"
+
+
+def test_unsubscribe_is_confirmed() -> None:
+    session = connected(ACCEPT_311)
+    token = session.unsubscribe(["a", "b"])
+    assert session.receive_untrusted(b"\xb0\x02\x00\x01", 1.0) == [Unsubscribed(token, ("a", "b"))]
+
+
+def test_wrong_number_of_results_ends_the_connection() -> None:
+    session = connected()
+    session.subscribe([Subscription("a"), Subscription("b")])
+    (event,) = session.receive_untrusted(b"\x90\x04\x00\x01\x00\x00", 1.0)
+    assert isinstance(event, Closed)
+    assert "expected 2 results, got 1" in event.text
+
+
+def test_bad_filters_and_a_missing_connection_are_errors() -> None:
+    session = connected()
+    with pytest.raises(ValueError, match="# only as the whole last level"):
+        session.subscribe([Subscription("a/#/b")])
+    with pytest.raises(ValueError, match="at least one filter"):
+        session.subscribe([])
+    session.lost("gone")
+    with pytest.raises(ProtocolError, match="expected a connection"):
+        session.subscribe([Subscription("a")])
+
+
+# -- messages out
+
+
+def sent(session: Session, level: int = V5) -> list[tuple[int, bool, bytes]]:
+    """(packet id, DUP, payload) of the publishes in the output."""
+    out: list[Any] = []
+    Decoder(level).feed_untrusted(session.take_output(), out)
+    return [(m.packet_id, m.dup, m.payload) for run in out for m in run]
+
+
+def test_window_of_the_broker_bounds_what_is_in_flight() -> None:
+    session = connected(b"\x20\x06\x00\x00\x03\x21\x00\x02")
+    for i in range(5):
+        assert session.publish("t", b"%d" % i, qos=1) == i + 1
+    assert sent(session) == [(1, False, b"0"), (2, False, b"1")]
+    assert session.receive_untrusted(b"\x40\x02\x00\x01", 1.0) == [Published(1)]
+    assert sent(session) == [(3, False, b"2")]
+    assert session.outgoing == 4
+
+
+def test_unacknowledged_messages_are_sent_again_with_dup_before_what_waited() -> None:
+    session = connected(b"\x20\x06\x00\x00\x03\x21\x00\x02")
+    for i in range(3):
+        session.publish("t", b"%d" % i, qos=1)
+    session.take_output()
+    session.lost("gone")
+    assert session.publish("t", b"3", qos=1) == 4
+    session.connect(1.0)
+    session.receive_untrusted(ACCEPT_5_SESSION, 1.0)
+    assert sent(session) == [(1, True, b"0"), (2, True, b"1"), (3, False, b"2"), (4, False, b"3")]
+
+
+def test_broker_without_a_session_gets_them_as_new() -> None:
+    session = connected()
+    session.publish("t", b"0", qos=1)
+    reconnect(session, ACCEPT_5)
+    assert sent(session) == [(1, False, b"0")]
+
+
+def test_refusal_of_a_message_is_told() -> None:
+    session = connected()
+    session.publish("t", b"", qos=1)
+    assert session.receive_untrusted(b"\x40\x03\x00\x01\x87", 1.0) == [Published(1, 0x87)]
+    assert session.receive_untrusted(b"\x40\x02\x00\x01", 1.0) == []
+
+
+def test_limits_of_the_broker_are_kept() -> None:
+    limits = b"\x24\x00\x25\x00\x27\x00\x00\x00\x20"  # QoS 0 only, nothing retained, 32 bytes
+    session = connected(bytes((0x20, 3 + len(limits), 0, 0, len(limits))) + limits)
+    with pytest.raises(PublishRefused, match="QoS not supported"):
+        session.publish("t", b"", qos=1)
+    with pytest.raises(PublishRefused, match="retain not supported"):
+        session.publish("t", b"", retain=True)
+    with pytest.raises(PublishRefused, match="packet too large"):
+        session.publish("t", bytes(40))
+    assert session.take_output() == b""
+
+
+def test_message_that_waited_and_that_the_broker_would_not_take_is_given_back() -> None:
+    session = Session(SessionOptions("id", protocol="5"))
+    session.publish("t", bytes(100), qos=1)
+    session.publish("t", b"", qos=1)
+    session.connect(0.0)
+    events = session.receive_untrusted(b"\x20\x08\x00\x00\x05\x27\x00\x00\x00\x20", 0.0)
+    assert events[1:] == [Published(1, 0x95)]
+    assert sent(session) == [(2, False, b"")]
+
+
+def test_what_waits_is_bounded() -> None:
+    session = Session(SessionOptions("id", max_outgoing_messages=2, max_outgoing_bytes=100))
+    with pytest.raises(PublishRefused, match="expected a connection"):
+        session.publish("t", b"")
+    with pytest.raises(PublishRefused, match="100 bytes to wait for the broker, got 1 and 101"):
+        session.publish("t", bytes(101), qos=1)
+    session.publish("t", b"", qos=1)
+    session.publish("t", b"", qos=1)
+    with pytest.raises(PublishRefused, match="at most 2 messages"):
+        session.publish("t", b"", qos=1)
+
+
+def test_nothing_that_cannot_be_encoded_is_kept() -> None:
+    session = Session(SessionOptions("id"))
+    with pytest.raises(ValueError, match="without wildcards"):
+        session.publish("t/+", b"", qos=1)
+    with pytest.raises(ValueError, match="a property of publish"):
+        session.publish("t", b"", qos=1, properties={"receive_maximum": 1})
+    assert session.outgoing == 0
+
+
+@given(st.lists(st.sampled_from(["publish", "ack", "lose", "forget"]), max_size=60))
+def test_every_qos_1_message_is_in_flight_or_acknowledged_once_whatever_happens(steps: list[str]) -> None:
+    """A broker with a window of 3 that acknowledges its oldest; connections come and go."""
+    accept = b"\x20\x06\x00\x00\x03\x21\x00\x03"
+    session = connected(accept)
+    published, done, flying = 0, list[int](), list[tuple[int, bytes]]()
+    for step in steps:
+        if step == "publish":
+            session.publish("t", b"%d" % published, qos=1)
+            published += 1
+        elif step == "ack" and flying:
+            packet_id, payload = flying.pop(0)
+            assert session.receive_untrusted(b"\x40\x02" + packet_id.to_bytes(2, "big"), 1.0) == [Published(packet_id)]
+            done.append(int(payload))
+        elif step in ("lose", "forget"):
+            present = step == "lose"
+            reconnect(session, accept[:2] + bytes((present,)) + accept[3:])
+            flying.clear()
+        flying += [(packet_id, payload) for packet_id, _, payload in sent(session)]
+        assert len(flying) <= 3
+        assert len({packet_id for packet_id, _ in flying}) == len(flying)
+    assert done == list(range(len(done)))
+    assert [int(payload) for _, payload in flying] == list(range(len(done), len(done) + len(flying)))
+    assert session.outgoing == published - len(done)
+
+
+def test_options_that_make_no_sense_are_refused() -> None:
+    for options, message in (
+        ({"protocol": "4"}, "protocol auto, 5 or 3.1.1, got 4"),
+        ({"password": b"p"}, "a user name with the password"),
+        ({"receive_maximum": 0}, "1..65535, got 0"),
+        ({"keep_alive_s": 70_000}, "0..65535 s, got 70000"),
+    ):
+        with pytest.raises(ValueError, match=message.replace(".", r"\.")):
+            SessionOptions("id", **options)
+    assert "secret" not in repr(SessionOptions("id", username="u", password=b"secret", will=Will("t", b"")))

@@ -1,0 +1,154 @@
+"""Topic filters against a brute-force matcher: every topic of up to three levels over a small alphabet."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.mqtt.topics import Template, TopicTrie, check_filter, covers, matches, merge_filters, overlaps
+
+LEVELS = ("a", "b", "$s", "")
+TOPICS = ["/".join(levels) for length in (1, 2, 3, 4) for levels in product(LEVELS, repeat=length)]
+
+
+def brute_force(wanted: list[str], levels: list[str], first: bool = True) -> bool:
+    """Section 4.7 word by word, recursively."""
+    if not wanted:
+        return not levels
+    head, rest = wanted[0], wanted[1:]
+    if head == "#":
+        return not (first and levels and levels[0].startswith("$"))
+    if not levels:
+        return False
+    if head == "+":
+        return not (first and levels[0].startswith("$")) and brute_force(rest, levels[1:], False)
+    return head == levels[0] and brute_force(rest, levels[1:], False)
+
+
+def matched(text: str) -> set[str]:
+    return {topic for topic in TOPICS if topic and brute_force(text.split("/"), topic.split("/"))}
+
+
+_levels = st.lists(st.sampled_from(("a", "b", "$s", "", "+")), min_size=1, max_size=3)
+filters = st.one_of(
+    _levels.map("/".join).filter(bool), _levels.map(lambda levels: "/".join([*levels, "#"])), st.just("#")
+)
+
+
+@given(filters)
+def test_matches_agrees_with_brute_force(text: str) -> None:
+    assert {topic for topic in TOPICS if topic and matches(text, topic)} == matched(text)
+
+
+@given(filters, filters)
+def test_overlaps_and_covers_agree_with_brute_force(a: str, b: str) -> None:
+    left, right = matched(a), matched(b)
+    assert overlaps(a, b) is overlaps(b, a) is bool(left & right)
+    assert covers(a, b) is (right <= left)
+
+
+@given(st.lists(filters, max_size=8))
+def test_merged_filters_cover_every_given_one_and_never_overlap(given_filters: list[str]) -> None:
+    merged = merge_filters(given_filters)
+    for i, one in enumerate(merged):
+        check_filter(one)
+        assert not any(overlaps(one, other) for other in merged[i + 1 :])
+    for one in given_filters:
+        assert any(covers(other, one) for other in merged)
+    if not any(overlaps(a, b) for i, a in enumerate(given_filters) for b in given_filters[i + 1 :]):
+        assert merged == sorted(given_filters)
+
+
+@pytest.mark.parametrize(
+    ("given_filters", "expected"),
+    [
+        ([], []),
+        (["a/b", "a/b"], ["a/b"]),
+        (["a/+", "a/b", "c"], ["a/+", "c"]),
+        (["a/+/x", "a/b/+"], ["a/+/+"]),
+        (["a/#", "+/b"], ["+/#"]),
+        (["a", "a/#"], ["a/#"]),
+        (["#", "$SYS/#"], ["#", "$SYS/#"]),
+        (["+/x", "a/+", "b/c"], ["+/+"]),
+    ],
+)
+def test_merging_by_example(given_filters: list[str], expected: list[str]) -> None:
+    assert merge_filters(given_filters) == expected
+
+
+@given(st.lists(filters, max_size=12), st.data())
+def test_trie_agrees_with_brute_force_while_filters_come_and_go(texts: list[str], data: st.DataObject) -> None:
+    trie: TopicTrie[int] = TopicTrie(max_cached=10)
+    present: dict[int, str] = {}
+    for i, text in enumerate(texts):
+        trie.add(text, i)
+        present[i] = text
+        if data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(sorted(present)))
+            trie.remove(present.pop(gone), gone)
+        for topic in data.draw(st.lists(st.sampled_from(TOPICS[:84]), max_size=6)):
+            expected = sorted(i for i, text in present.items() if brute_force(text.split("/"), topic.split("/")))
+            assert sorted(trie.match(topic)) == expected
+    for i, text in present.items():
+        trie.remove(text, i)
+    assert trie._root.children == {}
+
+
+def test_removing_what_is_not_there_says_so() -> None:
+    trie: TopicTrie[str] = TopicTrie()
+    trie.add("a/b", "x")
+    for text, value in (("a/b", "y"), ("a", "x"), ("a/b/c", "x"), ("a/b/#", "x")):
+        with pytest.raises(KeyError, match=text):
+            trie.remove(text, value)
+    assert trie.match("a/b") == ("x",)
+
+
+def test_cache_of_matches_is_bounded() -> None:
+    trie: TopicTrie[str] = TopicTrie(max_cached=100)
+    trie.add("#", "x")
+    for i in range(1000):
+        assert trie.match(f"t/{i}") == ("x",)
+    assert len(trie._cache) <= 100
+
+
+@pytest.mark.parametrize("text", ["", "a#", "#/a", "a/#/b", "a+/b", "+a", "a\0"])
+def test_bad_filters_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected .*, got"):
+        check_filter(text)
+
+
+def test_template_subscribes_and_captures() -> None:
+    template = Template("city/{source}/sense/{kind}")
+    assert template.filter == "city/+/sense/+"
+    assert template.names == ("source", "kind")
+    assert template.captures("city/x1/sense/t") == {"source": "x1", "kind": "t"}
+    for topic in ("city/x1/sense", "city/x1/sense/t/u", "town/x1/sense/t", "city/x1/hear/t"):
+        assert template.captures(topic) is None
+
+
+@given(st.sampled_from(["{x}/a", "{x}/#", "a/{x}/#", "+/{x}", "#", "a/+/#", "$s/{x}", "a"]), st.sampled_from(TOPICS))
+def test_template_captures_exactly_what_its_filter_matches(text: str, topic: str) -> None:
+    template = Template(text)
+    captures = template.captures(topic)
+    assert (captures is not None) is matches(template.filter, topic)
+    if captures is not None and "x" in template.names:
+        assert captures == {"x": topic.split("/")[text.split("/").index("{x}")]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a{b}", "name. as a whole level"),
+        ("{a b}/c", "name. as a whole level"),
+        ("{}/c", "name. as a whole level"),
+        ("{a}/{a}", "each name once, got '{a}/{a}'"),
+        ("a/#/b", "only as the whole last level"),
+        ("", "expected a topic filter"),
+    ],
+)
+def test_bad_templates_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Template(text)
