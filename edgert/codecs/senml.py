@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from edgert.codecs.base import MAX_ROWS, Captures, Decoded, decode_into, parse_untrusted
+from edgert.codecs.base import MAX_ROWS, Captures, Decoded, parse_untrusted
 from edgert.codecs.senml_names import legal
 from edgert.codecs.senml_pack import Resolver, split
-from edgert.codecs.senml_shapes import Shapes
+from edgert.codecs.senml_shape import Shape, compile_shape, shape_of
+from edgert.codecs.shapes import Shapes
 from edgert.core.batch import Row
 
 _encode = msgspec.json.Encoder().encode
@@ -23,7 +24,7 @@ class SenmlCodec:
     def __init__(self, fields: frozenset[str] | None = None, *, max_rows: int = MAX_ROWS) -> None:
         self._fields = fields
         self._max_rows = max_rows
-        self._shapes = Shapes(fields)
+        self._shapes = Shapes[Shape](lambda shape, captured: compile_shape(shape, fields, captured))
 
     def decode_untrusted(
         self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
@@ -33,7 +34,9 @@ class SenmlCodec:
         resolver = Resolver(self._fields, captures, arrival_wall, topic)
         rows = resolver.rows(pack)
         if len(rows) == 1 and not resolver.bad:
-            self._shapes.learn(pack, captures)
+            shape = shape_of(pack)
+            if shape is not None:
+                self._shapes.learn(shape, captures)
         out += rows
         return resolver.bad
 
@@ -41,15 +44,7 @@ class SenmlCodec:
         self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
     ) -> Decoded:
         """As `Codec`."""
-        decoded = Decoded()
-        total = len(payloads)
-        index = 0
-        while index < total:
-            index = self._shapes.run(topics, payloads, captures, wall, decoded.rows, index, total)
-            if index < total:
-                decode_into(decoded, self, index, topics[index], payloads[index], captures(topics[index]), wall)
-                index += 1
-        return decoded
+        return self._shapes.decode_batch(self, topics, payloads, captures, wall)
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One RFC 8428 pack per row: source as base name, time as base time, a record per field.

@@ -8,16 +8,16 @@ refused by the types and takes the tolerant way: a shape never changes what a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import msgspec
 
-from edgert.codecs.base import BAD_BYTES, LAST_TIME, Captures
+from edgert.codecs.base import LAST_TIME
 from edgert.codecs.senml_names import MAX_LENGTH, is_legal, source_of_base
 from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, Pack
-from edgert.core.batch import Row
+from edgert.codecs.shapes import Run, function
 
 MAX_RECORDS: Final = 64
 """Longer packs take the tolerant way: they hold a series, not one row."""
@@ -27,9 +27,6 @@ _KNOWN_SOURCES: Final = 4096
 _NEVER: Final = Literal["\0"]
 """The type of what must not be there: no sensor sends this."""
 
-Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row], int, int], int]
-"""(topics, payloads, captures, wall, rows, start, stop) → index of the first message from `start` that does not fit, or
-`stop`. Each message before it has appended one row to `rows`."""
 Labels = tuple[tuple[str, object], ...]
 """The labels of a record in their order, each with its constant (name, unit) or None."""
 
@@ -115,14 +112,8 @@ def compile_shape(shape: Shape, fields: frozenset[str] | None, captured: frozens
     The text of the function holds nothing of a payload: names come in as the constants K0, K1, ...
     """
     writer = _Writer(shape, fields, captured)
-    scope: dict[str, Any] = {
-        "decode": writer.decode(),
-        "sources": _Sources(),
-        "BAD": (*BAD_BYTES, KeyError),
-        **{f"K{i}": name for i, name in enumerate(writer.names)},
-    }
-    exec(writer.text(), scope)  # noqa: S102 - our own text, see above
-    return cast(Run, scope["run"])
+    constants = {f"K{i}": name for i, name in enumerate(writer.names)}
+    return function(writer.lines(), decode=writer.decode(), sources=_Sources(), **constants)
 
 
 class _Writer:
@@ -182,7 +173,7 @@ class _Writer:
         self._items.append(f"K{len(self.names)}: {text}")
         self.names.append(name)
 
-    def text(self) -> str:
+    def lines(self) -> list[str]:
         """The function's text: decode, take the values, check them, make the row."""
         old = self._shape.old
         lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()"]  # what msgspec skips, it does not check
@@ -197,7 +188,7 @@ class _Writer:
         lines += [f"total = {sum_of_all}", f"if total - total or not {RELATIVE} <= t < {LAST_TIME}:", "    return i"]
         lines += self._source()
         lines.append(f"append({{'time': t, 'source': source, {', '.join(self._items)}}})")
-        return _FUNCTION.format(body="\n            ".join(lines))
+        return lines
 
     def _source(self) -> list[str]:
         """What the topic captured, else the base name, else a record of that name, else the topic."""
@@ -215,16 +206,3 @@ def _type_of_base(key: str, constant: object) -> Any:
     if constant is not None:
         return Literal.__getitem__(constant)
     return {"bn": str, "bt": float}.get(key, Any)
-
-
-_FUNCTION: Final = """
-def run(topics, payloads, captures, wall, rows, start, stop):
-    append = rows.append
-    i = start
-    try:
-        for i in range(start, stop):
-            {body}
-    except BAD:
-        return i
-    return stop
-"""

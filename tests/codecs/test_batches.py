@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgert.codecs import make
 from edgert.codecs.base import Codec, Decoded, one_by_one
-from edgert.codecs.senml_shapes import SIGHTINGS
+from edgert.codecs.shapes import SIGHTINGS
 from edgert.core.batch import Row
 from edgert.core.errors import PayloadError
 

@@ -1,0 +1,117 @@
+"""Which shapes a stream of messages has: learned from what the tolerant way has decoded, tried before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
+
+from edgert.codecs.base import BAD_BYTES, Captures, Codec, Decoded, decode_into
+from edgert.core.batch import Row
+
+Shape = TypeVar("Shape", bound=Hashable)
+Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row], int, int], int]
+"""(topics, payloads, captures, wall, rows, start, stop) → index of the first message from `start` that does not fit, or
+`stop`. Each message before it has appended one row to `rows`."""
+SIGHTINGS: Final = 3
+"""Packs of a shape before it is worth a function of its own (compiling takes about a millisecond)."""
+ACTIVE: Final = 4
+"""Shapes that are tried on a message, the last that fitted first: each that does not fit costs about a microsecond."""
+COMPILED: Final = 32
+"""Functions that are ever made by one codec, so that a publisher who changes shape all the time costs no memory."""
+SEEN: Final = 256
+PATIENCE: Final = 64
+"""Misses beyond the hits after which the active shapes rest: the stream has none, or others."""
+
+
+_FUNCTION: Final = """
+def run(topics, payloads, captures, wall, rows, start, stop):
+    append = rows.append
+    i = start
+    try:
+        for i in range(start, stop):
+            {body}
+    except BAD:
+        return i
+    return stop
+"""
+
+
+def function(lines: Sequence[str], **constants: Any) -> Run:
+    """The `Run` whose body for one message is `lines`; they see `constants`, and must hold no text of a payload.
+
+    They return `i` for a message that does not fit; whatever the decoder raises for one says the same.
+    """
+    scope = {"BAD": (*BAD_BYTES, KeyError), **constants}
+    exec(_FUNCTION.format(body="\n            ".join(lines)), scope)  # noqa: S102 - our own text, see above
+    return cast(Run, scope["run"])
+
+
+class Shapes(Generic[Shape]):
+    """The shapes of one codec's messages. `compile_shape` makes the function for a shape and the names captured."""
+
+    def __init__(self, compile_shape: Callable[[Shape, frozenset[str]], Run]) -> None:
+        self._compile = compile_shape
+        self._seen: dict[Shape, int] = {}
+        self._compiled: dict[Shape, Run] = {}
+        self._active: list[Run] = []
+        self._misses = 0
+
+    def decode_batch(
+        self, codec: Codec, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
+    ) -> Decoded:
+        """`Codec.decode_batch_untrusted`: by shapes where they fit, else by the `codec`, message by message."""
+        decoded = Decoded()
+        total = len(payloads)
+        index = 0
+        while index < total:
+            index = self.run(topics, payloads, captures, wall, decoded.rows, index, total)
+            if index < total:
+                decode_into(decoded, codec, index, topics[index], payloads[index], captures(topics[index]), wall)
+                index += 1
+        return decoded
+
+    def run(
+        self,
+        topics: Sequence[str],
+        payloads: Sequence[bytes],
+        captures: Captures,
+        wall: float,
+        rows: list[Row],
+        start: int,
+        stop: int,
+    ) -> int:
+        """As `Run`, with whichever shape fits. The message at the index returned (if below `stop`) fits none."""
+        index = start
+        fitted = True
+        while fitted and index < stop:
+            fitted = False
+            for place, shape in enumerate(self._active):
+                reached = shape(topics, payloads, captures, wall, rows, index, stop)
+                if reached > index:
+                    index, fitted = reached, True
+                    if place:
+                        self._active.insert(0, self._active.pop(place))
+                    break
+        self._misses = max(0, self._misses - (index - start))
+        if index < stop and self._active:
+            self._misses += 1
+            if self._misses > PATIENCE:
+                self._active.clear()
+                self._misses = 0
+        return index
+
+    def learn(self, shape: Shape, captures: Mapping[str, str]) -> None:
+        """Note the `shape` of a message that gave one row and no fault; one seen often enough becomes active."""
+        if len(self._seen) >= SEEN:
+            self._seen.clear()
+        sightings = self._seen[shape] = self._seen.get(shape, 0) + 1
+        if sightings < SIGHTINGS:
+            return
+        del self._seen[shape]
+        function = self._compiled.get(shape)
+        if function is None:
+            if len(self._compiled) >= COMPILED:
+                return
+            function = self._compiled[shape] = self._compile(shape, frozenset(captures))
+        if function not in self._active:
+            self._active = [function, *self._active[: ACTIVE - 1]]
