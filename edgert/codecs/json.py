@@ -12,11 +12,12 @@ from edgert.codecs.base import (
     Captures,
     Decoded,
     brief,
-    one_by_one,
     parse_untrusted,
     seconds_or_none,
     source_of,
 )
+from edgert.codecs.json_shape import JsonShape, compile_shape, shape_of
+from edgert.codecs.shapes import Shapes
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError, Problem
 
@@ -49,6 +50,9 @@ class JsonCodec:
         self._time_field = time_field
         self._divisor = UNITS[time_unit]
         self._max_rows = max_rows
+        self._shapes = Shapes[JsonShape](
+            lambda shape, captured: compile_shape(shape, fields, captured, time_field, UNITS[time_unit])
+        )
 
     def decode_untrusted(
         self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
@@ -72,6 +76,10 @@ class JsonCodec:
             bad += left_out
         if first and not rows:
             raise first
+        if document is not objects and not bad:
+            shape = shape_of(document, self._fields, self._time_field)
+            if shape is not None:
+                self._shapes.learn(shape, captures)
         out += rows
         return bad
 
@@ -79,7 +87,7 @@ class JsonCodec:
         self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
     ) -> Decoded:
         """As `Codec`."""
-        return one_by_one(self, topics, payloads, captures, wall)
+        return self._shapes.decode_batch(self, topics, payloads, captures, wall)
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One object per row. NaN and infinities, which JSON lacks, become null."""

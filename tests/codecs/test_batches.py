@@ -153,6 +153,39 @@ def test_shapes_never_change_what_a_pack_means(
     assert batch(codec, payloads, captures) == expected
 
 
+keys = st.sampled_from(["time", "source", "a", "b", "c", "c.d", "room", "é"])
+values = scalars | st.dictionaries(st.sampled_from(["d", "e"]), scalars, max_size=2) | st.lists(scalars, max_size=1)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.dictionaries(keys, values),
+    st.lists(st.tuples(keys, values | st.just("absent")), max_size=4),
+    st.sampled_from([None, frozenset(["a", "c"]), frozenset(["a", "c.d"])]),
+    st.sampled_from([source_of, lambda topic: {}, lambda topic: {"source": "s", "room": "r"}]),
+    st.sampled_from(["time", "b"]),
+    st.sampled_from(["auto", "s", "ms"]),
+)
+def test_shapes_never_change_what_an_object_means(
+    start: dict[str, object],
+    changes: list[tuple[str, object]],
+    fields: frozenset[str] | None,
+    captures: Callable[[str], dict[str, str]],
+    time_field: str,
+    time_unit: str,
+) -> None:
+    changed = {**start, **dict(changes)}
+    changed = {key: value for key, value in changed.items() if value != "absent"}
+    payloads = [json.dumps(start).encode()] * (SIGHTINGS + 1)
+    payloads += [json.dumps(changed, ensure_ascii=False).encode("utf-8", "surrogatepass")] * 2
+    codec = make("json", fields, time_field=time_field, time_unit=time_unit)
+    plain = make("json", fields, time_field=time_field, time_unit=time_unit)
+    expected = one_by_one(plain, [TOPIC] * len(payloads), payloads, captures, NOW)
+    got = batch(codec, payloads, captures)
+    assert got == expected
+    assert [[*map(type, row.values())] for row in got.rows] == [[*map(type, row.values())] for row in expected.rows]
+
+
 documents = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner))
 
 

@@ -1,0 +1,105 @@
+"""The quick way through JSON objects whose keys were seen before: decoded by types made for exactly these keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from edgert.codecs.base import LAST_TIME, seconds_or_none, unit_of
+from edgert.codecs.shapes import Run, function
+
+MAX_KEYS: Final = 64
+_NEVER: Final = Literal["\0"]
+"""The type of what must not be there: no sensor sends this."""
+_INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_SCALAR: Final[Any] = bool | _INTEGER | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonShape:
+    """The keys of the objects of one kind of sensor: `present` ones that are used, and used ones that are `absent`."""
+
+    present: tuple[str, ...]
+    absent: tuple[str, ...]
+    text_time: bool
+    """Whether the time is a string, which takes longer to read."""
+
+
+def shape_of(item: Mapping[str, Any], fields: frozenset[str] | None, time_field: str) -> JsonShape | None:
+    """The shape of an object that gave one row without a fault; None if it is nested, or its keys are odd."""
+    used = item.keys() if fields is None else fields | {time_field, "source"}
+    present = tuple(key for key in item if key in used)
+    absent = tuple(sorted(used - item.keys()))
+    if len(present) + len(absent) > MAX_KEYS or not all(map(_is_plain_key, (*present, *absent))):
+        return None
+    if fields is None and any(isinstance(value, dict) for value in item.values()):
+        return None
+    if any("." in key for key in absent) or item.get(time_field, 0) is None:
+        return None  # a dotted name may come from a nested object
+    return JsonShape(present, absent, isinstance(item.get(time_field), str))
+
+
+def _is_plain_key(key: str) -> bool:
+    return len(key) <= 256 and key.isascii() and key.isprintable() and '"' not in key and "\\" not in key
+
+
+def compile_shape(
+    shape: JsonShape, fields: frozenset[str] | None, captured: frozenset[str], time_field: str, divisor: float
+) -> Run:
+    """The function for objects of `shape`. Its text holds nothing of a payload: keys come in as constants."""
+    names: list[str] = []
+    items: list[str] = []
+    types: list[Any] = []
+    for index, key in enumerate(shape.present):
+        wanted = (fields is None or key in fields) and key not in captured and key not in ("time", "source")
+        kind: Any = _SCALAR if wanted else Any
+        if key == time_field:
+            kind = str if shape.text_time else _INTEGER | float
+        elif key == "source" and key not in captured:
+            kind = str
+        types.append((f"f{index}", kind))
+        if wanted:
+            items.append(f"K{len(names)}: m.f{index}")
+            names.append(key)
+    types += [(f"f{len(shape.present) + index}", _NEVER, "") for index in range(len(shape.absent))]
+    for name in sorted(captured - {"time", "source"}):
+        items.append(f"K{len(names)}: captured[K{len(names)}]")
+        names.append(name)
+    lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()", "m = decode(p)"]
+    lines += _time(shape, time_field, divisor) + _source(shape, captured)
+    lines.append(f"append({{'time': t, 'source': source, {', '.join(items)}}})")
+    constants = {f"K{index}": name for index, name in enumerate(names)}
+    return function(
+        lines, decode=_decoder(shape, types, fields), unit_of=unit_of, seconds_or_none=seconds_or_none, **constants
+    )
+
+
+def _decoder(shape: JsonShape, types: list[Any], fields: frozenset[str] | None) -> Callable[[bytes], Any]:
+    rename = {f"f{index}": key for index, key in enumerate((*shape.present, *shape.absent))}
+    # All keys are wanted: then a new one is another shape.
+    made = msgspec.defstruct("Object", types, gc=False, forbid_unknown_fields=fields is None, rename=rename)
+    return msgspec.json.Decoder(made).decode
+
+
+def _time(shape: JsonShape, time_field: str, divisor: float) -> list[str]:
+    if time_field not in shape.present:
+        return ["t = wall"]
+    given = f"m.f{shape.present.index(time_field)}"
+    if shape.text_time:
+        return [f"t = seconds_or_none({given}, {divisor})", "if t is None:", "    return i"]
+    unit = f"{divisor}" if divisor else f"(unit_of({given}) if {given} > 1e11 else 1.0)"
+    return [f"t = {given} / {unit}", f"if not 0.0 <= t < {LAST_TIME}:", "    return i"]
+
+
+def _source(shape: JsonShape, captured: frozenset[str]) -> list[str]:
+    lines = ["captured = captures(topics[i])"] if captured else []
+    if "source" in captured:
+        lines.append("source = captured['source']")
+    elif "source" in shape.present:
+        lines.append(f"source = m.f{shape.present.index('source')} or topics[i]")
+    else:
+        lines.append("source = topics[i]")
+    return [*lines, "if not source:", "    return i"]
