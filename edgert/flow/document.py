@@ -109,7 +109,9 @@ def _read_toml(text: str) -> Any:
     except tomllib.TOMLDecodeError as error:
         found = _TOML_PLACE.fullmatch(str(error))
         if found is None or found.group(2) is None:
-            raise _SyntaxFault(f"line {text.count(chr(10)) + 1}", "TOML", str(error)) from None
+            message = found.group(1) if found else str(error)
+            last = text.rstrip().count("\n") + 1
+            raise _SyntaxFault(f"line {last}", f"TOML ({message})", "the end of the document") from None
         message, line_number, column = found.group(1), int(found.group(2)), int(found.group(3))
         at = show(text.split("\n")[line_number - 1].strip())
         raise _SyntaxFault(f"line {line_number}, column {column}", f"TOML ({message})", at) from None

@@ -145,7 +145,9 @@ def _fields_behind(flow: Flow, registry: Registry) -> dict[str, frozenset[str] |
             through = after
         else:
             through = after - use.writes
-        before[node.name] = _union([through, use.reads])
+        stateful = _kind(registry[node.type]) == "stateful"
+        keys = keys_above(flow, registry, node.name) if stateful else ()  # the marker only names them: it is read here
+        before[node.name] = _union([through, use.reads, frozenset(key for key, _ in keys)])
     return behind
 
 

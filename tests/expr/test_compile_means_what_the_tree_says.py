@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -30,6 +32,23 @@ from edgert.expr.types import type_of
 NAMES = ("a", "b", "flag", "text", "and", "two words", "log(")
 
 
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": operator.mod,
+    "**": math.pow,
+}
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
 # The interpreter ----------------------------------------------------------------------------------------------------
 
 
@@ -56,12 +75,12 @@ def evaluate(e: Expression, row: dict[str, Any]) -> Any:
             value = truth(evaluate(e.operand, row))
             return None if value is None else not value
         case Logic():
-            values = []
+            seen = []
             for operand in e.operands:
-                values.append(truth(evaluate(operand, row)))
-                if values[-1] is (e.operator == "or"):
-                    return values[-1]
-            return None if None in values else e.operator == "and"
+                seen.append(truth(evaluate(operand, row)))
+                if seen[-1] is (e.operator == "or"):
+                    return seen[-1]
+            return None if None in seen else e.operator == "and"
         case Call(function="is_null"):
             return evaluate(e.arguments[0], row) is None
         case Call(function="coalesce"):
@@ -87,7 +106,7 @@ def gather(e: Expression, row: dict[str, Any], values: dict[int, Any]) -> None:
         for child in e.children():
             gather(child, row, values)
         return
-    value = {Literal: lambda: e.value, Field: lambda: row.get(e.name)}.get(type(e), lambda: evaluate(e, row))()  # type: ignore[attr-defined]
+    value = e.value if isinstance(e, Literal) else row.get(e.name) if isinstance(e, Field) else evaluate(e, row)
     if value is None:
         raise Null
     values[id(e)] = value
@@ -102,24 +121,14 @@ def compute(e: Expression, values: dict[int, Any]) -> Any:
             return -number(parts[0])
         case Arithmetic():
             a, b = map(number, parts)
-            return {
-                "+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b, "%": lambda: a % b,
-                "**": lambda: math.pow(a, b),
-            }[e.operator]()  # fmt: skip
+            return ARITHMETIC[e.operator](a, b)
         case Comparison():
-            return all(compare(op, a, b) for op, a, b in zip(e.operators, parts, parts[1:], strict=False))
+            return all(COMPARE[op](a, b) for op, a, b in zip(e.operators, parts, parts[1:], strict=False))
         case Membership():
             return (parts[0] in parts[1:]) is not e.negated
         case Call():
             return FUNCTIONS[e.function].call(*parts)
     raise AssertionError(e)
-
-
-def compare(operator: str, a: Any, b: Any) -> bool:
-    return {
-        "<": lambda: a < b, "<=": lambda: a <= b, ">": lambda: a > b, ">=": lambda: a >= b, "==": lambda: a == b,
-        "!=": lambda: a != b,
-    }[operator]()  # fmt: skip
 
 
 def bounded(value: Any) -> Any:
@@ -264,7 +273,7 @@ def test_text_and_tree_go_back_and_forth(e: Expression) -> None:
 
 def test_the_deepest_of_every_shape_still_compiles() -> None:
     """CPython allows 200 nested parentheses and a bounded parser stack: MAX_DEPTH must stay below both."""
-    shapes = [
+    shapes: list[Callable[[Expression], Expression]] = [
         lambda e: Not(Comparison(("==",), (e, Field("b")))),
         lambda e: Call("coalesce", (Arithmetic("*", e, Field("b")), Literal(1))),
         lambda e: Call("if", (Comparison((">",), (e, Literal(1))), Field("a"), Field("b"))),

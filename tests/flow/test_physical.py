@@ -1,0 +1,153 @@
+"""The physical graph: what is fused, what vanishes, where batches go, and which fields the decoder must build."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgert.flow.document import from_plain
+from edgert.flow.graph import Flow
+from edgert.flow.physical import Plan, fields_needed, plan
+from edgert.operators.registry import REGISTRY
+
+SOURCE = {"type": "mqtt_source", "topic": "city/{source}/sense"}
+
+
+def flow(**operators: dict[str, Any]) -> Flow:
+    return from_plain({"name": "f", "operators": {"in": SOURCE, **operators}}, REGISTRY)
+
+
+def op(type: str, input: str, **parameters: Any) -> dict[str, Any]:  # noqa: A002
+    return {"type": type, "input": input, **parameters}
+
+
+def window(input: str, **aggregates: str) -> dict[str, Any]:  # noqa: A002
+    return op("tumbling_window", input, size_s=60, aggregates=aggregates or {"n": "count()"})
+
+
+def planned(**operators: dict[str, Any]) -> Plan:
+    return plan(flow(**operators), REGISTRY)
+
+
+def wires(made: Plan) -> dict[str, list[tuple[object, ...]]]:
+    return {i.name: [tuple(o) for o in i.outputs] for i in made.instances.values()}
+
+
+def test_a_chain_of_stateless_operators_is_one_instance() -> None:
+    made = planned(
+        valid=op("filter", "in", where="t > 1"),
+        derived=op("map", "valid", set={"f": "t * 2"}),
+        key=op("key_by", "derived", keys=["source", "room"], key_types={"room": "long"}),
+        minute=window("key", m="mean(f)"),
+        central=op("ship", "minute"),
+    )
+    chain = "valid+derived+key"
+    assert wires(made) == {
+        "in": [(chain, 0, 0)],
+        chain: [("minute", 0, 0)],
+        "minute": [("central", REGISTRY["ship"].reads_port, 0)],
+        "central": [],
+    }
+    assert [i.kind for i in made.instances.values()] == ["source", "stateless", "stateful", "sink"]
+    assert made.instances[chain].operators == ("valid", "derived", "key")
+    assert made.instances["minute"].keys == (("source", "string"), ("room", "long"))
+    assert made.instances[chain].keys == ()
+    assert made.instances[chain].live == frozenset({"source", "room", "f"})
+    assert made.location["derived"] == chain
+    assert [s.name for s in made.sources()] == ["in"]
+
+
+def test_a_branch_ends_a_chain() -> None:
+    made = planned(
+        a=op("filter", "in", where="t > 1"),
+        b=op("filter", "a", where="t > 2"),
+        c=op("filter", "a", where="t > 3"),
+        d=op("map", "c", set={"f": "t"}),
+        out=op("publish", "b", topic="x"),
+        out2=op("publish", "d", topic="y"),
+    )
+    assert wires(made) == {
+        "in": [("a", 0, 0)],
+        "a": [("b", 0, 0), ("c+d", 0, 0)],
+        "b": [("out", 0, 0)],
+        "c+d": [("out2", 0, 0)],
+        "out": [],
+        "out2": [],
+    }
+
+
+def test_markers_alone_cost_no_instance() -> None:
+    made = planned(
+        by_source=op("key_by", "in", keys=["source"]),
+        by_room=op("key_by", "in", keys=["room"]),
+        one=window("by_source"),
+        two=window("by_room"),
+        out=op("publish", "one", topic="x"),
+        out2=op("publish", "two", topic="y"),
+    )
+    assert wires(made)["in"] == [("one", 0, 0), ("two", 0, 0)]
+    assert made.instances["one"].keys == (("source", "string"),)
+    assert made.instances["two"].keys == (("room", "string"),)
+    assert made.location["by_source"] == made.location["by_room"] == "in"
+
+
+def test_a_window_is_keyed_by_the_nearest_marker_and_not_through_another_window() -> None:
+    made = planned(
+        first=op("key_by", "in", keys=["a"]),
+        second=op("key_by", "first", keys=["b"]),
+        valid=op("filter", "second", where="t > 1"),
+        one=window("valid"),
+        two=window("one"),
+        out=op("publish", "two", topic="x"),
+    )
+    assert made.instances["one"].keys == (("b", "string"),)
+    assert made.instances["two"].keys == ()
+
+
+def test_a_plan_is_the_same_each_time() -> None:
+    wanted = flow(a=op("filter", "in", where="t > 1"), out=op("publish", "a", topic="x"))
+    assert plan(wanted, REGISTRY) == plan(wanted, REGISTRY)
+
+
+@pytest.mark.parametrize(
+    ("operators", "needed"),
+    [
+        ({"w": window("in", m="mean(t)", n="count()"), "out": op("ship", "w")}, {"t"}),
+        ({"out": op("publish", "in", topic="x/{room}")}, None),
+        (
+            {
+                "v": op("filter", "in", where="h > 1 and source == 'a'"),
+                "m": op("map", "v", set={"f": "t * g", "h": "1"}),
+                "k": op("key_by", "m", keys=["source", "room"]),
+                "w": window("k", m="mean(f)", x="max(h)"),
+                "out": op("publish", "w", topic="x"),
+            },
+            {"h", "t", "g", "room"},
+        ),
+        (
+            {"m": op("map", "in", set={"h": "t"}), "w": window("m", x="max(h)"), "out": op("ship", "w")},
+            {"t"},  # h itself is replaced before anyone reads it
+        ),
+        (
+            {"s": op("select", "in", fields=["t", "h"]), "out": op("publish", "s", topic="x")},
+            {"t", "h"},
+        ),
+        (
+            {"s": op("select", "in", fields=["t", "h"]), "w": window("s", x="max(h)"), "out": op("ship", "w")},
+            {"h"},  # t is let through, but nobody looks
+        ),
+        (
+            {"w": window("in", x="max(h)"), "out": op("ship", "w"), "out2": op("publish", "in", topic="x")},
+            None,
+        ),
+        ({"w": window("in"), "out": op("ship", "w")}, set()),
+    ],
+)
+def test_the_decoder_is_told_the_fields_that_the_flow_uses(operators: dict[str, Any], needed: set[str] | None) -> None:
+    assert fields_needed(flow(**operators), REGISTRY, "in") == needed
+
+
+def test_asking_for_a_source_that_is_none_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        fields_needed(flow(out=op("publish", "in", topic="x")), REGISTRY, "nowhere")

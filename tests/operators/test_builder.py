@@ -1,0 +1,91 @@
+"""Flows in Python are the same documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgert.core.errors import DocumentError
+from edgert.expr import field
+from edgert.flow.spec import OperatorSpec
+from edgert.operators.builder import agg, stream
+from edgert.operators.registry import REGISTRY, registry_of
+
+
+def test_the_builder_makes_the_document_that_one_would_write() -> None:
+    flow = (
+        stream("city-air", description="Air", checkpoint_interval_s=1)
+        .mqtt_source("city/{source}/sense", codec="senml", name="readings")
+        .filter(field("temperature").between(-12.5, 43.1), name="valid")
+        .map({"two words": "humidity"}, fahrenheit=field("temperature") * 9 / 5 + 32, one=1)
+        .select("fahrenheit", "room")
+        .key_by("source", "room", key_types={"room": "long"})
+        .tumbling_window(60, {"n": agg.count(), "mean_f": agg.mean("fahrenheit")}, lateness_s=5)
+        .ship(name="central")
+        .build()
+    )
+    assert flow.document == {
+        "name": "city-air",
+        "description": "Air",
+        "checkpoint": {"interval_s": 1},
+        "operators": {
+            "readings": {"type": "mqtt_source", "topic": "city/{source}/sense", "codec": "senml"},
+            "valid": {"type": "filter", "input": "readings", "where": "-12.5 <= temperature <= 43.1"},
+            "map": {
+                "type": "map",
+                "input": "valid",
+                "set": {"two words": "humidity", "fahrenheit": "temperature * 9 / 5 + 32", "one": "1"},
+            },
+            "select": {"type": "select", "input": "map", "fields": ["fahrenheit", "room"]},
+            "key-by": {
+                "type": "key_by",
+                "input": "select",
+                "keys": ["source", "room"],
+                "key_types": {"room": "long"},
+            },
+            "tumbling-window": {
+                "type": "tumbling_window",
+                "input": "key-by",
+                "size_s": 60,
+                "aggregates": {"n": "count()", "mean_f": "mean(fahrenheit)"},
+                "lateness_s": 5,
+            },
+            "central": {"type": "ship", "input": "tumbling-window"},
+        },
+    }
+
+
+def test_a_stream_in_a_variable_branches_and_automatic_names_are_numbered() -> None:
+    readings = stream("f").mqtt_source("a/{source}")
+    readings.filter("t > 1").publish("hot")
+    readings.filter("t < 0").publish("cold")
+    assert readings.build().edges() == (
+        ("mqtt-source", "filter"),
+        ("mqtt-source", "filter-2"),
+        ("filter", "publish"),
+        ("filter-2", "publish-2"),
+    )
+
+
+def test_faults_are_reported_as_for_a_document() -> None:
+    with pytest.raises(DocumentError) as caught:
+        stream("f").mqtt_source("a/{source}", qos=5).filter("t >", name="valid").build()
+    assert [p.path for p in caught.value.problems] == [
+        "operators.mqtt-source.qos",
+        "operators.valid.where",
+        "operators.valid",
+    ]
+
+
+def test_a_name_is_given_once() -> None:
+    readings = stream("f").mqtt_source("a/{source}", name="a")
+    with pytest.raises(ValueError, match="not taken, got 'a' again"):
+        readings.filter("t > 1", name="a")
+
+
+def test_operators_of_others_are_applied_by_type() -> None:
+    registry = registry_of([*REGISTRY.values(), OperatorSpec("union", "Many.", many_inputs=True)])
+    draft = stream("f", registry=registry)
+    a, b = draft.mqtt_source("a/{source}"), draft.source("mqtt_source", topic="b/{source}")
+    flow = a.apply("union", b, name="both").publish("x").build()
+    assert flow.nodes["both"].inputs == ("mqtt-source", "mqtt-source-2")
+    assert flow.document["operators"]["both"] == {"type": "union", "inputs": ["mqtt-source", "mqtt-source-2"]}
