@@ -76,7 +76,7 @@ class JsonCodec:
             bad += left_out
         if first and not rows:
             raise first
-        if document is not objects and not bad:
+        if document is not objects and not bad and self._shapes.due():
             shape = shape_of(document, self._fields, self._time_field)
             if shape is not None:
                 self._shapes.learn(shape, captures)
@@ -102,22 +102,22 @@ class JsonCodec:
             expected = "a time between 1970 and 9999 as number or ISO 8601"
             raise PayloadError(f"{self._time_field}: expected {expected}, got {brief(given)}")
         row: Row = {"time": time, "source": ""}
-        bad = self._fill(row, item, "", 0)
+        bad = self._fill(row, item, captures, "", 0)
         row["time"] = time
         row["source"] = captures.get("source") or source_of(item.get("source"), topic)
         if len(captures) > 1 or "source" not in captures:
             row.update((name, text) for name, text in captures.items() if name != "time")
         return row, bad
 
-    def _fill(self, row: Row, item: dict[str, Any], prefix: str, depth: int) -> int:
+    def _fill(self, row: Row, item: dict[str, Any], captures: Mapping[str, str], prefix: str, depth: int) -> int:
         """Put the wanted fields of `item` into `row`; return how many were bad."""
         bad = 0
         wanted = self._fields
         for key, value in item.items():
             name = prefix + key
             if isinstance(value, dict):
-                bad += self._fill(row, value, f"{name}.", depth + 1) if depth < MAX_DEPTH else 1
-            elif name in ("time", "source") or (wanted is not None and name not in wanted):
+                bad += self._fill(row, value, captures, f"{name}.", depth + 1) if depth < MAX_DEPTH else 1
+            elif name in ("time", "source") or name in captures or (wanted is not None and name not in wanted):
                 continue
             elif not _allowed(value):
                 bad += 1

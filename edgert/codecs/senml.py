@@ -33,7 +33,7 @@ class SenmlCodec:
         pack = split(parse_untrusted(payload), self._max_rows)
         resolver = Resolver(self._fields, captures, arrival_wall, topic)
         rows = resolver.rows(pack)
-        if len(rows) == 1 and not resolver.bad:
+        if len(rows) == 1 and not resolver.bad and self._shapes.due():
             shape = shape_of(pack)
             if shape is not None:
                 self._shapes.learn(shape, captures)

@@ -19,6 +19,9 @@ ACTIVE: Final = 4
 COMPILED: Final = 32
 """Functions that are ever made by one codec, so that a publisher who changes shape all the time costs no memory."""
 SEEN: Final = 256
+EAGER: Final = 64
+"""Messages without a shape of use until only every `RARE`th is looked at: looking costs as much as decoding."""
+RARE: Final = 16
 PATIENCE: Final = 64
 """Misses beyond the hits after which the active shapes rest: the stream has none, or others."""
 
@@ -55,6 +58,7 @@ class Shapes(Generic[Shape]):
         self._compiled: dict[Shape, Run] = {}
         self._active: list[Run] = []
         self._misses = 0
+        self._fruitless = 0
 
     def decode_batch(
         self, codec: Codec, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
@@ -100,6 +104,11 @@ class Shapes(Generic[Shape]):
                 self._misses = 0
         return index
 
+    def due(self) -> bool:
+        """Whether the message that was just decoded the tolerant way should be learned from."""
+        self._fruitless += 1
+        return self._fruitless <= EAGER or self._fruitless % RARE == 0
+
     def learn(self, shape: Shape, captures: Mapping[str, str]) -> None:
         """Note the `shape` of a message that gave one row and no fault; one seen often enough becomes active."""
         if len(self._seen) >= SEEN:
@@ -114,4 +123,5 @@ class Shapes(Generic[Shape]):
                 return
             function = self._compiled[shape] = self._compile(shape, frozenset(captures))
         if function not in self._active:
+            self._fruitless = 0
             self._active = [function, *self._active[: ACTIVE - 1]]

@@ -30,6 +30,11 @@ def trace(name: str) -> list[bytes]:
     return [line.split(",", 1)[1].encode() for line in file.read_text().splitlines() if line.strip()]
 
 
+def types(row: Row) -> dict[str, type]:
+    """True == 1 == 1.0 for Python, not for a table."""
+    return {name: type(value) for name, value in row.items()}
+
+
 def source_of(topic: str) -> dict[str, str]:
     return {"source": topic.split("/")[1]}
 
@@ -183,7 +188,7 @@ def test_shapes_never_change_what_an_object_means(
     expected = one_by_one(plain, [TOPIC] * len(payloads), payloads, captures, NOW)
     got = batch(codec, payloads, captures)
     assert got == expected
-    assert [[*map(type, row.values())] for row in got.rows] == [[*map(type, row.values())] for row in expected.rows]
+    assert [types(row) for row in got.rows] == [types(row) for row in expected.rows]
 
 
 documents = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner))
