@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -117,12 +117,11 @@ def _integer(text: str) -> float:
 
 def number_or_none(value: object) -> float | None:
     """A finite float from a JSON number, or from a string that spells one (many sensors quote theirs); else None."""
-    kind = type(value)
-    if kind is float:
-        number = cast(float, value)
-    elif kind is int or (kind is str and "_" not in cast(str, value)):  # float() takes 1_000, no sensor means it
+    if isinstance(value, float):
+        number = value
+    elif type(value) is int or (isinstance(value, str) and "_" not in value):  # float() takes 1_000, no sensor means it
         try:
-            number = float(cast(str, value))
+            number = float(value)
         except (ValueError, OverflowError):
             return None
     else:
