@@ -99,11 +99,11 @@ class _Checker:
             return None
         return table
 
-    def node(self, name: str, table: Any) -> Node | None:
+    def node(self, name: Any, table: Any) -> Node | None:
         """The node of one operator's table, with the parameters that are right; None if its type is not known."""
         path = f"operators.{name}"
         before = len(self.problems)
-        if not NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             self.report(path, NAME_RULE, show(name))
         spec = self.spec(path, table)
         node = None

@@ -32,6 +32,8 @@ def load(text: str | bytes, registry: Registry, *, format: Format = "auto", what
 
 def from_plain(document: Mapping[str, Any], registry: Registry, *, what: str = "flow document") -> Flow:
     """The flow that a plain (JSON types only) document describes; errors as with `load`."""
+    if not isinstance(document, Mapping):
+        raise DocumentError(what, [Problem("document", "a table", show(document))])
     flow, problems = check(document, registry)
     if problems or flow is None:
         raise DocumentError(what, problems)

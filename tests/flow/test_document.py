@@ -224,6 +224,18 @@ def test_a_document_that_is_no_document_is_refused_with_the_place(text: str | by
     assert message in found[path]
 
 
+@pytest.mark.parametrize("document", [[], "x", None, 3])
+def test_a_plain_document_that_is_no_table_is_refused(document: Any) -> None:
+    with pytest.raises(DocumentError, match="document: expected a table, got"):
+        from_plain(document, REGISTRY)
+
+
+def test_keys_that_are_no_strings_are_refused_where_python_lets_them_in() -> None:
+    document = city()
+    document["operators"][3] = {"type": "ship", "input": "minute"}
+    assert "operators.3" in problems(document)
+
+
 def test_the_report_of_very_many_faults_ends() -> None:
     found = problems({**city(), **{f"key{i}": 1 for i in range(1000)}})
     assert len(found) == 101
