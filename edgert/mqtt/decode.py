@@ -254,9 +254,7 @@ def _reason_and_properties(body: bytes, at: int, place: str) -> tuple[int, Prope
     return reason, properties
 
 
-def _acknowledgement(
-    make: Callable[[int, int, Properties], Packet], place: str
-) -> Callable[[bytes, bool], Packet]:
+def _acknowledgement(make: Callable[[int, int, Properties], Packet], place: str) -> Callable[[bytes, bool], Packet]:
     def read(body: bytes, v5: bool) -> Packet:
         packet_id, at = _packet_id(body, 0, len(body))
         if not v5:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgert.mqtt import encode
 from edgert.mqtt.decode import DEFAULT_MAX_PACKET_BYTES
-from edgert.mqtt.packets import MAX_PACKET_ID, Will
+from edgert.mqtt.packets import MAX_PACKET_ID, V5, Properties, Will
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,26 @@ class SessionOptions:
             raise ValueError(f"expected a receive maximum of 1..65535, got {self.receive_maximum}")
         if not 0 <= self.keep_alive_s <= 65_535:
             raise ValueError(f"expected a keep-alive of 0..65535 s, got {self.keep_alive_s}")
+        if not self.client_id and not self.clean_start and self.session_expiry_s:
+            raise ValueError("expected a client id for a session that the broker keeps, got none")
+
+
+def connect_packet(options: SessionOptions, level: int) -> bytes:
+    """CONNECT in the version of `level`; ValueError for what it cannot carry."""
+    properties: Properties = {}
+    if level == V5:
+        # No Maximum Packet Size: the broker would drop what is larger without a word, see `Decoder`.
+        properties["session_expiry_interval"] = options.session_expiry_s
+        properties["receive_maximum"] = options.receive_maximum
+        if options.user_properties:
+            properties["user_property"] = list(options.user_properties)
+    return encode.connect(
+        level,
+        options.client_id,
+        clean=options.clean_start or (level != V5 and options.session_expiry_s == 0),
+        keep_alive_s=options.keep_alive_s,
+        username=options.username,
+        password=options.password,
+        will=options.will,
+        properties=properties,
+    )

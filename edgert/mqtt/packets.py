@@ -115,17 +115,7 @@ class Disconnect:
 
 
 Packet = (
-    list[Publish]
-    | Oversized
-    | Connack
-    | Puback
-    | Pubrec
-    | Pubrel
-    | Pubcomp
-    | Suback
-    | Unsuback
-    | Pingresp
-    | Disconnect
+    list[Publish] | Oversized | Connack | Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback | Pingresp | Disconnect
 )
 """What a decoder yields; publishes that follow each other come as one plain list."""
 

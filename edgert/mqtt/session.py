@@ -21,7 +21,8 @@ from edgert.mqtt.events import (
     Refused,
     Released,
 )
-from edgert.mqtt.options import SessionOptions
+from edgert.mqtt.keepalive import KeepAlive, Verdict
+from edgert.mqtt.options import SessionOptions, connect_packet
 from edgert.mqtt.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
 from edgert.mqtt.packets import (
     MAX_PACKET_ID,
@@ -57,6 +58,8 @@ _UNSUPPORTED_VERSION = (0x01, 0x84)
 
 
 class Session:
+    """Raises ValueError for options that no CONNECT can carry."""
+
     def __init__(self, options: SessionOptions) -> None:
         self.options = options
         self.state = State.IDLE
@@ -64,6 +67,8 @@ class Session:
         self.client_id = options.client_id
         self.duplicates = 0
         """QoS 2 messages that came again after their PUBREC, and were answered without being delivered twice."""
+        for level in PROTOCOLS:
+            connect_packet(options, level)  # what cannot be encoded is told now
         self._level = V311 if options.protocol == "3.1.1" else V5
         self._spoke_5 = False
         self._decoder = Decoder(self._level, options.max_packet_bytes)
@@ -74,9 +79,8 @@ class Session:
         self._received: set[int] = set()
         """QoS 2 packet ids whose PUBREC was sent and whose PUBREL has not come."""
         self._last_id = 0
-        self._keep_alive = 0.0
-        self._sent_at = self._received_at = self._began_at = 0.0
-        self._pinged_at: float | None = None
+        self._began_at = 0.0
+        self._keep_alive = KeepAlive(0.0, 0.0, 0.0)
         self._handlers: dict[type, Callable[[Any, list[Event]], None]] = {
             list: self._on_messages,
             Oversized: self._on_oversized,
@@ -105,33 +109,11 @@ class Session:
     def connect(self, now: float) -> bytes:
         """CONNECT for a connection just made. What was owed to the last one is forgotten."""
         self._move(Input.CONNECT)
-        options = self.options
-        self._decoder = Decoder(self._level, options.max_packet_bytes)
+        self._decoder = Decoder(self._level, self.options.max_packet_bytes)
         self._output.clear()
         self._requests.clear()
-        self._pinged_at = None
-        self._began_at = self._sent_at = self._received_at = now
-        self._keep_alive = float(options.keep_alive_s)
-        properties: Properties = {}
-        if self._level == V5:
-            # No Maximum Packet Size: the broker would drop what is larger without a word, see `Decoder`.
-            properties["session_expiry_interval"] = options.session_expiry_s
-            properties["receive_maximum"] = options.receive_maximum
-            if options.user_properties:
-                properties["user_property"] = list(options.user_properties)
-            clean = options.clean_start
-        else:
-            clean = options.clean_start or options.session_expiry_s == 0
-        return encode.connect(
-            self._level,
-            options.client_id,
-            clean=clean,
-            keep_alive_s=options.keep_alive_s,
-            username=options.username,
-            password=options.password,
-            will=options.will,
-            properties=properties,
-        )
+        self._began_at = now
+        return connect_packet(self.options, self._level)
 
     def lost(self, text: str) -> list[Event]:
         """The transport's connection was closed from over there, or broke."""
@@ -176,26 +158,25 @@ class Session:
             if now - self._began_at >= limit:
                 return self._give_up(f"no CONNACK within {limit:g} s", fall_back=probing)
             return []
-        if self.state is not State.CONNECTED or not self._keep_alive:
+        if self.state is not State.CONNECTED:
             return []
-        if not reading:
-            self._received_at = now
-        if self._pinged_at is not None:
-            silent = now - max(self._pinged_at, self._received_at)
-            if silent >= self.options.ping_timeout_s:
-                return self._give_up(f"no answer to a ping within {self.options.ping_timeout_s:g} s")
-        elif now - min(self._sent_at, self._received_at) >= 0.75 * self._keep_alive:
-            # A receiver's silence counts too, so that a broker that vanished is noticed by one that only sends.
+        verdict = self._keep_alive.tick(now, reading)
+        if verdict is Verdict.GONE:
+            return self._give_up(f"no answer to a ping within {self.options.ping_timeout_s:g} s")
+        if verdict is Verdict.PING:
             self._output.append(encode.PINGREQ)
-            self._pinged_at = self._sent_at = now
         return []
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._output)
 
     def take_output(self, now: float | None = None) -> bytes:
         """Bytes to be written. With `now`, they count as sent for the keep-alive."""
         if not self._output:
             return b""
         if now is not None:
-            self._sent_at = now
+            self._keep_alive.sent_at = now
         data = b"".join(self._output)
         self._output.clear()
         return data
@@ -279,7 +260,7 @@ class Session:
         events: list[Event] = []
         if self._idle():
             return events
-        self._received_at = now
+        self._keep_alive.received_at = now
         packets: list[Packet] = []
         fault: ProtocolError | None = None
         try:
@@ -291,7 +272,7 @@ class Session:
                 if self._idle():
                     return events
                 if type(packet) is Connack:
-                    self._on_connack(packet, events)
+                    self._on_connack(packet, now, events)
                 else:
                     self._move(Input.TRAFFIC)
                     self._handlers[type(packet)](packet, events)
@@ -309,7 +290,7 @@ class Session:
         retry = self._next_version(fall_back=early and not self._spoke_5)
         events.append(Closed(f"the broker broke the protocol: {fault}", 0x82, retry))
 
-    def _on_connack(self, packet: Connack, events: list[Event]) -> None:
+    def _on_connack(self, packet: Connack, now: float, events: list[Event]) -> None:
         if packet.reason:
             self._move(Input.REFUSED)
             retry = self._next_version(fall_back=packet.reason in _UNSUPPORTED_VERSION)
@@ -323,7 +304,8 @@ class Session:
         self.connection += 1
         self._spoke_5 = self._spoke_5 or self._level == V5
         self._limits = Limits.of(packet.properties)
-        self._keep_alive = float(packet.properties.get("server_keep_alive", self.options.keep_alive_s))
+        interval_s = packet.properties.get("server_keep_alive", self.options.keep_alive_s)
+        self._keep_alive = KeepAlive(interval_s, self.options.ping_timeout_s, now)
         self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)
         if not packet.session_present:
             self._received.clear()
@@ -384,7 +366,7 @@ class Session:
             events.append(event)
 
     def _on_pingresp(self, _packet: Pingresp, _events: list[Event]) -> None:
-        self._pinged_at = None
+        self._keep_alive.answered()
 
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
         self._move(Input.LOST)

@@ -1,8 +1,7 @@
-"""Topics and topic filters (section 4.7): matching, filters that overlap, templates, and a trie over many filters."""
+"""Topics and topic filters (section 4.7): matching, filters that overlap, and a trie over many filters."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
@@ -10,7 +9,6 @@ from edgert.core.errors import show
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_CACHED = 16_384
 
 
@@ -103,52 +101,6 @@ def merge_filters(filters: Iterable[str]) -> list[str]:
             merged.remove(other)
             text = other if covers(other, text) else text if covers(text, other) else _widen(other, text)
     return sorted(merged)
-
-
-class Template:
-    """A topic with named levels: "city/{source}/sense" subscribes to "city/+/sense" and gives {"source": ...}.
-
-    A level is literal, `{name}`, `+` (any, without a name), or a last `#`. Raises ValueError for anything else.
-    """
-
-    __slots__ = ("_fixed", "_length", "_named", "_open", "filter", "names", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        levels = text.split("/")
-        self._fixed: list[tuple[int, str]] = []
-        self._named: list[tuple[int, str]] = []
-        for place, level in enumerate(levels):
-            name = _NAME.fullmatch(level)
-            if name:
-                self._named.append((place, name[1]))
-                levels[place] = "+"
-            elif "{" in level or "}" in level:
-                raise ValueError(f"expected {{name}} as a whole level (letters, digits, _), got {show(level)}")
-            elif level not in ("+", "#"):
-                self._fixed.append((place, level))
-        self.names = tuple(name for _, name in self._named)
-        if len(set(self.names)) != len(self.names):
-            raise ValueError(f"expected each name once, got {show(text)}")
-        self.filter = "/".join(levels)
-        check_filter(self.filter)
-        self._open = levels[-1] == "#"
-        self._length = len(levels) - self._open
-
-    def __repr__(self) -> str:
-        return f"Template({self.text!r})"
-
-    def captures(self, topic: str) -> dict[str, str] | None:
-        """The named levels of `topic`, or None if it does not match. Not cached: the caller does that."""
-        levels = topic.split("/")
-        if (len(levels) < self._length) if self._open else (len(levels) != self._length):
-            return None
-        for place, level in self._fixed:
-            if levels[place] != level:
-                return None
-        if topic.startswith("$") and not (self._fixed and self._fixed[0][0] == 0):
-            return None
-        return {name: levels[place] for place, name in self._named}
 
 
 class _Node(Generic[T]):

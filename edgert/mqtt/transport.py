@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
+from edgert.mqtt.client_types import Address, Handlers, Status, Tls
 from edgert.mqtt.coalesce import Coalescer
 from edgert.mqtt.events import (
     Closed,
@@ -25,73 +24,16 @@ from edgert.mqtt.events import (
 )
 from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.outgoing import PublishRefused
-from edgert.mqtt.packets import Oversized, Properties, Publish, Subscription
+from edgert.mqtt.packets import Oversized, Properties, Subscription
 from edgert.mqtt.reconnect import Backoff
 from edgert.mqtt.session import Session
+
+__all__ = ["Address", "Handlers", "MqttClient", "Status", "Tls"]
 
 log = logging.getLogger("edgert.mqtt")
 
 _LOG_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Server certificate and name are always checked. Empty `ca_file`: the system's authorities."""
-
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-
-    def context(self) -> ssl.SSLContext:
-        """Made for each connection, so that renewed files are picked up. Raises OSError (ssl.SSLError is one)."""
-        context = ssl.create_default_context(cafile=self.ca_file or None)
-        if self.cert_file:
-            context.load_cert_chain(self.cert_file, self.key_file or None)
-        return context
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    host: str
-    port: int = 1883
-    tls: Tls | None = None
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
-@dataclass(slots=True)
-class Handlers:
-    """The application's callbacks, called in the event loop. One that raises is logged and counted, no more."""
-
-    on_connected: Callable[[Connected], None] | None = None
-    on_messages: Callable[[list[Publish]], None] | None = None
-    """One call per read (more only if another packet stands between); the list is the callee's to keep."""
-    on_oversized: Callable[[Oversized], None] | None = None
-    on_disconnected: Callable[[str], None] | None = None
-    """Called once for each `on_connected`."""
-    on_subscribed: Callable[[Subscribed], None] | None = None
-    on_unsubscribed: Callable[[Unsubscribed], None] | None = None
-    on_published: Callable[[int, int], None] | None = None
-    """(packet id, reason); a reason >= 0x80 is a refusal."""
-    on_released: Callable[[int], None] | None = None
-
-
-@dataclass(slots=True)
-class Status:
-    connected: bool = False
-    protocol: str = ""
-    """'5' or '3.1.1' while connected."""
-    connections: int = 0
-    reconnects: int = 0
-    error: str = ""
-    """Why there is no connection, or why a callback failed last; empty after a successful connect."""
-    messages: int = 0
-    bytes: int = 0
-    reads: int = 0
-    oversized: int = 0
-    callback_errors: int = 0
 
 
 class MqttClient:
@@ -321,7 +263,7 @@ class MqttClient:
 
     def _schedule_flush(self) -> None:
         """One write per turn of the loop, whatever came together in it."""
-        if not self._flush_due:
+        if self._session.has_output and not self._flush_due:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 

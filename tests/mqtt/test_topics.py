@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.mqtt.topics import Template, TopicTrie, check_filter, covers, matches, merge_filters, overlaps
+from edgert.mqtt.topics import TopicTrie, check_filter, covers, matches, merge_filters, overlaps
 
 LEVELS = ("a", "b", "$s", "")
 TOPICS = ["/".join(levels) for length in (1, 2, 3, 4) for levels in product(LEVELS, repeat=length)]
@@ -118,37 +118,3 @@ def test_cache_of_matches_is_bounded() -> None:
 def test_bad_filters_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected .*, got"):
         check_filter(text)
-
-
-def test_template_subscribes_and_captures() -> None:
-    template = Template("city/{source}/sense/{kind}")
-    assert template.filter == "city/+/sense/+"
-    assert template.names == ("source", "kind")
-    assert template.captures("city/x1/sense/t") == {"source": "x1", "kind": "t"}
-    for topic in ("city/x1/sense", "city/x1/sense/t/u", "town/x1/sense/t", "city/x1/hear/t"):
-        assert template.captures(topic) is None
-
-
-@given(st.sampled_from(["{x}/a", "{x}/#", "a/{x}/#", "+/{x}", "#", "a/+/#", "$s/{x}", "a"]), st.sampled_from(TOPICS))
-def test_template_captures_exactly_what_its_filter_matches(text: str, topic: str) -> None:
-    template = Template(text)
-    captures = template.captures(topic)
-    assert (captures is not None) is matches(template.filter, topic)
-    if captures is not None and "x" in template.names:
-        assert captures == {"x": topic.split("/")[text.split("/").index("{x}")]}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a{b}", "name. as a whole level"),
-        ("{a b}/c", "name. as a whole level"),
-        ("{}/c", "name. as a whole level"),
-        ("{a}/{a}", "each name once, got '{a}/{a}'"),
-        ("a/#/b", "only as the whole last level"),
-        ("", "expected a topic filter"),
-    ],
-)
-def test_bad_templates_are_refused(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Template(text)

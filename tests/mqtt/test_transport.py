@@ -212,6 +212,7 @@ async def test_tls_checks_the_authority_and_the_name(mosquitto: MakeBroker, cert
     async with running(Recorder(broker, filters=(("t", 1),), tls=tls)) as receiver:
         receiver.client.publish("t", bytes(100_000), qos=1)
         await until(lambda: receiver.payloads == [bytes(100_000)], "the message")
+        assert type(receiver.payloads[0]) is bytes
     for name, wrong, host in (("stranger", Tls(), "127.0.0.1"), ("misnamed", tls, "127.0.0.2")):
         other = Recorder(broker, name, tls=wrong, host=host)
         if host != "127.0.0.1":
