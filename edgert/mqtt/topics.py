@@ -38,8 +38,8 @@ def matches(text: str, topic: str) -> bool:
 
 
 def _levels(text: str) -> list[str]:
-    """Levels of a filter. A topic has at least one level, so a lone `#` is the same as `+/#`."""
-    return ["+", "#"] if text == "#" else text.split("/")
+    """Levels of a filter. No topic is empty, so `#` is the same as `+/#`, and `/#` as `/+/#`."""
+    return [*text.split("/")[:-1], "+", "#"] if text in ("#", "/#") else text.split("/")
 
 
 def _apart_by_dollar(a: list[str], b: list[str]) -> bool:

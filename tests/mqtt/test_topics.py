@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgert.mqtt.topics import TopicTrie, check_filter, covers, matches, merge_filters, overlaps
@@ -43,6 +43,8 @@ def test_matches_agrees_with_brute_force(text: str) -> None:
     assert {topic for topic in TOPICS if topic and matches(text, topic)} == matched(text)
 
 
+@example("+", "/#")
+@example("/+/#", "/#")
 @given(filters, filters)
 def test_overlaps_and_covers_agree_with_brute_force(a: str, b: str) -> None:
     left, right = matched(a), matched(b)
