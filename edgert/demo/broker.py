@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from edgert.core import log as logs
 
 HOST = "127.0.0.1"
+READY = "listening"
+"""What it says once connections are taken."""
 
 
 async def serve(port: int) -> None:
@@ -28,6 +30,7 @@ async def serve(port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await broker.start()
+    print(READY, flush=True)
     await stopping.wait()
     await broker.shutdown()
 

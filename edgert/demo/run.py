@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from edgert.core.errors import EdgertError
+from edgert.demo.broker import READY
 from edgert.demo.children import Child, ChildError, stop_all
 from edgert.demo.deploy import Deployment, Rejected
 from edgert.demo.observe import ROWS, STATUS_PERIOD_S, TABLE_PERIOD_S, FleetRows, Watcher, fetch_status
@@ -20,10 +21,12 @@ from edgert.demo.screen import Stage, State, View
 from edgert.demo.setup import Options, Setup, child_environment, commands, lock, prepare
 from edgert.demo.show import Display, make_display
 
-TICK_S = 0.5
+TICK_S = 0.25
 ANSWER_S = 30.0
 """Longest wait for the gateway's answer to the flow, once it is connected."""
 STOP_ORDER = ("publisher", "gateway", "collector", "spark", "broker")
+STAGES = ("broker", "gateway", "flow", "publisher", "collector", "spark")
+"""As shown: in the order of the data."""
 TITLES = {
     "broker": "MQTT broker",
     "gateway": "gateway",
@@ -43,9 +46,8 @@ class Demo:
             name: Child(TITLES[name], command, setup.logs / f"{name}.log", env, setup.data)
             for name, command in commands(setup).items()
         }
-        self.stages = {name: Stage(TITLES[name]) for name in ("broker", "gateway", "flow", "publisher")}
-        self.stages["flow"].title = f"flow {setup.flow_name}"
-        self.stages |= {name: Stage(TITLES[name]) for name in ("collector", "spark")}
+        titles = {**TITLES, "flow": f"flow {setup.flow_name}"}
+        self.stages = {name: Stage(titles[name]) for name in STAGES}
         self._began = time.monotonic()
         self._deployment: Deployment | None = None
         self._asked_at = 0.0
@@ -81,6 +83,15 @@ class Demo:
         columns, rows, total, version = found
         return FleetRows(columns, tuple(rows), total, version)
 
+    def _fleet_has_moved(self) -> bool:
+        """Whether the fleet table was written since this start."""
+        fleet = self._fleet.value
+        if fleet is None:
+            return False
+        if self._first_version is None:
+            self._first_version = fleet.version
+        return bool(fleet.version > self._first_version)
+
     # ---- the way up ----
 
     def tick(self) -> None:
@@ -100,8 +111,6 @@ class Demo:
             if name == "gateway":
                 self._status.start()
             elif name == "spark":
-                self._fleet.value = self._read_fleet()
-                self._first_version = self._fleet.value.version
                 self._fleet.start()
 
     def _set(self, name: str, state: State, text: str = "") -> None:
@@ -124,12 +133,13 @@ class Demo:
             if "broker" in self.children:
                 self.children["broker"].start()
             self._set("broker", "starting", setup.broker)
-        try:
-            socket.create_connection((setup.broker_host, setup.broker_port), 1).close()
-        except OSError:
-            return False
-        self._set("broker", "ready", setup.broker)
-        return True
+        if "broker" in self.children:
+            answers = READY in self.children["broker"].last_lines()
+        else:
+            answers = _answers(setup.broker_host, setup.broker_port)
+        if answers:
+            self._set("broker", "ready", setup.broker)
+        return answers
 
     def _gateway(self) -> None:
         status = self._status.value
@@ -167,14 +177,14 @@ class Demo:
             raise EdgertError(f"expected the gateway's answer to the flow within {ANSWER_S:g} s, got none; see {log}")
 
     def _central(self) -> None:
-        status, fleet = self._status.value, self._fleet.value or FleetRows()
+        status = self._status.value
         if self.stages["collector"].state == "starting" and status and status["central"]["last_ack_age_s"] is not None:
             self._set("collector", "ready", "lands results, acknowledges")
         spark = self.stages["spark"]
         if spark.state == "starting":
             waited = time.monotonic() - self.children["spark"].started_at
             spark.text = f"starting, {waited:.0f} s (some 10 s; the very first time it fetches its jars)"
-            if self._first_version is not None and fleet.version > self._first_version:
+            if self._fleet_has_moved():
                 self._set("spark", "ready", f"keeps table {self.setup.tables / 'fleet' / self.setup.flow_name}")
 
     # ---- the way down ----
@@ -187,6 +197,14 @@ class Demo:
             self._deployment.close()
         ordered = [self.children[name] for name in STOP_ORDER if name in self.children]
         return stop_all(ordered, hurry.is_set)
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

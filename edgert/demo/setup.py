@@ -69,6 +69,11 @@ class Setup:
         return f"http://{LOOPBACK}:{self.web_port}/"
 
     @property
+    def protocol(self) -> str:
+        """The embedded broker speaks 3.1.1 and leaves a connection of version 5 without an answer."""
+        return "auto" if self.options.broker else "3.1.1"
+
+    @property
     def broker(self) -> str:
         return f"{self.broker_host}:{self.broker_port}"
 
@@ -177,10 +182,12 @@ data_dir = {text(str(setup.data / "gateway"))}
 [sensors]
 host = {text(setup.broker_host)}
 port = {setup.broker_port}
+protocol = "{setup.protocol}"
 
 [central]
 host = {text(setup.broker_host)}
 port = {setup.broker_port}
+protocol = "{setup.protocol}"
 
 [web]
 host = "{LOOPBACK}"
@@ -200,6 +207,7 @@ table_root = {text(str(setup.tables))}
 [central]
 host = {text(setup.broker_host)}
 port = {setup.broker_port}
+protocol = "{setup.protocol}"
 """
 
 

@@ -4,7 +4,8 @@ import { layout } from "/layout.js";
 import { count, rate } from "/format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTHS = { most: 184, least: 128, step: 4 };
+const WIDTHS = { most: 256, usual: 184, least: 128, step: 4 };
+const LETTER = 8.3;
 const HEIGHT = 92;
 const PHONE = 800;
 const PAD = 3;
@@ -53,9 +54,11 @@ export class Graph {
       const size = { width, height: HEIGHT, alongGap: down ? 30 : gap, acrossGap: down ? 14 : 20 };
       return { size, down, ...layout(names, this.flow.edges, size, down) };
     };
+    const longest = Math.max(...names.map((name) => name.length)) * LETTER + 24;
+    const most = Math.min(WIDTHS.most, Math.max(WIDTHS.usual, longest));
     const best = (down) => {
-      let plan = at(WIDTHS.most, down);
-      for (let width = WIDTHS.most; plan.width > room && width > WIDTHS.least; width -= WIDTHS.step) plan = at(width - WIDTHS.step, down);
+      let plan = at(most, down);
+      for (let width = most; plan.width > room && width > WIDTHS.least; width -= WIDTHS.step) plan = at(width - WIDTHS.step, down);
       return plan;
     };
     let plan = best(false);
@@ -95,7 +98,7 @@ export class Graph {
     const text = (cls, at, value, more = {}) => make("text", { class: cls, x: 12, y: at, ...more }, value);
     const rows = text("rate", 51, "");
     const waiting = text("waiting", 70, "");
-    const letters = Math.floor((size.width - 24) / 7.6);
+    const letters = Math.floor((size.width - 24) / LETTER);
     const bar = make("rect", { class: "bar", x: BAR.x, y: BAR.y, height: BAR.height, rx: 2.5, width: 0 });
     const title = make("title", {});
     const group = make("g", { class: "node", transform: `translate(${x} ${y})`, tabindex: 0, role: "img" },

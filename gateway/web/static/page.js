@@ -168,7 +168,8 @@ class FlowView {
   showLatest(rows) {
     this.noLatest.hidden = rows.length > 0;
     this.latest.hidden = rows.length === 0;
-    const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+    const found = new Set(rows.flatMap((row) => Object.keys(row)));
+    const columns = [...found].filter((column) => column !== "time" || !found.has("window_start"));
     const numeric = columns.map((column) => !TIME_COLUMNS.has(column) && rows.every((row) => row[column] === null || typeof row[column] === "number"));
     const key = JSON.stringify([columns, numeric]);
     if (key !== this.columns) {
