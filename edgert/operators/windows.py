@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.core.errors import Problem, show
+from edgert.core.errors import PayloadError, Problem, show
+from edgert.core.results import Schema, schema_untrusted
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
@@ -50,7 +51,22 @@ RESERVED = frozenset(
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""
 
-KEY_TYPES: Mapping[str, Callable[[Any], Any]] = {"string": str, "double": float, "long": int, "boolean": bool}
+
+
+def _long(value: Any) -> int:
+    number = int(value)
+    if isinstance(value, float) and number != value:
+        raise ValueError("would be cut")
+    return number
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("would be guessed")
+    return value
+
+
+KEY_TYPES: Mapping[str, Callable[[Any], Any]] = {"string": str, "double": float, "long": _long, "boolean": _boolean}
 
 _ADD = """\
 def add(rows, open_window, generation, dirty):
@@ -114,6 +130,20 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
         if key in RESERVED - {"source"} or not COLUMN.fullmatch(key):
             expected = "keys that can be columns of a table (letters, digits, _; not a reserved name)"
             yield Problem(f"operators.{node.name}", expected, repr(key))
+    yield from _check_table(node, taken)
+
+
+def _check_table(node: Node, keys: Iterable[str]) -> Iterable[Problem]:
+    """What the central side would refuse: names that differ only in case, or that meet a partial column's name."""
+    aggregates = [a for a in node.parameters.get("aggregates") or () if isinstance(a, Aggregate)]
+    own = {a.name for a in aggregates}
+    schema = Schema(1.0, tuple((k, "string") for k in sorted(keys)), tuple((a.name, a.function) for a in aggregates))
+    try:
+        schema_untrusted(schema.plain())
+    except PayloadError as error:
+        if not own & set(keys) and not any(k in RESERVED - {"source"} or not COLUMN.fullmatch(k) for k in keys):
+            expected = "names of keys and aggregates that are different columns, whatever their case"
+            yield Problem(f"operators.{node.name}.aggregates", expected, str(error))
 
 
 class TumblingWindow(Logic):
@@ -200,10 +230,15 @@ class TumblingWindow(Logic):
         self._too_late.clear()
         out = []
         if RESULT in self.ports and (results or advanced):
-            out.append(Emission(RESULT, Batch(results, arrival, watermark)))
+            out.append(Emission(RESULT, Batch(results, arrival, self._promise(watermark))))
         if contributions:
             out.append(Emission(CONTRIBUTION, Batch(contributions, arrival, watermark)))
         return out
+
+    def _promise(self, watermark: float) -> float:
+        """The watermark of what leaves: rows carry their window's start, so it is that of the oldest window to come."""
+        size = self.size_s
+        return (watermark - self.lateness_s) // size * size if math.isfinite(watermark) else watermark
 
     def _emit(
         self, window: float, accs: dict[Key, Slots], watermark: float, results: list[Row], contributions: list[Row]
@@ -256,7 +291,7 @@ class TumblingWindow(Logic):
             "forgotten": sorted(forgotten),
             "windows": [[w, k, a[1:]] for w, k, a in dirty if self.windows.get(w, {}).get(k) is a],
             "emitted": [[w, k, a[1:]] for w, k, a in emitted if self.emitted.get(w, {}).get(k) is a],
-            "marks": self._marks,
+            "marks": list(self._marks),
             "watermark": self.watermark,
         }
 
@@ -269,7 +304,7 @@ class TumblingWindow(Logic):
             "forgotten": [],
             "windows": pack(self.windows),
             "emitted": pack(self.emitted),
-            "marks": self._marks,
+            "marks": list(self._marks),
             "watermark": self.watermark,
         }
 
