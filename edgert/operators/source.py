@@ -165,7 +165,7 @@ class Source(Logic):
             )
             if self._drops_ahead:
                 rows = [row for row in rows if row["time"] <= limit]
-            latest = {row["source"]: min(row["time"], wall) for row in rows}
+            latest = {row["source"]: row["time"] if row["time"] <= limit else wall for row in rows}
         if latest:
             self.devices.observe(latest, now.monotonic)
             self._dirty.update(latest)
@@ -215,6 +215,8 @@ class Source(Logic):
         """Called once after a restore: the time-outs of the devices begin anew."""
         self.devices.heard = dict.fromkeys(self.devices.latest, now.monotonic)
         self.devices.last_heard = now.monotonic
+        # where event time had gone on alone, it goes on from there rather than wait for the same time again
+        self.devices.greatest = max(self.devices.greatest, self.devices.watermark + self.devices.out_of_order_s)
 
 
 def _cached(topic: TopicTemplate) -> Callable[[str], dict[str, str]]:
