@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgert.core.batch import Row
+from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.core.results import Schema, row_columns
 from edgert.flow.graph import Flow
@@ -69,6 +70,8 @@ class FlowRun:
         self.rows_shipped = 0
         self.pending: list[Captured] = []
         """Captured, but not committed yet (the commit may have failed)."""
+        self.ended = False
+        """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
         self._queue_was_empty = True
         self._delta_bytes = 0
         self._snapshot_bytes = 0
@@ -84,7 +87,7 @@ class FlowRun:
     # -- resume
 
     def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now) -> None:
-        """Brings state and queues back to the last checkpoint."""
+        """Brings state and queues back to the last checkpoint. Raises `StoreError` where they do not fit the flow."""
         for at, blob in enumerate(blobs):
             self._apply(blob, self.instances)
             if at:
@@ -95,13 +98,23 @@ class FlowRun:
             if isinstance(instance.logic, Source):
                 instance.logic.resumed(now)
         for name, entries in unpack_queues(queue, now.monotonic).items():
+            queue_of = self._instance(name, self.instances).queue
             for entry in entries:
-                self.instances[name].queue.put(entry)
+                queue_of.append(entry)
         self._queue_was_empty = not queue
 
     def _apply(self, blob: bytes, instances: Mapping[str, Instance]) -> None:
         for name, state in unpack_state(blob).items():
-            instances[name].logic.restore(state)
+            logic = self._instance(name, instances).logic
+            try:
+                logic.restore(state)
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+                raise StoreError(f"the stored state of {name} does not fit its operator: {error!r}") from error
+
+    def _instance(self, name: str, instances: Mapping[str, Instance]) -> Instance:
+        if name not in instances:
+            raise StoreError(f"expected state of {', '.join(instances)}, got that of {name} (of another version?)")
+        return instances[name]
 
     # -- checkpoints (store thread)
 
@@ -132,11 +145,12 @@ class FlowRun:
 
         For a flow that is replaced or removed: nothing may be fed to it any more.
         """
+        self.ended = True
         for instance in self.all:
             for finish in (False, True):
                 turn = instance.finish(now) if finish else instance.run(instance.queue.take_all(), now)
                 for target, batch in turn.out:
-                    target.instance.queue.put(Entry(target.source, batch))
+                    target.instance.queue.append(Entry(target.source, batch))  # comes at once, so no budget applies
                 if turn.messages:
                     send(instance, turn.messages)
         rows = self.ship.take() if self.ship else []

@@ -72,9 +72,15 @@ class Instance:
 
     def finish(self, now: Now) -> Turn:
         """Lets the logic give out what it still holds."""
-        emissions = self.logic.flush(now)
+        try:
+            emissions = self.logic.flush(now)
+        except Exception as error:  # noqa: BLE001 - as in `run`: the flow must still be able to end
+            self.counters.failures += 1
+            self.logic.drops["operator failed"] += 1
+            return Turn([], [], error)
         out = [(target, batch) for port, batch in emissions for target in self.outputs.get(port, ())]
-        return Turn(out, [])
+        messages, self.logic.messages = self.logic.messages, []
+        return Turn(out, messages)
 
 
 @dataclass(slots=True)

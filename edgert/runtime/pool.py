@@ -91,10 +91,12 @@ class Pool:
     def put(self, entries: Iterable[tuple[Instance, int, Batch | RawBatch]]) -> None:
         """Puts batches on the queues of instances, each with the number of the input it comes by."""
         with self._lock:
+            put = 0
             for instance, source, batch in entries:
                 self._put(instance, source, batch)
+                put += 1
             if self._asleep:
-                self._work.notify()
+                self._work.notify(put)  # a worker each: the first may meet an operator that blocks
 
     def _put(self, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
         change, shed = instance.queue.put(Entry(source, batch))

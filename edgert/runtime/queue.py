@@ -34,15 +34,19 @@ class Queue:
         empty queue: it is here already, and refusing it would lose data to save nothing."""
         before, size = self.rows, entry.batch.size
         shed = 0
-        if self.size + size > self.budget_bytes and self.entries:
+        if size and self.size + size > self.budget_bytes and self.entries:
             if self.overload == "shed-newest":
                 return 0, len(entry.batch)
             while self.entries and self.size + size > self.budget_bytes:
                 shed += len(self._pop().batch)
+        self.append(entry)
+        return self.rows - before, shed
+
+    def append(self, entry: Entry) -> None:
+        """Appends whatever the budget says: for what was accepted before."""
         self.entries.append(entry)
         self.rows += len(entry.batch) or 1
-        self.size += size
-        return self.rows - before, shed
+        self.size += entry.batch.size
 
     def _pop(self) -> Entry:
         entry = self.entries.popleft()

@@ -9,7 +9,7 @@ from typing import Any
 import zstandard
 
 from edgert.core.batch import Batch, RawBatch, Row
-from edgert.core.errors import StoreError
+from edgert.core.errors import PayloadError, StoreError, show
 from edgert.core.packing import pack, unpack
 from edgert.runtime.queue import Entry
 
@@ -41,9 +41,11 @@ def pack_state(deltas: Mapping[str, Any]) -> bytes:
 def unpack_state(blob: bytes) -> dict[str, Any]:
     """Raises `StoreError` for a blob that is damaged."""
     try:
-        state: dict[str, Any] = unpack(zstandard.ZstdDecompressor().decompress(blob))
-    except (zstandard.ZstdError, ValueError, TypeError) as error:
+        state = unpack(zstandard.ZstdDecompressor().decompress(blob, allow_extra_data=False))
+    except (zstandard.ZstdError, PayloadError, MemoryError, ValueError, TypeError) as error:
         raise StoreError(f"expected a flow's state, got {len(blob)} damaged bytes: {error}") from error
+    if not isinstance(state, dict):
+        raise StoreError(f"expected a flow's state by instance, got {show(state)}")
     return state
 
 
@@ -57,7 +59,11 @@ def unpack_queues(blob: bytes, monotonic: float) -> dict[str, list[Entry]]:
     """The same entries; `monotonic` (now, seconds) becomes their arrival, since the old clock means nothing."""
     if not blob:
         return {}
-    return {name: [_unpack_entry(e, monotonic) for e in entries] for name, entries in unpack_state(blob).items()}
+    packed = unpack_state(blob)
+    try:
+        return {name: [_unpack_entry(e, monotonic) for e in entries] for name, entries in packed.items()}
+    except (ValueError, TypeError, IndexError) as error:
+        raise StoreError(f"expected queues as they were packed, got {show(packed)}: {error}") from error
 
 
 def _pack_entry(entry: Entry) -> list[Any]:
