@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Iterable
 
 IDS = 65_536
+NOT, SENT, EARLIER = 0, 1, 2
+"""EARLIER: known from before a restart, so it may have been sent if all flows that take it had committed it then."""
 PAGE_IDS = 256
 """Ids per page: a commit writes only pages that changed, 4 kB each, to spare the card."""
 
@@ -17,13 +19,13 @@ class IdTable:
         self.hashes = array("Q", bytes(8 * IDS))
         self.indices = array("Q", bytes(8 * IDS))
         self.sent = bytearray(IDS)
-        """1 where the PUBACK of that message was, or may have been, sent."""
+        """Whether the PUBACK of that message was sent: NOT, or it was, or may have been (SENT), or EARLIER."""
         self.dirty: set[int] = set()
 
     def set(self, packet_id: int, digest: int, index: int) -> None:
         self.hashes[packet_id] = digest
         self.indices[packet_id] = index
-        self.sent[packet_id] = 0
+        self.sent[packet_id] = NOT
         self.dirty.add(packet_id >> 8)
 
     def known(self) -> Iterable[tuple[int, int]]:

@@ -14,7 +14,7 @@ import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.mqtt.packets import Publish
-from edgert.runtime.id_table import IdTable
+from edgert.runtime.id_table import EARLIER, SENT, IdTable
 from edgert.runtime.instance import Instance
 from edgert.runtime.progress import Progress
 
@@ -85,8 +85,8 @@ class Inbox:
         flows = self.flows
         indices = dict(self.table.known())
         greatest = max([self.next_index - 1, *indices.values(), *(f.fed for f in flows)])
-        for packet_id, index in indices.items():
-            self.table.sent[packet_id] = doubtful or all(f.committed.covers(index) for f in flows)
+        for packet_id in indices:
+            self.table.sent[packet_id] = SENT if doubtful else EARLIER
         for flow in flows:
             flow.resume(set(indices.values()), greatest)
         self.next_index = greatest + 1
@@ -106,6 +106,7 @@ class Inbox:
     def add_flow(self, flow: Progress) -> None:
         """A new flow takes what arrives from now on."""
         flow.fed = self.next_index - 1
+        flow.start = flow.position()
         self.flows.append(flow)
 
     def remove_flow(self, flow: Progress) -> None:
@@ -171,26 +172,34 @@ class Inbox:
             self.next_index = index + 1
             old = table.indices[packet_id]
             flows = route.flows
-            if old:  # the id is used anew, so what it stood for cannot come again
-                for flow in self.flows:
-                    if flow.missing:
-                        flow.missing.discard(old)
+            self._forget(old)
             table.set(packet_id, digest, index)
         self.owed.append((packet_id, message.qos, index, flows, len(payload)))
         self.uncommitted_bytes += len(payload)
         return route
 
+    def _forget(self, index: int) -> None:
+        """The packet id of `index` is used anew, so what it stood for cannot come again."""
+        for flow in self.flows:
+            if flow.missing:
+                flow.missing.discard(index)
+
     def _redelivered(self, packet_id: int, index: int, route: Route) -> Route:
+        for flow in self.flows:  # earlier messages of this read are fed already
+            flow.fed = self.next_index - 1
         takers = {flow for flow in route.flows if flow.takes(index)}
         if len(takers) == len(route.flows):
             return route
         self.counters.redelivered += 1
-        if self.table.sent[packet_id]:
+        sent = self.table.sent[packet_id]
+        if sent == SENT or (sent == EARLIER and all(flow.start.covers(index) for flow in route.flows)):
             self.counters.ambiguous += 1
         return Route(tuple(r for r in route.readers if r.progress in takers), route.seed)
 
     def owe(self, packet_id: int, qos: int) -> None:
         """A message that was skipped (oversized) is acknowledged in its turn, and goes nowhere."""
+        self._forget(self.table.indices[packet_id])
+        self.table.set(packet_id, 0, 0)
         self.owed.append((packet_id, qos, 0, (), 0))
 
     # -- acknowledgements
@@ -205,7 +214,7 @@ class Inbox:
                 if not flow.has_committed(index):
                     return due
             owed.popleft()
-            sent[packet_id] = 1
+            sent[packet_id] = SENT
             self.uncommitted_bytes -= size
             due.append((packet_id, qos))
         return due

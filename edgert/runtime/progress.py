@@ -9,6 +9,8 @@ class Progress:
     """What was fed to a flow (changes with each read) and what of it is committed (changes with each checkpoint)."""
 
     def __init__(self, committed: Position) -> None:
+        self.start = committed
+        """What was committed when the process started (of a flow added since: all that came before it)."""
         self.committed = committed
         self.fed = committed.index
         self.missing = set(committed.missing)
