@@ -50,5 +50,8 @@ class StoreError(EdgertError):
 
 def show(value: object, limit: int = 60) -> str:
     """A short, safe rendering of untrusted `value` for an error message (at most `limit` characters)."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or nesting without end
+        text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
