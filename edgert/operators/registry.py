@@ -49,6 +49,9 @@ def with_installed(base: Registry = REGISTRY) -> tuple[Registry, Mapping[str, st
         try:
             loaded = point.load()
             specs = (loaded,) if isinstance(loaded, OperatorSpec) else tuple(loaded)
+            for spec in specs:
+                if spec.stateless or (spec.role == "inner" and spec.logic is None):
+                    raise ValueError(f"expected {spec.type} to have logic=... and not to be stateless (fusion is ours)")
             known = dict(registry_of([*known.values(), *specs]))
         except Exception as error:  # noqa: BLE001 - a broken package of someone else must not keep the gateway from starting
             failed[f"{point.name} = {point.value}"] = f"{type(error).__name__}: {error}"

@@ -145,7 +145,9 @@ def step_of(node: Node) -> Step | None:
             return Map(node.parameters["set"])
         case "select":
             return Select(node.parameters["fields"])
-    return None
+        case "key_by":
+            return None
+    raise ValueError(f"expected filter, map, select or key_by, got {node.type}")
 
 
 def chain_of(nodes: Iterable[Node], live: frozenset[str] | None = None) -> tuple[Chain, tuple[str, ...]]:

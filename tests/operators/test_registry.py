@@ -37,15 +37,19 @@ def test_installed_packages_add_operators_and_broken_ones_are_named(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[edgert.operators]\ngood = third_operators:SPEC\nabsent = third_nowhere:SPEC\nagain = third_operators:AGAIN\n"
+        "mute = third_operators:MUTE\n"
     )
     (tmp_path / "third_operators.py").write_text(
         "from edgert.flow.spec import OperatorSpec\n"
-        "SPEC = OperatorSpec('third', 'Of someone else.')\nAGAIN = [OperatorSpec('filter', 'Not this one.')]\n"
+        "SPEC = OperatorSpec('third', 'Of someone else.', logic=print)\n"
+        "AGAIN = [OperatorSpec('filter', 'Not this one.', logic=print)]\n"
+        "MUTE = OperatorSpec('mute', 'Without logic.')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "third_operators", raising=False)
     registry, failed = with_installed()
     assert registry["third"].doc == "Of someone else."
     assert registry["filter"] is REGISTRY["filter"]
-    assert {name.split(" ")[0] for name in failed} == {"absent", "again"}
+    assert {name.split(" ")[0] for name in failed} == {"absent", "again", "mute"}
     assert any("third_nowhere" in why for why in failed.values())
+    assert any("expected mute to have logic" in why for why in failed.values())
