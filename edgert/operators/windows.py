@@ -52,7 +52,6 @@ Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""
 
 
-
 def _long(value: Any) -> int:
     number = int(value)
     if isinstance(value, float) and number != value:
