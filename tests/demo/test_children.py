@@ -7,26 +7,18 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from edgert.demo.children import Child, stop_all
+from tests.waiting import wait_until
 
-DEADLINE_S = 15.0
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 )
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
-        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:
@@ -53,7 +45,7 @@ def child(tmp_path: Path) -> Iterator[Callable[[str], Child]]:
 
 def up(one: Child) -> None:
     one.start()
-    until(lambda: "up" in one.last_lines(), f"{one.name} is up")
+    wait_until(lambda: "up" in one.last_lines(), f"{one.name} is up")
 
 
 def test_a_child_ends_on_sigterm(child: Callable[[str], Child]) -> None:
@@ -99,13 +91,13 @@ def test_what_a_child_started_and_left_behind_ends_with_it(child: Callable[[str]
     grandchild = int(next(line for line in one.last_lines() if line.startswith("pid")).split()[1])
     assert is_alive(grandchild)
     one.stop()
-    until(lambda: not is_alive(grandchild), "the grandchild is gone")
+    wait_until(lambda: not is_alive(grandchild), "the grandchild is gone")
 
 
 def test_the_obituary_names_child_status_last_words_and_log(child: Callable[[str], Child]) -> None:
     one = child("import sys; print('no such broker'); sys.exit(3)")
     one.start()
-    until(lambda: one.status() is not None, "it ended")
+    wait_until(lambda: one.status() is not None, "it ended")
     text = one.obituary()
     assert text.startswith("child0 ended with status 3; its last lines:")
     assert "    no such broker" in text
@@ -117,7 +109,7 @@ def test_the_obituary_of_a_killed_child_names_the_signal(child: Callable[[str], 
     up(one)
     assert one.pid is not None
     os.kill(one.pid, signal.SIGKILL)
-    until(lambda: one.status() is not None, "it ended")
+    wait_until(lambda: one.status() is not None, "it ended")
     assert one.obituary().startswith("child0 was ended by SIGKILL")
 
 
@@ -125,7 +117,7 @@ def test_the_log_keeps_earlier_starts_but_last_lines_show_only_this_one(child: C
     one = child("print('hello')")
     for _ in range(2):
         one.start()
-        until(lambda: one.status() is not None, "it ended")
+        wait_until(lambda: one.status() is not None, "it ended")
     assert one.last_lines() == ["hello"]
     assert one.log.read_text().count("hello") == 2
 
@@ -149,4 +141,4 @@ def test_children_die_when_the_demo_is_killed(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    until(lambda: not is_alive(pid), "the child died with its parent")
+    wait_until(lambda: not is_alive(pid), "the child died with its parent")

@@ -1,0 +1,217 @@
+"""The page in a real headless browser, in front of a real gateway and a real broker, with messages flowing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.brokers import Broker, free_port
+from tests.gateway import webdriver
+from tests.gateway.webdriver import Browser, browser, wait_for
+
+ROOT = Path(__file__).parents[2]
+ARTEFACTS = ROOT / "artefacts"
+RATE = 200
+FLOW = """
+name = "city-air"
+description = "Means per sensor, and an alarm when it is hot"
+[checkpoint]
+interval_s = 0.5
+[operators.readings]
+type = "mqtt_source"
+topic = "city/{source}/sense"
+codec = "json"
+out_of_order_s = 0.0
+[operators.valid]
+type = "filter"
+input = "readings"
+where = "temperature < 40"
+[operators.by_sensor]
+type = "key_by"
+input = "valid"
+keys = ["source"]
+[operators.second]
+type = "tumbling_window"
+input = "by_sensor"
+size_s = 1.0
+aggregates = { n = "count()", mean = "mean(temperature)", maximum = "max(temperature)" }
+[operators.central]
+type = "ship"
+input = "second"
+[operators.hot]
+type = "filter"
+input = "second"
+where = "mean > 10"
+[operators.alarm]
+type = "publish"
+input = "hot"
+topic = "alarms/{source}"
+"""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.integration,
+    pytest.mark.skipif(bool(webdriver.missing()), reason=webdriver.missing() or "-"),
+]
+
+
+class Gateway:
+    """A gateway process with one flow, that can be stopped and started again on the same port."""
+
+    def __init__(self, folder: Path, broker: Broker) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        (folder / "flow.toml").write_text(FLOW)
+        text = json.dumps
+        (folder / "gateway.toml").write_text(
+            f'[gateway]\nid = "pi-7f3a"\nfleet = "test"\ndata_dir = {text(str(folder / "data"))}\n'
+            f"[sensors]\nport = {broker.port}\n[central]\nport = {broker.port}\n"
+            f"[web]\nport = {self.port}\n[flows]\nfiles = [{text(str(folder / 'flow.toml'))}]\n"
+        )
+
+    def start(self) -> None:
+        env = {key: value for key, value in os.environ.items() if not key.startswith("EDGERT_")}
+        command = [sys.executable, "-m", "gateway", "--config", str(self._folder / "gateway.toml")]
+        with (self._folder / "gateway.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=env)
+        wait_for(self._is_ready, 20, f"the gateway is ready; see {self._folder}/gateway.log")
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}healthz", timeout=2):
+                return True
+        except OSError:
+            return False
+
+    def stop(self) -> int:
+        if self._process is None:
+            return 0
+        self._process.terminate()
+        try:
+            return self._process.wait(15)
+        finally:
+            self._process.kill()
+            self._process = None
+
+
+def publish(broker: Broker, stopping: threading.Event) -> None:
+    client = Client(CallbackAPIVersion.VERSION2)
+    client.connect(broker.host, broker.port)
+    client.loop_start()
+    number = 0
+    while not stopping.wait(0.05):
+        for _ in range(RATE // 20):
+            number += 1
+            payload = {"time": time.time(), "temperature": 15 + number % 10 if number % 50 else "broken"}
+            client.publish(f"city/s{number % 5}/sense", json.dumps(payload), qos=1)
+    client.disconnect()
+    client.loop_stop()
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, mosquitto: Callable[..., Broker]) -> Iterator[Gateway]:
+    broker = mosquitto()
+    gateway = Gateway(tmp_path, broker)
+    stopping = threading.Event()
+    sensors = threading.Thread(target=publish, args=(broker, stopping))
+    gateway.start()
+    sensors.start()
+    try:
+        yield gateway
+    finally:
+        stopping.set()
+        sensors.join()
+        gateway.stop()
+
+
+@pytest.fixture
+def page(gateway: Gateway) -> Iterator[Browser]:
+    with browser() as session:
+        session.open(gateway.url)
+        yield session
+
+
+def number(page: Browser, tile: str) -> float:
+    text = page.run(f"return document.querySelector('#tile-{tile}').textContent")
+    return float(text.replace(",", "")) if text not in ("–", "") else 0.0
+
+
+@pytest.mark.timeout(120)
+def test_graph_and_moving_numbers_are_on_the_page(page: Browser, gateway: Gateway) -> None:
+    page.wait_for("return document.querySelectorAll('.node').length >= 5")
+    drawn = page.run("return [...document.querySelectorAll('.node')].map(node => node.dataset.operator).join(' ')")
+    for operator in ("readings", "second", "central", "hot", "alarm"):
+        assert operator in drawn, drawn
+    edges = page.run("return document.querySelectorAll('.edge').length")
+    assert edges >= 5
+
+    first = wait_for(lambda: number(page, "rows"), 20, "rows come in")
+    wait_for(lambda: number(page, "rows") > first, 10, "the number of rows moves")
+    wait_for(lambda: number(page, "messages") > RATE / 2, 20, "the rate of messages shows")
+    page.wait_for("return document.querySelector('.spark .line').getAttribute('d')?.includes('L')")
+    commits = number(page, "commits")
+    wait_for(lambda: number(page, "commits") > commits, 10, "the number of checkpoints moves")
+    page.wait_for("return document.querySelectorAll('.flow tbody tr').length > 0")
+    wait_for(lambda: number(page, "drops") > 0, 10, "what is broken is counted")
+    page.wait_for("return document.querySelectorAll('#drops tbody tr').length > 0")
+
+    assert page.run("return document.querySelector('#link-page .value').textContent") == "live"
+    assert page.run("return document.querySelector('h1').textContent") == "pi-7f3a"
+    assert page.console_errors() == []
+    page.emulate(1280, 900)
+    page.screenshot(ARTEFACTS / "page.png")
+    page.emulate(1280, 900, dark=True)
+    page.screenshot(ARTEFACTS / "page-dark.png")
+
+
+@pytest.mark.timeout(120)
+def test_nothing_is_wider_than_a_phone_and_the_graph_runs_downwards(page: Browser) -> None:
+    page.emulate(390, 844)
+    page.wait_for("return document.querySelectorAll('.node').length >= 5")
+    page.wait_for("return document.documentElement.scrollWidth <= window.innerWidth")
+    page.wait_for(
+        "const tops = [...document.querySelectorAll('.node')].map(n => Math.round(n.getBoundingClientRect().top));"
+        "return new Set(tops).size >= 4"
+    )
+    page.wait_for("return document.querySelector('svg.graph').getBoundingClientRect().right <= window.innerWidth")
+    page.screenshot(ARTEFACTS / "page-phone.png")
+
+
+@pytest.mark.timeout(120)
+def test_a_gateway_that_goes_is_said_and_its_return_is_found(page: Browser, gateway: Gateway) -> None:
+    page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'")
+    began = time.monotonic()
+    assert gateway.stop() == 0
+    assert time.monotonic() - began < 10, "an open page held the gateway back"
+    page.wait_for("return document.querySelector('#link-page .value').textContent === 'disconnected — retrying'")
+    assert page.run("return document.body.classList.contains('stale')")
+    assert page.run("return document.querySelectorAll('.node').length") >= 5, "the last numbers stay readable"
+    gateway.start()
+    page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'", 30)
+    assert not page.run("return document.body.classList.contains('stale')")
+
+
+@pytest.mark.timeout(120)
+def test_every_part_of_the_page_can_be_reached_and_is_named_for_those_who_do_not_see(page: Browser) -> None:
+    page.wait_for("return document.querySelectorAll('.node').length >= 5")
+    nameless = page.run(
+        "return [...document.querySelectorAll('[tabindex=\"0\"], [role=region], svg[role=group]')]"
+        ".filter(e => !e.getAttribute('aria-label') && !e.getAttribute('aria-labelledby')).map(e => e.outerHTML)"
+    )
+    assert nameless == []
+    label = page.run("return document.querySelector('.node').getAttribute('aria-label')")
+    assert "rows per second" in label
+    assert page.run("document.querySelector('.node').focus(); return document.activeElement.classList.contains('node')")
