@@ -51,7 +51,7 @@ class Checkpointer:
         self.busy = asyncio.Lock()
         """Held while a checkpoint or a change of a flow is under way."""
         self._database, self._store, self._pool, self._ingest = database, store, pool, ingest
-        self._on_committed = on_committed
+        self.on_committed = on_committed
         self._due: dict[str, float] = {}
         self._asked = asyncio.Event()
 
@@ -89,6 +89,10 @@ class Checkpointer:
             except StoreError as error:
                 self._failed(error)
                 return False
+            except Exception as error:
+                log.exception("a checkpoint failed in a way that was not foreseen")
+                self._failed(error)
+                return False
             for run, form in written:
                 run.progress.committed = form.position
             if written:
@@ -98,10 +102,10 @@ class Checkpointer:
         if written:
             self._ingest.acknowledge()
             self._ingest.check_pressure()
-            self._on_committed()
+            self.on_committed()
         return True
 
-    def _failed(self, error: StoreError) -> None:
+    def _failed(self, error: Exception) -> None:
         self.status.failures += 1
         if str(error) != self.status.error:
             log.error("a checkpoint failed and is tried again; nothing is acknowledged meanwhile: %s", error)
@@ -111,6 +115,8 @@ class Checkpointer:
         """On the store thread."""
         forms: list[tuple[FlowRun, CommitForm]] = []
         for run in runs:
+            if run.ended:  # its last words and its end are one transaction, which was not reached
+                continue
             if not run.capture(self._pool, self.position):
                 self.status.blocked += 1
                 log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", run.flow.name)
@@ -123,10 +129,18 @@ class Checkpointer:
         ))  # fmt: skip
         for run, form in forms:
             run.committed(form)
+        for run, _ in forms:
             if run.wants_compaction():
-                name = run.flow.name
-                self._database.compact_state(name, run.compact(self._database.state(name)))
+                self._compact(run)
         return forms
+
+    def _compact(self, run: FlowRun) -> None:
+        """Failing costs room only: the commit before it stands, and must not be taken for a failed one."""
+        name = run.flow.name
+        try:
+            self._database.compact_state(name, run.compact(self._database.state(name)))
+        except StoreError as error:
+            log.error("the state of flow %s could not be compacted: %s", name, error)
 
     def position(self, read: Callable[[], None]) -> None:
         """Runs `read` while nothing can be fed."""

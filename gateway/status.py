@@ -86,7 +86,7 @@ class Status:
             "enabled": settings.enabled,
             "connected": bool(link and link.connected),
             "broker": f"{settings.host}:{settings.port}",
-            **summary(daemon.uplink.status, time.monotonic()),
+            **summary(daemon.uplink.status, daemon.database.outbox_size, time.monotonic()),
             "error": daemon.uplink.status.error or (link.error if link else ""),
         }
 

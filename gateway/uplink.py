@@ -24,7 +24,7 @@ from edgert.core.results import (
     results_topic,
     unpack_acknowledgement_untrusted,
 )
-from edgert.store.database import Database
+from edgert.store.database import Database, OutboxSize
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,6 @@ class UplinkStatus:
     """Batches deleted from the outbox since the start."""
     last_ack: float | None = None
     """Monotonic time of the last acknowledgement."""
-    outbox_batches: int = 0
-    outbox_rows: int = 0
-    outbox_bytes: int = 0
     bad_acks: int = 0
     error: str = ""
 
@@ -79,6 +76,7 @@ class Uplink:
     _streams: dict[Stream, _Sending] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
     _hello_at: dict[str, float] = field(default_factory=dict)
+    _errors: dict[str, str] = field(default_factory=dict)
     _connected: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -123,51 +121,59 @@ class Uplink:
         try:
             deleted = await self.store(lambda: self.database.acknowledged(message.acks))
         except StoreError as error:
-            self.status.error = str(error)
+            self._trouble("", str(error))
             return
+        self._trouble("", "")
         self.status.acknowledged += deleted
         self.status.last_ack = self.clock.monotonic()
         self._wake.set()
 
     async def _admit(self, flow: str, message: Acknowledgement) -> None:
         """The collector answered our hello: now the epochs of `flow` may leave, renamed if they are not the newest."""
-        greatest = message.greatest_epoch(flow)
-
-        def decide() -> tuple[int, str] | None:
-            stored = next((f for f in self.database.flows() if f.name == flow), None)
-            if stored is None:
-                return None
-            epochs = self.database.epochs(flow)
-            fresh = [e for e in epochs if e > stored.confirmed]
-            if greatest is None or greatest in epochs:
-                if fresh:
-                    self.database.confirm(flow, fresh[-1])
-                return stored.epoch, ""
-            if stored.confirmed and greatest > stored.confirmed:
-                text = (
-                    f"flow {flow}: the tables hold results of this gateway that are newer than this database "
-                    "(a restored or cloned card?); they win until the flow is deployed anew"
-                )
-                return stored.epoch, text
-            cut = {s: n for (f, e, s), n in message.acks.items() if f == flow and e == greatest}
-            first = epoch_ordinal(greatest) + 1
-            renamed = {e: make_epoch(first + at, secrets.randbits(32)) for at, e in enumerate(fresh)}
-            if renamed:
-                self.database.rebase(flow, renamed, greatest, cut)
-            return max(renamed.values(), default=stored.epoch), ""
-
         try:
-            decided = await self.store(decide)
+            decided = await self.store(lambda: self._decide(flow, message))
         except StoreError as error:
-            self.status.error = str(error)
+            self._trouble("", str(error))
             return
         if decided is not None:
             epoch, error_text = decided
             if error_text:
                 log.error("%s", error_text)
-            self.status.error = error_text
+            self._trouble(flow, error_text)
             self._answered.add(flow)
             self.on_epoch(flow, epoch)
+
+    def _decide(self, flow: str, message: Acknowledgement) -> tuple[int, str] | None:
+        """On the store thread: the flow's newest epoch, and what is wrong; None for a flow that is not ours."""
+        database, greatest = self.database, message.greatest_epoch(flow)
+        stored = next((f for f in database.flows() if f.name == flow), None)
+        if stored is None:
+            return None
+        epochs = database.epochs(flow)
+        fresh = [e for e in epochs if e > stored.confirmed]
+        cut = {s: n for (f, e, s), n in message.acks.items() if f == flow and e == greatest}
+        if greatest in epochs:
+            last = database.last_sequences(flow, greatest)
+            older = any(n > last.get(s, 0) for s, n in cut.items())
+        else:
+            older = greatest is not None and greatest >= stored.confirmed
+        if greatest is None or not older:
+            if fresh:
+                database.confirm(flow, fresh[-1])
+            return stored.epoch, ""
+        if not fresh:
+            return stored.epoch, _older(flow) if epochs else ""
+        first = epoch_ordinal(greatest) + 1
+        renamed = {e: make_epoch(first + at, secrets.randbits(32)) for at, e in enumerate(fresh)}
+        database.rebase(flow, renamed, greatest, cut)
+        return max(renamed.values()), ""
+
+    def _trouble(self, about: str, text: str) -> None:
+        """What is wrong with one flow, or (`about` empty) with the database; an empty text takes it back."""
+        self._errors.pop(about, None)
+        if text:
+            self._errors[about] = text
+        self.status.error = "; ".join(self._errors.values())
 
     # -- the loop
 
@@ -177,7 +183,7 @@ class Uplink:
             try:
                 await self._turn()
             except StoreError as error:
-                self.status.error = str(error)
+                self._trouble("", str(error))
                 log.error("the outbox could not be read: %s", error)
             self._wake.clear()
             try:
@@ -186,12 +192,6 @@ class Uplink:
                 continue
 
     async def _turn(self) -> None:
-        size = await self.store(self.database.outbox_size)
-        self.status.outbox_batches, self.status.outbox_rows, self.status.outbox_bytes = (
-            size.batches,
-            size.rows,
-            size.bytes,
-        )
         if not self._connected:
             return
         streams: list[Stream] = await self.store(self.database.outbox_streams)
@@ -206,9 +206,9 @@ class Uplink:
 
     def _say_hello(self, flow: str) -> None:
         now = self.clock.monotonic()
-        if now >= self._hello_at.get(flow, 0.0):
+        due = now >= self._hello_at.get(flow, 0.0)
+        if due and self._publish(flow, pack_result(Hello(gateway=self.gateway, flow=flow))):
             self._hello_at[flow] = now + HELLO_S
-            self._publish(flow, pack_result(Hello(gateway=self.gateway, flow=flow)))
 
     async def _send(self, stream: Stream) -> None:
         now = self.clock.monotonic()
@@ -224,6 +224,10 @@ class Uplink:
         if sending.sent == sending.acknowledged:
             sending.moved = now
         entries = await self.store(lambda: self.database.outbox(*stream, sending.sent, room))
+        if (
+            entries and sending.sent == sending.acknowledged
+        ):  # what stood before is acknowledged, or it would stand there
+            sending.sent = sending.acknowledged = entries[0].sequence - 1
         for entry in entries:
             if not self._publish(stream[0], entry.payload):
                 return
@@ -233,13 +237,20 @@ class Uplink:
         return self.publish(results_topic(self.fleet, self.gateway, flow, PARTITION), payload)
 
 
-def summary(status: UplinkStatus, now: float) -> Mapping[str, Any]:
+def _older(flow: str) -> str:
+    return (
+        f"flow {flow}: the tables hold results of this gateway that are newer than this database "
+        "(a restored or cloned card?); they win until the flow is deployed anew, in another version"
+    )
+
+
+def summary(status: UplinkStatus, outbox: OutboxSize, now: float) -> Mapping[str, Any]:
     """The uplink's part of the status page."""
     age = None if status.last_ack is None else round(now - status.last_ack, 1)
     return {
-        "outbox_batches": status.outbox_batches,
-        "outbox_rows": status.outbox_rows,
-        "outbox_bytes": status.outbox_bytes,
+        "outbox_batches": outbox.batches,
+        "outbox_rows": outbox.rows,
+        "outbox_bytes": outbox.bytes,
         "acknowledged": status.acknowledged,
         "last_ack_age_s": age,
     }

@@ -68,6 +68,9 @@ class OutboxSize:
     rows: int
     bytes: int
 
+    def plus(self, change: OutboxSize) -> OutboxSize:
+        return OutboxSize(self.batches + change.batches, self.rows + change.rows, self.bytes + change.bytes)
+
 
 class Database:
     """Opens, checks and if need be upgrades the file. Raises `StoreError` saying what to do."""
@@ -85,13 +88,21 @@ class Database:
             raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
         if fault != "ok":
             raise StoreError(f"the database {path} is damaged ({fault}); move it away to begin anew")
-        upgrade(self._db)
+        try:
+            upgrade(self._db)
+        except sqlite3.Error as error:
+            raise StoreError(f"the database {path} could not be brought up to date: {error}") from error
+        query = "SELECT count(*), coalesce(sum(rows), 0), coalesce(sum(length(payload)), 0) FROM outbox"
+        self.outbox_size = OutboxSize(*self._rows(query)[0])
+        """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
+        self._change = OutboxSize(0, 0, 0)
 
     def close(self) -> None:
         self._db.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._change = OutboxSize(0, 0, 0)
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
@@ -102,10 +113,18 @@ class Database:
         except BaseException:
             self._rollback()
             raise
+        self.outbox_size = self.outbox_size.plus(self._change)
 
     def _rollback(self) -> None:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        """Every read goes through here, so that a failing disk is a `StoreError` too."""
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"the database {self.path} could not be read: {error}") from error
 
     # -- what a start needs
 
@@ -114,26 +133,26 @@ class Database:
         return [
             StoredFlow(name, json.loads(document), version, origin, bool(removed), epoch, confirmed,
                        Position(position, frozenset(msgspec.msgpack.decode(missing, type=list[int]))))
-            for name, document, version, origin, removed, epoch, confirmed, position, missing in self._db.execute(
+            for name, document, version, origin, removed, epoch, confirmed, position, missing in self._rows(
                 f"SELECT {columns} FROM flow ORDER BY name"
             )
         ]  # fmt: skip
 
     def state(self, flow: str) -> list[bytes]:
         """Snapshot and deltas of a flow, oldest first."""
-        return [b for (b,) in self._db.execute("SELECT blob FROM state WHERE flow = ? ORDER BY number", (flow,))]
+        return [b for (b,) in self._rows("SELECT blob FROM state WHERE flow = ? ORDER BY number", flow)]
 
     def queue(self, flow: str) -> bytes:
         """What stood in the flow's queues; empty when there was no checkpoint yet."""
-        found = self._db.execute("SELECT blob FROM queue WHERE flow = ?", (flow,)).fetchone()
-        return found[0] if found else b""
+        found = self._rows("SELECT blob FROM queue WHERE flow = ?", flow)
+        return found[0][0] if found else b""
 
     def pages(self) -> list[tuple[int, bytes]]:
-        return list(self._db.execute("SELECT page, blob FROM page"))
+        return self._rows("SELECT page, blob FROM page")
 
     def meta(self, key: str, default: Any = None) -> Any:
-        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return found[0] if found else default
+        found = self._rows("SELECT value FROM meta WHERE key = ?", key)
+        return found[0][0] if found else default
 
     def set_meta(self, key: str, value: Any) -> None:
         with self._transaction() as db:
@@ -170,8 +189,10 @@ class Database:
             self._count(db, flow, epoch, LIVE, sequence)
 
     def _put(self, db: sqlite3.Connection, batch: RowsBatch | OpenBatch, rows: int) -> None:
-        values = (batch.flow, batch.epoch, batch.stream, batch.sequence, rows, pack_result(batch))
+        payload = pack_result(batch)
+        values = (batch.flow, batch.epoch, batch.stream, batch.sequence, rows, payload)
         db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)", values)
+        self._change = self._change.plus(OutboxSize(1, rows, len(payload)))
 
     def _last(self, db: sqlite3.Connection, flow: str, epoch: int, stream: int) -> int:
         query = "SELECT sequence FROM stream WHERE flow = ? AND epoch = ? AND stream = ?"
@@ -197,12 +218,12 @@ class Database:
     def last_sequences(self, flow: str, epoch: int) -> dict[int, int]:
         """The last number given per stream of an epoch: where its successor cuts it."""
         query = "SELECT stream, sequence FROM stream WHERE flow = ? AND epoch = ?"
-        return dict(self._db.execute(query, (flow, epoch)).fetchall())
+        return dict(self._rows(query, flow, epoch))
 
     def epochs(self, flow: str) -> list[int]:
         """Every epoch in which the flow shipped or will, oldest first."""
         query = "SELECT DISTINCT epoch FROM stream WHERE flow = ? ORDER BY epoch"
-        return [e for (e,) in self._db.execute(query, (flow,))]
+        return [e for (e,) in self._rows(query, flow)]
 
     def put_flow(
         self,
@@ -268,8 +289,10 @@ class Database:
             plain = {**msgspec.msgpack.decode(payload, strict=False), "epoch": new}
             if plain["kind"] == "open":
                 plain.update(parent=parent, cut=dict(cut))
-            values = (flow, new, stream, sequence, rows, msgspec.msgpack.encode(plain))
+            renamed = msgspec.msgpack.encode(plain)
+            values = (flow, new, stream, sequence, rows, renamed)
             db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)", values)
+            self._change = self._change.plus(OutboxSize(0, 0, len(renamed) - len(payload)))
         db.execute("DELETE FROM outbox WHERE flow = ? AND epoch = ?", (flow, old))
         db.execute("UPDATE stream SET epoch = ? WHERE flow = ? AND epoch = ?", (new, flow, old))
 
@@ -281,19 +304,20 @@ class Database:
             "SELECT epoch, stream, sequence, payload FROM outbox "
             "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? ORDER BY sequence LIMIT ?"
         )
-        return [OutboxEntry(*row) for row in self._db.execute(query, (flow, epoch, stream, after, limit))]
+        return [OutboxEntry(*row) for row in self._rows(query, flow, epoch, stream, after, limit)]
 
     def outbox_streams(self) -> list[tuple[str, int, int]]:
         """(flow, epoch, stream) of everything that waits in the outbox."""
         query = "SELECT DISTINCT flow, epoch, stream FROM outbox ORDER BY flow, epoch, stream"
-        return list(self._db.execute(query))
+        return self._rows(query)
 
     def acknowledged(self, acks: Mapping[tuple[str, int, int], int]) -> int:
         """Deletes what the collector has; returns how many batches that were."""
-        query = "DELETE FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence <= ?"
+        query = (
+            "DELETE FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence <= ? "
+            "RETURNING rows, length(payload)"
+        )
         with self._transaction() as db:
-            return sum(db.execute(query, (*key, sequence)).rowcount for key, sequence in acks.items())
-
-    def outbox_size(self) -> OutboxSize:
-        query = "SELECT count(*), coalesce(sum(rows), 0), coalesce(sum(length(payload)), 0) FROM outbox"
-        return OutboxSize(*self._db.execute(query).fetchone())
+            gone = [size for key, sequence in acks.items() for size in db.execute(query, (*key, sequence))]
+            self._change = OutboxSize(-len(gone), -sum(rows for rows, _ in gone), -sum(size for _, size in gone))
+        return len(gone)
