@@ -13,9 +13,9 @@ from edgert.operators.stateless import chain_of
 class Fused(Logic):
     """Rows that fail a step are lost alone, and counted by operator and reason."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[Node], live: frozenset[str] | None = None) -> None:
         super().__init__()
-        self._chain, self._names = chain_of(nodes)
+        self._chain, self._names = chain_of(nodes, live)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)

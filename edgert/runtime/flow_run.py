@@ -218,7 +218,7 @@ def make_logic(planned: PhysicalInstance, physical: Plan, registry: Registry) ->
     """The logic of one planned instance."""
     node = planned.nodes[0]
     if planned.kind == "stateless":
-        return Fused(planned.nodes)
+        return Fused(planned.nodes, planned.live)
     make = registry[node.type].logic
     if make is None:
         raise TypeError(f"operator type {node.type} has no logic: its specification must say `logic=...`")
