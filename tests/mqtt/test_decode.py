@@ -191,11 +191,49 @@ def test_garbage_is_named_and_what_came_before_is_kept(level: int, name: str, da
         pieces(stream, list(range(len(stream))), level)
 
 
-def test_a_known_topic_does_not_let_a_broken_packet_through() -> None:
-    good = encode.publish(V311, "t", b"ab", qos=1, packet_id=9)
-    for bad in (b"\x32\x03\x00\x01t", b"\x32\x04\x00\x01t\x00", b"\x32\x05\x00\x01t\x00\x00", b"\x30\x02\x00\x01t"):
-        with pytest.raises(ProtocolError):
-            whole(good + bad + b"\x00" * 8, V311)
+KNOWN_TOPIC: list[tuple[int, bytes, str]] = [
+    (V311, b"\x32\x03\x00\x01t", "a packet identifier"),
+    (V311, b"\x32\x04\x00\x01t\x00", "a packet identifier"),
+    (V311, b"\x32\x05\x00\x01t\x00\x00", "identifier above 0"),
+    (V5, b"\x32\x07\x00\x01t\x00\x00\x00ab", "identifier above 0"),
+    (V5, b"\x32\x05\x00\x01t\x00\x01", "variable byte integer"),
+    (V5, b"\x32\x06\x00\x01t\x00\x01\x02", "expected 2 bytes of properties"),
+    (V5, b"\x30\x0a\x00\x01t\x02\x0b\x00abcd", "subscription identifier above 0"),
+    (V5, b"\x30\x0a\x00\x01t\x02\x0b\x80abcd", "variable byte integer"),
+    (V5, b"\x30\x0a\x00\x01t\x02\x0c\x01abcd", "got identifier 0x0C"),
+]
+
+
+@pytest.mark.parametrize("trailer", [b"", b"\x01\x00" * 8, bytes(16)])
+@pytest.mark.parametrize(("level", "bad", "message"), KNOWN_TOPIC)
+def test_a_known_topic_does_not_let_a_broken_packet_through(
+    level: int, bad: bytes, message: str, trailer: bytes
+) -> None:
+    good = encode.publish(level, "t", b"abcdef", qos=1, packet_id=9)
+    out: list[Packet] = []
+    with pytest.raises(ProtocolError, match=message):
+        Decoder(level).feed_untrusted(good + bad + trailer, out)
+    assert out == [[Publish("t", b"abcdef", 1, packet_id=9)]]
+
+
+def test_a_known_topic_that_reaches_behind_its_packet_is_garbage_even_if_the_rest_looks_like_a_packet() -> None:
+    good = encode.publish(V311, "0", b"")
+    with pytest.raises(ProtocolError, match="a topic inside the packet"):
+        whole(good + b"\x30\x02\x00\x01" + good, V311)
+
+
+@pytest.mark.parametrize("level", [V5, V311])
+def test_common_packets_cut_at_any_place_arrive_whole(level: int) -> None:
+    expected, stream = list[Publish](), b""
+    for i in range(12):
+        ids = (i,) if level == V5 and i % 3 else ()
+        expected.append(Publish("t/é", bytes(i * 30), i % 2, False, False, i % 2 * (i + 1), ids))
+        stream += encode.publish(
+            level, "t/é", bytes(i * 30), qos=i % 2, packet_id=i + 1,
+            properties={"subscription_identifier": ids} if ids else None,
+        )  # fmt: skip
+    for cut in range(len(stream) + 1):
+        assert flat(pieces(stream, [cut], level)) == expected
 
 
 @given(
@@ -259,9 +297,18 @@ def test_limit_counts_the_whole_packet_and_is_itself_allowed() -> None:
     assert isinstance(whole(packet, max_packet_bytes=99)[0], Oversized)
 
 
-def test_large_packet_fed_in_small_pieces_costs_linear_time() -> None:
+def test_large_packet_fed_in_small_pieces_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    single = Decoder._single
+
+    def counted(self: Decoder, data: bytes, at: int, end: int, out: list[Packet]) -> int:
+        looks.append(at)
+        return single(self, data, at, end, out)
+
+    monkeypatch.setattr(Decoder, "_single", counted)
     packet = encode.publish(V5, "t", bytes(1_000_000))
     assert pieces(packet, list(range(0, len(packet), 7))) == [[Publish("t", bytes(1_000_000))]]
+    assert len(looks) <= 3
 
 
 def test_topic_cache_stays_within_its_bound() -> None:
