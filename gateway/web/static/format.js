@@ -61,3 +61,16 @@ function moment(seconds) {
   const two = (n) => String(n).padStart(2, "0");
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock}`;
 }
+
+// A shipped row holds what merges (a mean as count and sum); people read the mean. Other fields stay as they are.
+export function result(row) {
+  const shown = {};
+  for (const [name, value] of Object.entries(row)) {
+    const [, base, part] = /^(.+)__(count|sum|mean|m2)$/.exec(name) ?? [];
+    const n = row[`${base}__count`];
+    if (base === undefined || n === undefined) shown[name] = value;
+    else if (part === "sum") shown[base] = n ? value / n : null;
+    else if (part === "m2") shown[base] = n > 1 ? value / (n - 1) : null;
+  }
+  return shown;
+}

@@ -2,7 +2,7 @@
 // Whatever comes from a gateway is text, never markup.
 
 import { Graph, set } from "/graph.js";
-import { DASH, TIME_COLUMNS, bytes, cell, count, duration, milliseconds, rate } from "/format.js";
+import { DASH, TIME_COLUMNS, bytes, cell, count, duration, milliseconds, rate, result } from "/format.js";
 
 const HISTORY = 90;
 const SHORTEST = 20;
@@ -30,14 +30,15 @@ const TILES = [
     value: (s) => count(s.checkpoint.commits),
     more: (s) => `last took ${milliseconds(s.checkpoint.last_ms)}${s.checkpoint.failures ? `, ${count(s.checkpoint.failures)} failed` : ""}` },
   { id: "outbox", title: "Outbox", unit: "rows",
-    value: (s) => count(s.central.outbox_rows), more: (s) => `${count(s.central.outbox_batches)} batches · ${bytes(s.central.outbox_bytes)}` },
+    value: (s) => count(s.central.outbox_rows), more: (s) => `${many(s.central.outbox_batches, "batch", "es")} · ${bytes(s.central.outbox_bytes)}` },
   { id: "acknowledged", title: "Acknowledged", unit: "batches",
     value: (s) => count(s.central.acknowledged),
     more: (s) => (s.central.last_ack_age_s === null ? "none yet" : `last ${duration(s.central.last_ack_age_s)} ago`) },
   { id: "drops", title: "Dropped", unit: "rows", bad: (s) => dropped(s) > 0,
-    value: (s) => count(dropped(s)), more: (s) => (s.drops.length ? `${s.drops.length} ${s.drops.length === 1 ? "reason" : "reasons"}` : "nothing lost") },
+    value: (s) => count(dropped(s)), more: (s) => (s.drops.length ? many(s.drops.length, "reason") : "nothing lost") },
 ];
 
+const many = (n, one, ending = "s") => `${count(n)} ${one}${n === 1 ? "" : ending}`;
 const sourceRows = (s) => s.flows.flatMap((f) => f.operators).filter((o) => o.type.endsWith("source"))
   .reduce((sum, o) => sum + o.rows_out, 0);
 const dropped = (s) => s.drops.reduce((sum, d) => sum + d.rows, 0);
@@ -165,7 +166,8 @@ class FlowView {
       [count(o.queue_rows), "number"], [bytes(o.queue_bytes), "number"], [`${o.busy_s.toFixed(2)} s`, "number"], [o.detail, ""]]));
   }
 
-  showLatest(rows) {
+  showLatest(shipped) {
+    const rows = shipped.map(result);
     this.noLatest.hidden = rows.length > 0;
     this.latest.hidden = rows.length === 0;
     const found = new Set(rows.flatMap((row) => Object.keys(row)));
