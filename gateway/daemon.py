@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import edgert
+from edgert.core.batch import RawBatch
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.core.ids import gateway_id
@@ -167,10 +168,9 @@ class Daemon:
 
     async def _tick(self) -> None:
         """Lets time pass for sources that hear nothing, and brings malformed payloads to the log, some of them."""
-        from edgert.core.batch import RawBatch
-
         while True:
             await asyncio.sleep(TICK_S)
+            _notify("WATCHDOG=1")
             for run in list(self.flows.runs.values()):
                 for instance in run.all:
                     if isinstance(instance.logic, Source):

@@ -29,6 +29,13 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))}))
 
 
+def codec_name(name: str) -> str:
+    """`name`, if a flow may name it; else `ValueError` ("expected ..., got ...")."""
+    if name not in BUILT_IN and name not in names():
+        raise ValueError(f"expected one of {', '.join(names())}, got {name!r}")
+    return name
+
+
 def make(name: str, fields: frozenset[str] | None = None, **options: Any) -> Codec:
     """The codec `name`, told which fields the flow uses (None: all of them).
 

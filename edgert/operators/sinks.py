@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from edgert.codecs.base import Codec
+from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
@@ -82,7 +83,13 @@ SPECS = (
         doc="Publishes each row over MQTT at once, to the broker that the flow reads from; may repeat after a crash.",
         parameters=(
             Parameter("topic", "string", "Topic; `{field}` is filled from the row.", parse=_sink_topic),
-            Parameter("codec", "string", "How a row is written.", default="json", choices=("json", "senml")),
+            Parameter(
+                "codec",
+                "string",
+                "How a row is written: `json`, `senml`, or one that an installed package adds.",
+                default="json",
+                parse=codec_name,
+            ),
             Parameter("qos", "integer", "MQTT quality of service.", 1, minimum=0, maximum=1),
             Parameter("retain", "boolean", "Ask the broker to retain the message.", False),
         ),

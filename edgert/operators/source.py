@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from edgert.codecs.base import Codec
+from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
@@ -264,7 +265,13 @@ SPECS = (
                 "rest. `{source}` names the device.",
                 parse=TopicTemplate,
             ),
-            Parameter("codec", "string", "How a payload is read.", default="json", choices=("json", "senml")),
+            Parameter(
+                "codec",
+                "string",
+                "How a payload is read: `json`, `senml`, or one that an installed package adds.",
+                default="json",
+                parse=codec_name,
+            ),
             Parameter("qos", "integer", "MQTT quality of service of the subscription.", 1, minimum=0, maximum=2),
             Parameter("retained", "boolean", "Also take messages that the broker had retained.", False),
             Parameter("time_field", "string", "JSON field that holds the event time.", "time"),
