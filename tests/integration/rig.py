@@ -1,0 +1,235 @@
+"""The whole path as real processes on loopback: broker, gateways, collector, Spark job; and what is true of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+
+from edgert.flow.document import to_toml
+from tests.brokers import Broker, free_port
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+Message = tuple[str, bytes]
+FLEET = "test"
+
+
+class Process:
+    """One of our programs, its log in a file."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self.arguments = [sys.executable, "-m", *arguments]
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log, cwd=ROOT)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, deadline_s: float = 20.0) -> int:
+        """SIGTERM; returns the exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(deadline_s)
+
+    def text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+class Gateway(Process):
+    """One gateway daemon with its own data folder."""
+
+    def __init__(
+        self, folder: Path, name: str, sensors: int, central: int, settings: dict[str, dict[str, Any]]
+    ) -> None:
+        self.name = name
+        self.port = free_port()
+        self.data = folder / name
+        document: dict[str, dict[str, Any]] = {
+            "gateway": {"id": name, "fleet": FLEET, "data_dir": str(self.data)},
+            "sensors": {"port": sensors},
+            "central": {"port": central},
+            "web": {"port": self.port},
+        }
+        for section, table in settings.items():
+            document.setdefault(section, {}).update(table)
+        config = folder / f"{name}.toml"
+        config.write_text(to_toml(document))
+        super().__init__(["gateway", "--config", str(config)], folder / f"{name}.log")
+
+    def status(self) -> dict[str, Any]:
+        """What its page shows; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/status", timeout=5) as answer:
+                status: dict[str, Any] = json.load(answer)
+                return status
+        except OSError:
+            return {}
+
+    def wait(self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = 30.0) -> dict[str, Any]:
+        """Waits until `holds` is true of the status, and returns that status."""
+        seen: list[dict[str, Any]] = []
+
+        def look() -> bool:
+            status = self.status()
+            if status and holds(status):
+                seen.append(status)
+            elif self.process is not None and self.process.poll() is not None:
+                raise AssertionError(f"the gateway ended while {what} was awaited: {self.text()[-2000:]}")
+            else:
+                time.sleep(0.05)
+            return bool(seen)
+
+        wait_until(look, f"{what} of gateway {self.name}; log: {self.text()[-1500:]}", deadline_s)
+        return seen[0]
+
+    def start_ready(self) -> None:
+        self.start()
+        self.wait(lambda s: s["ingest"]["connected"], "the connection to the sensors' broker")
+
+
+@dataclass
+class Rig:
+    """Everything of one test; `close` ends what still runs."""
+
+    folder: Path
+    broker: Broker
+    processes: list[Process] = field(default_factory=list)
+
+    @property
+    def tables(self) -> Path:
+        return self.folder / "tables"
+
+    def gateway(self, name: str = "g1", **settings: dict[str, Any]) -> Gateway:
+        gateway = Gateway(self.folder, name, self.broker.port, self.broker.port, settings)
+        self.processes.append(gateway)
+        return gateway
+
+    def collector(self) -> Process:
+        config = self.folder / "collector.toml"
+        config.write_text(to_toml({
+            "collector": {"fleet": FLEET, "table_root": str(self.tables), "gather_s": 0.2, "hold_s": 2.0},
+            "central": {"port": self.broker.port},
+        }))  # fmt: skip
+        collector = Process(["edgert.central.collector_main", "--config", str(config)], self.folder / "collector.log")
+        self.processes.append(collector)
+        return collector
+
+    def client(self) -> paho.Client:
+        """A connected client whose loop runs."""
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)  # type: ignore[attr-defined]
+        client.max_inflight_messages_set(500)
+        client.connect("127.0.0.1", self.broker.port)
+        client.loop_start()
+        return client
+
+    def publish(self, messages: Iterable[Message], qos: int = 1, rate: float = 0.0, retain: bool = False) -> int:
+        """Returns when the broker has all of them; `rate` in messages/s (0: as fast as it goes)."""
+        client = self.client()
+        started, sent = time.monotonic(), 0
+        last = None
+        for topic, payload in messages:
+            last = client.publish(topic, payload, qos=qos, retain=retain)
+            sent += 1
+            if rate and (ahead := sent / rate - (time.monotonic() - started)) > 0.01:
+                time.sleep(ahead)
+        if last is not None:
+            wait_until(lambda: not client._out_messages, "the broker's PUBACKs", 60.0)
+            last.wait_for_publish(10.0)
+        client.disconnect()
+        client.loop_stop()
+        return sent
+
+    def publishing(self, messages: Iterable[Message], rate: float) -> threading.Thread:
+        thread = threading.Thread(target=self.publish, args=(messages,), kwargs={"rate": rate}, daemon=True)
+        thread.start()
+        return thread
+
+    def tell(self, gateway: Gateway, topic: str, payload: bytes, answer: str) -> dict[str, Any]:
+        """Writes a retained document of the gateway's and returns its answer on the topic `answer`."""
+        base = f"edgert/v1/{FLEET}/{gateway.name}"
+        answers: list[dict[str, Any]] = []
+        client = self.client()
+        armed = threading.Event()
+
+        def on_message(_client: Any, _data: Any, message: paho.MQTTMessage) -> None:
+            if not message.retain:
+                answers.append(json.loads(message.payload))
+
+        client.on_message = on_message
+        client.on_subscribe = lambda *_: armed.set()
+        client.subscribe(f"{base}/{answer}", 1)
+        assert armed.wait(10)
+        client.publish(f"{base}/{topic}", payload, qos=1, retain=True)
+        wait_until(lambda: answers, f"an answer on {answer}; log: {gateway.text()[-1500:]}", 30.0)
+        client.disconnect()
+        client.loop_stop()
+        return answers[0]
+
+    def deploy(self, gateway: Gateway, document: dict[str, Any] | str) -> dict[str, Any]:
+        text = document if isinstance(document, str) else to_toml(document)
+        name = "broken" if isinstance(document, str) else document["name"]
+        return self.tell(gateway, f"flows/{name}", text.encode(), f"flows/{name}/state")
+
+    def finish(self, gateway: Gateway, flow: str, messages: int) -> None:
+        """Waits until `gateway` took in `messages` and committed them, removes the flow (its open windows are
+        shipped) and waits until the collector has everything."""
+        gateway.wait(lambda s: s["ingest"]["messages"] >= messages, f"{messages} messages", 60.0)
+        gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+        assert self.tell(gateway, f"flows/{flow}", b"", f"flows/{flow}/state")["accepted"]
+        self.drained(gateway)
+
+    def drained(self, gateway: Gateway) -> None:
+        gateway.wait(
+            lambda s: s["central"]["connected"] and not s["central"]["outbox_batches"], "an empty outbox", 60.0
+        )
+
+    def counts(self, flow: str) -> dict[tuple[float, str], int]:
+        """(window start, source) → sum of the column `n` over all that landed."""
+        counts: Counter[tuple[float, str]] = Counter()
+        for row in self.table(f"landing/{flow}"):
+            if row["window_start"] is not None:
+                counts[row["window_start"].timestamp(), row["source"]] += row["n"]
+        return dict(counts)
+
+    def run_fleet_job(self) -> None:
+        """The Spark job, once over all that landed."""
+        command = [sys.executable, "-m", "edgert.cli.main", "central", "run", "--root", str(self.tables), "--once"]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=os.environ
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        import deltalake
+
+        rows: list[dict[str, Any]] = deltalake.DeltaTable(str(self.tables / name)).to_pyarrow_table().to_pylist()
+        return rows
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.running:
+                process.kill()

@@ -1,0 +1,220 @@
+"""What is malformed is counted and costs nothing else; what is away or full is waited for."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brokers import Broker
+from tests.integration import truth
+from tests.integration.rig import Message, Rig
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+GOOD = b'[{"bn":"a","bt":1700000000,"n":"temperature","v":20.5}]'
+BAD_PAYLOADS = {
+    "broken JSON": b'{"e":[{"n":"temperature","v":',
+    "not SenML": b'"just a text"',
+    "wrong types": b'[{"n":5,"v":1}]',
+    "a time that is none": b'[{"n":"temperature","v":1,"t":"noon"}]',
+    "bytes": bytes(range(256)),
+    "nothing": b"",
+}
+BAD_VALUES = {
+    "NaN": b'{"e":[{"n":"temperature","v":NaN},{"n":"dust","v":"1"}],"bt":1700000001000}',
+    "infinite": b'{"e":[{"n":"temperature","v":"-Infinity"},{"n":"dust","v":"1"}],"bt":1700000001000}',
+    "a word": b'{"e":[{"n":"temperature","v":"warm"},{"n":"dust","v":"1"}],"bt":1700000001000}',
+}
+
+
+def _reason_counts(status: dict[str, Any]) -> dict[str, int]:
+    return {d["reason"]: d["rows"] for d in status["drops"]}
+
+
+def test_bad_payloads_are_counted_dead_lettered_and_cost_nothing_else(rig: Rig) -> None:
+    gateway, collector = rig.gateway(), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document(dead_letter="lost/letters"))["accepted"]
+    letters: list[bytes] = []
+    client = rig.client()
+    client.on_message = lambda _c, _d, message: letters.append(message.payload)
+    client.subscribe("lost/letters", 1)
+    huge = b"[" + b" " * 10_000_000 + b"]"
+    messages: list[Message] = []
+    for payload in [*BAD_PAYLOADS.values(), *BAD_VALUES.values(), huge]:
+        messages += [("city/a/sense", GOOD), ("city/a/sense", payload)]
+    messages += [("city/a/sense", GOOD), ("elsewhere/entirely", GOOD), ("city/a/b/sense", GOOD)]
+    rig.publish(messages)
+    good = len(BAD_PAYLOADS) + len(BAD_VALUES) + 2
+    status = gateway.wait(
+        lambda s: s["ingest"]["messages"] >= good and not s["ingest"]["unacknowledged"], "all messages acknowledged"
+    )
+    reasons = _reason_counts(status)
+    assert reasons["bad_payload"] == len(BAD_PAYLOADS)
+    assert reasons["bad_value (values)"] == len(BAD_VALUES)
+    assert reasons["larger than max_packet_bytes"] == 1
+    wait_until(lambda: len(letters) >= len(BAD_PAYLOADS), "the dead letters")
+    assert sorted(letters) == sorted(BAD_PAYLOADS.values())
+    client.disconnect()
+    client.loop_stop()
+    assert rig.tell(gateway, "flows/city-air", b"", "flows/city-air/state")["accepted"]
+    rig.drained(gateway)
+    assert rig.counts("city-air") == {(1_700_000_000.0, "a"): good}
+    assert "malformed payload on 'city/a/sense'" in gateway.text()
+    assert gateway.terminate() == 0
+
+
+def test_a_document_with_five_errors_is_refused_with_five_and_the_old_version_runs_on(rig: Rig) -> None:
+    gateway = rig.gateway()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document())["version"] == 1
+    broken = truth.document()
+    operators = broken["operators"]
+    operators["readings"]["codec"] = "xml"
+    operators["valid"]["where"] = "temperature >"
+    operators["window"]["size_s"] = -1
+    operators["window"]["aggregates"]["n"] = "median(temperature)"
+    broken["checkpoint"] = {"interval_s": 0}
+    answer = rig.deploy(gateway, broken)
+    assert not answer["accepted"]
+    assert answer["running_version"] == 1
+    assert sorted(e["path"] for e in answer["errors"]) == [
+        "checkpoint.interval_s",
+        "operators.readings.codec",
+        "operators.valid.where",
+        "operators.window.aggregates",
+        "operators.window.size_s",
+    ]
+    assert all(e["expected"] and e["got"] for e in answer["errors"])
+    garbage = rig.deploy(gateway, "name = [[[")
+    assert not garbage["accepted"]
+    assert rig.tell(gateway, "config", b"[web]\nport = 1\n", "config/state")["accepted"] is False
+    accepted = rig.tell(gateway, "config", b"[pool]\nconsumption_rows = 10\n", "config/state")
+    assert accepted["accepted"]
+    assert accepted["applied"] == ["pool.consumption_rows"]
+    assert gateway.terminate() == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _fill(path: Path) -> None:
+    """Writes until the disk is full."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        while os.write(descriptor, bytes(4096)):
+            pass
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.root
+def test_a_full_disk_acknowledges_nothing_and_loses_nothing(rig: Rig, small_disk: Path) -> None:
+    packs = truth.packs()
+    gateway, collector = rig.gateway(gateway={"data_dir": str(small_disk)}), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document(interval_s=0.2))["accepted"]
+    ballast = small_disk / "ballast"
+    _fill(ballast)
+    rig.publish(truth.as_messages(packs))
+    status = gateway.wait(lambda s: s["checkpoint"]["failures"] >= 2, "failing checkpoints")
+    assert "full" in status["checkpoint"]["error"]
+    assert status["ingest"]["unacknowledged"] == len(packs)
+    ballast.unlink()
+    gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "acknowledgements once there is room", 60.0)
+    rig.finish(gateway, "city-air", len(packs))
+    want = {key: row["n"] for key, row in truth.expected(packs).items()}
+    assert rig.counts("city-air") == want
+    assert gateway.terminate() == 0
+
+
+def test_a_broker_that_is_away_at_start_and_goes_away_later_costs_nothing(rig: Rig) -> None:
+    packs = truth.packs()
+    rig.broker.stop()
+    gateway, collector = rig.gateway(), rig.collector()
+    collector.start()
+    gateway.start()
+    status = gateway.wait(lambda s: s["ingest"]["error"], "an error that says so")
+    assert "cannot connect" in status["ingest"]["error"]
+    assert not status["ingest"]["connected"]
+    rig.broker.start()
+    gateway.wait(lambda s: s["ingest"]["connected"] and s["central"]["connected"], "the connections", 60.0)
+    assert rig.deploy(gateway, truth.document())["accepted"]
+    gateway.wait(lambda s: s["flows"], "the flow")
+    rig.publish(truth.as_messages(packs[:500]))
+    rig.broker.restart()
+    gateway.wait(lambda s: s["ingest"]["reconnects"] and s["ingest"]["connected"], "the reconnect", 60.0)
+    rig.publish(truth.as_messages(packs[500:]))
+    gateway.wait(lambda s: s["central"]["connected"], "the central connection", 90.0)
+    rig.finish(gateway, "city-air", len(packs))
+    assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs).items()}
+    assert gateway.terminate() == 0
+    assert collector.terminate() == 0
+
+
+def test_the_small_window_of_mqtt_311_is_followed_by_checkpoints(
+    tmp_path: Path, mosquitto: Callable[..., Broker]
+) -> None:
+    rig = Rig(tmp_path, mosquitto(settings="max_queued_messages 0"))  # 20 in flight: Mosquitto's default
+    try:
+        packs = truth.packs()
+        gateway, collector = rig.gateway(sensors={"protocol": "3.1.1"}), rig.collector()
+        collector.start()
+        gateway.start_ready()
+        assert rig.deploy(gateway, truth.document(interval_s=60.0))["accepted"]
+        rig.publish(truth.as_messages(packs))
+        status = gateway.wait(lambda s: s["ingest"]["messages"] >= 990, "the messages", 60.0)
+        # nothing but the window can have asked for them (the interval is a minute); without them all would stand still
+        # after 20 messages. Mosquitto sends up to a full window per PUBACK that it gets, so there are fewer than 100.
+        assert status["checkpoint"]["commits"] >= 3
+        assert rig.tell(gateway, "flows/city-air", b"", "flows/city-air/state")["accepted"]
+        rig.drained(gateway)
+        assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs).items()}
+    finally:
+        rig.close()
+
+
+def test_results_of_a_replaced_and_a_removed_flow_all_arrive(rig: Rig) -> None:
+    packs = truth.packs()
+    gateway, collector = rig.gateway(), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    first = truth.document(size_s=3600.0)
+    assert rig.deploy(gateway, first)["version"] == 1
+    publisher = rig.publishing(truth.as_messages(packs), rate=400.0)
+    gateway.wait(lambda s: s["ingest"]["messages"] > 200, "input")
+    second = json.loads(json.dumps(first))
+    second["operators"]["window"]["aggregates"]["humid"] = "mean(humidity)"
+    assert rig.deploy(gateway, second)["version"] == 2
+    gateway.wait(lambda s: s["ingest"]["messages"] > 500, "more input")
+    assert rig.deploy(gateway, second)["version"] == 2  # the same again changes nothing
+    publisher.join()
+    rig.finish(gateway, "city-air", len(packs))
+    print("DBG", gateway.status()["central"])
+    assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 3600.0).items()}
+    assert {r["flow_version"] for r in rig.table("landing/city-air")} == {1, 2}
+    assert rig.deploy(gateway, first)["version"] == 3
+    assert gateway.terminate() == 0
