@@ -343,3 +343,38 @@ async def test_at_a_high_rate_many_messages_come_per_read_and_at_a_low_one_none_
 
     eager, patient = await reads(0.0), await reads(0.01)
     assert patient > 2 * eager
+
+
+def test_plain_asyncio_serves_as_well(mosquitto: MakeBroker) -> None:
+    async def main() -> None:
+        async with running(Recorder(mosquitto(), filters=(("t", 1),))) as receiver:
+            receiver.client.publish("t", b"x", qos=1)
+            await until(lambda: receiver.payloads == [b"x"], "the message")
+
+    asyncio.run(main())
+
+
+@in_loop
+async def test_acknowledgements_of_one_turn_of_the_loop_are_one_write(mosquitto: MakeBroker) -> None:
+    broker = mosquitto()
+    receiver = Recorder(broker, filters=(("t", 1),), acknowledges=False)
+    async with running(receiver), running(Recorder(broker, "sender")) as sender:
+        for i in range(10):
+            sender.client.publish("t", b"%d" % i, qos=1)
+        await until(lambda: len(receiver.messages) == 10, "the messages")
+        wire, writes = receiver.client._wire, list[bytes]()
+        assert wire is not None
+        wire.write = writes.append  # type: ignore[method-assign, assignment]
+        for message in receiver.messages:
+            receiver.client.acknowledge([(message.packet_id, message.qos)])
+        await until(lambda: writes, "a write")
+        assert [len(data) for data in writes] == [40]
+
+
+@in_loop
+async def test_stopping_while_there_is_no_broker_ends_at_once(mosquitto: MakeBroker) -> None:
+    receiver = Recorder(mosquitto(start=False))
+    await receiver.client.start()
+    await until(lambda: receiver.client.status.error, "a first attempt")
+    await asyncio.wait_for(receiver.client.stop(), 1.0)
+    assert receiver.disconnected == []
