@@ -1,0 +1,137 @@
+"""Aggregates: initialise / add / merge / result."""
+
+from __future__ import annotations
+
+import copy
+import math
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.results import Schema, partial_columns
+from edgert.operators.aggregates import FUNCTIONS, Aggregates, Slots, compile_function, parse_aggregate
+
+ALL = tuple(parse_aggregate(f"x_{f}", f"{f}(v)") for f in FUNCTIONS) + (parse_aggregate("rows", "count()"),)
+VALUES = st.lists(st.floats(-1e6, 1e6) | st.integers(-1000, 1000), max_size=20)
+
+
+def adder(made: Aggregates) -> Any:
+    lines = "\n".join(made.add_source("    "))
+    return compile_function("add", f"def add(acc, row):\n    bad = 0\n    get = row.get\n{lines}\n    return bad\n")
+
+
+MADE = Aggregates(ALL)
+ADD = adder(MADE)
+
+
+def filled(values: list[float]) -> Slots:
+    acc = MADE.initial()
+    for value in values:
+        assert ADD(acc, {"v": value}) == 0
+    return acc
+
+
+def merged(*parts: Slots) -> Slots:
+    into = MADE.initial()
+    for part in parts:
+        MADE.merge(into, copy.copy(part))
+    return into
+
+
+def near(one: Slots, other: Slots) -> None:
+    for (name, a), b in zip(MADE.result(one).items(), MADE.result(other).values(), strict=True):
+        assert a == b if a is None or b is None else a == pytest.approx(b, rel=1e-9, abs=1e-3), name
+
+
+@given(VALUES, VALUES)
+def test_merge_is_commutative(a: list[float], b: list[float]) -> None:
+    near(merged(filled(a), filled(b)), merged(filled(b), filled(a)))
+
+
+@given(VALUES, VALUES, VALUES)
+def test_merge_is_associative(a: list[float], b: list[float], c: list[float]) -> None:
+    left = merged(merged(filled(a), filled(b)), filled(c))
+    near(left, merged(filled(a), merged(filled(b), filled(c))))
+    near(left, filled(a + b + c))
+
+
+@given(VALUES, VALUES)
+def test_adding_goes_on_after_a_merge(a: list[float], b: list[float]) -> None:
+    acc = merged(filled(a), filled(a[::-1]))
+    for value in b:
+        ADD(acc, {"v": value})
+    near(acc, filled(a + a[::-1] + b))
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30), st.sampled_from([0.0, 1e9, -1e12]))
+def test_variance_is_that_of_the_statistics_module_even_far_from_zero(values: list[float], offset: float) -> None:
+    moved = [v + offset for v in values]
+    wanted = statistics.variance(moved)
+    assert MADE.result(filled(moved))["x_variance"] == pytest.approx(wanted, rel=1e-6, abs=1e-6 + abs(offset) * 1e-12)
+
+
+def test_partial_columns_are_those_of_the_wire_format_in_order_and_type() -> None:
+    schema = Schema(60.0, (), tuple((a.name, a.function) for a in ALL))
+    partial = MADE.partial(filled([1.5, 2.5]))
+    assert tuple(partial) == tuple(name for name, _ in partial_columns(schema))
+    for name, kind in partial_columns(schema):
+        assert type(partial[name]) is {"long": int, "double": float}[kind], name
+
+
+def test_nothing_added_gives_nulls_where_there_is_no_answer() -> None:
+    empty = MADE.result(MADE.initial())
+    assert empty == {
+        "x_count": 0, "x_sum": 0.0, "x_mean": None, "x_variance": None, "x_min": None, "x_max": None, "rows": 0,
+    }  # fmt: skip
+    assert MADE.result(filled([3.0]))["x_variance"] is None
+
+
+@pytest.mark.parametrize("value", ["7", True, math.nan, math.inf, -math.inf, [1], {}])
+def test_a_bad_value_is_counted_and_costs_itself_only(value: object) -> None:
+    acc = filled([1.0])
+    assert ADD(acc, {"v": value}) == 1
+    assert ADD(acc, {"v": 3.0}) == 0
+    result = MADE.result(acc)
+    assert (result["x_count"], result["x_mean"], result["rows"]) == (2, 2.0, 3)
+
+
+def test_a_missing_value_is_not_bad() -> None:
+    acc = MADE.initial()
+    assert ADD(acc, {}) == ADD(acc, {"v": None}) == 0
+    assert (MADE.result(acc)["x_count"], MADE.result(acc)["rows"]) == (0, 2)
+
+
+def test_a_field_that_is_only_counted_may_hold_anything() -> None:
+    made = Aggregates([parse_aggregate("named", "count(text)")])
+    acc, add = made.initial(), adder(made)
+    assert [add(acc, {"text": t}) for t in ("x", True, 1, None)] == [0, 0, 0, 0]
+    assert made.result(acc) == {"named": 3}
+
+
+def test_aggregates_that_need_the_same_share_it() -> None:
+    made = Aggregates([parse_aggregate(f, f"{f}(v)") for f in ("mean", "sum", "count")])
+    assert len(made.initial()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("median(v)", "expected one of count, sum"),
+        ("sum()", "expected sum(field)"),
+        ("sum(v", "expected function(field)"),
+        ("sum(v) ; import os", "expected function(field)"),
+        ("sum('v')", "expected function(field)"),
+    ],
+)
+def test_text_that_is_no_aggregate_is_refused_and_told_what_is(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=r"^expected") as error:
+        parse_aggregate("x", text)
+    assert str(error.value).startswith(told)
+
+
+def test_a_field_name_can_only_be_a_name_in_generated_source() -> None:
+    with pytest.raises(ValueError, match="expected function"):
+        parse_aggregate("x", 'sum(v"] or 1)')

@@ -1,0 +1,197 @@
+"""`mqtt_source`: watermarks, bad payloads, state. Times are numbers given by hand.
+
+device a  ──95────────────────110──▶
+device b  ──────100────▶ silent        watermark: that of b, then (b timed out) that of a
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from edgert.codecs.registry import make
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
+from edgert.core.errors import DocumentError
+from edgert.core.packing import pack, unpack
+from edgert.core.topic_template import TopicTemplate
+from edgert.flow.document import from_plain
+from edgert.operators.logic import Now
+from edgert.operators.registry import REGISTRY
+from edgert.operators.source import RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Source
+
+WALL = 1_000.0
+"""The wall clock says this at monotonic 0."""
+
+
+def source(**options: Any) -> Source:
+    options = {"idle_timeout_s": 30.0, "out_of_order_s": 2.0, "ahead_tolerance_s": 60.0} | options
+    return Source(TopicTemplate("room/{source}"), make("json", None), **options)
+
+
+def fed(made: Source, monotonic: float, *messages: tuple[str, object]) -> Batch | None:
+    """One turn at `monotonic` with (device, event time or raw payload) messages; what came out."""
+    payloads = [p if isinstance(p, bytes) else json.dumps({"time": p, "v": 1}).encode() for _, p in messages]
+    topics = [f"room/{device}" for device, _ in messages]
+    batch = RawBatch(topics, payloads, monotonic, WALL + monotonic)
+    emissions = made.process(batch, 0, Now(monotonic, WALL + monotonic))
+    assert len(emissions) <= 1
+    return emissions[0].batch if emissions else None
+
+
+def test_the_smallest_time_of_the_active_devices_counts() -> None:
+    made = source()
+    assert fed(made, 0.0, ("a", 995), ("b", 1000)).watermark == 993.0  # type: ignore[union-attr]
+    assert fed(made, 1.0, ("a", 1001)).watermark == 998.0  # type: ignore[union-attr]
+
+
+def test_a_device_silent_for_its_time_out_holds_nothing_back() -> None:
+    made = source()
+    fed(made, 0.0, ("a", 1000), ("b", 900))
+    assert fed(made, 29.9, ("a", 1029)).watermark == 898.0  # type: ignore[union-attr]
+    assert fed(made, 32.0, ("a", 1032)).watermark == 1030.0  # type: ignore[union-attr]
+
+
+def test_when_all_are_silent_event_time_goes_on_at_the_pace_of_the_clock() -> None:
+    made = source()
+    fed(made, 0.0, ("a", 1000))
+    assert fed(made, 20.0) is None, "nothing to say while the device may still come"
+    at_40, at_45 = fed(made, 40.0), fed(made, 45.0)
+    assert at_40 is not None and at_45 is not None
+    assert (at_40.rows, at_40.watermark, at_45.watermark) == ([], 1000 - 2 + 10.0, 1000 - 2 + 15.0)
+
+
+def test_the_watermark_never_goes_back() -> None:
+    made = source(out_of_order_s=0.0)
+    marks = []
+    for moment, (device, time) in enumerate([("a", 1000), ("a", 990), ("b", 900), ("b", 1001), ("a", 1002)]):
+        batch = fed(made, float(moment), (device, time))
+        assert batch is not None
+        marks.append(batch.watermark)
+    assert marks == [1000.0, 1000.0, 1000.0, 1000.0, 1001.0]
+
+
+def test_an_idle_source_that_never_heard_anything_promises_nothing() -> None:
+    made = source()
+    assert fed(made, 0.0) is None
+    assert fed(made, 1e6) is None
+    assert made.devices.watermark == NO_WATERMARK
+
+
+def test_the_minimum_over_the_devices_is_not_taken_for_every_batch() -> None:
+    made = source()
+    fed(made, 0.0, ("a", 1000))
+    early = fed(made, RECOMPUTE_S / 2, ("a", 1010))
+    assert early is not None
+    assert (len(early.rows), early.watermark) == (1, 998.0)
+    assert fed(made, RECOMPUTE_S, ("a", 1010)).watermark == 1008.0  # type: ignore[union-attr]
+
+
+def test_a_time_far_ahead_is_clamped_for_the_watermark_kept_and_counted() -> None:
+    made = source()
+    batch = fed(made, 0.0, ("mad", 5000), ("fast", 1030))
+    assert batch is not None
+    assert [r["time"] for r in batch.rows] == [5000.0, 1030.0]
+    assert (batch.watermark, made.devices.latest) == (998.0, {"mad": 1000.0, "fast": 1030.0})
+    assert made.drops == {"ahead of time (kept)": 1}
+
+
+def test_a_time_far_ahead_can_be_dropped_and_counted() -> None:
+    made = source(ahead="drop")
+    batch = fed(made, 0.0, ("mad", 5000), ("a", 1000))
+    assert batch is not None
+    assert [r["source"] for r in batch.rows] == ["a"]
+    assert (made.devices.latest, made.drops) == ({"a": 1000.0}, {"ahead of time": 1})
+    assert fed(made, 1.0, ("mad", 5000)) is None
+
+
+def test_malformed_payloads_are_counted_sampled_and_sent_on_and_nothing_else_suffers() -> None:
+    made = source(dead_letter="bad/payloads")
+    broken = b"{" + b"x" * 1000
+    batch = fed(made, 0.0, ("a", 1000), *[("b", broken)] * 7, ("c", 1001))
+    assert batch is not None
+    assert [r["source"] for r in batch.rows] == ["a", "c"]
+    assert made.drops == {"bad_payload": 7}
+    assert [s.topic for s in made.samples] == ["room/b"] * SAMPLES
+    assert made.samples[0].beginning == broken[:SAMPLE_BYTES]
+    assert [(m.topic, m.payload) for m in made.messages] == [("bad/payloads", broken)] * 7
+    assert all("expected JSON" in m.reason for m in made.messages)
+
+
+def test_bad_values_are_counted_and_their_rows_stay() -> None:
+    made = source()
+    batch = fed(made, 0.0, ("a", b'{"time": 1000, "v": "NaN", "w": 2}'))
+    assert batch is not None
+    assert (len(batch.rows), batch.rows[0]["w"]) == (1, 2)
+    assert sum(made.drops.values()) <= 1
+
+
+def test_state_survives_deltas_and_snapshots() -> None:
+    """a is heard, b too; b times out; b comes back: all between checkpoints or across them."""
+    steps: list[tuple[float, list[tuple[str, object]]]] = [
+        (0.0, [("a", 1000), ("b", 1000)]), (29.0, [("a", 1029)]), (31.5, [("a", 1031)]), (33.0, [("b", 1030)]),
+        (64.0, [("a", 1064)]), (200.0, []),
+    ]  # fmt: skip
+    for saved in range(1 << len(steps)):
+        made, blobs = source(), []
+        for at, (moment, messages) in enumerate(steps):
+            fed(made, moment, *messages)
+            if saved >> at & 1:
+                blobs.append(pack(made.delta()))
+        delta = made.delta()
+        blobs += [pack(delta)] if delta is not None else []
+        assert made.delta() is None
+        again = source()
+        for blob in blobs:
+            again.restore(unpack(blob))
+        assert again.snapshot() == made.snapshot()
+        assert again.delta() is None
+
+
+def test_time_outs_begin_anew_after_a_restart() -> None:
+    made = source()
+    fed(made, 0.0, ("a", 1000), ("b", 900))
+    again = source()
+    again.restore(made.snapshot())
+    again.resumed(Now(5_000.0, WALL))
+    assert fed(again, 5_029.0, ("a", 1030)).watermark == 898.0  # type: ignore[union-attr]
+    assert fed(again, 5_031.0, ("a", 1031)).watermark == 1029.0  # type: ignore[union-attr]
+
+
+def test_event_time_that_went_on_alone_goes_on_from_there_after_a_restart() -> None:
+    made = source()
+    fed(made, 0.0, ("a", 1000))
+    fed(made, 100.0)
+    assert made.devices.watermark == 1068.0
+    again = source()
+    again.restore(made.snapshot())
+    again.resumed(Now(0.0, WALL))
+    batch = fed(again, 31.0)
+    assert batch is not None
+    assert batch.watermark == 1069.0
+
+
+def test_captures_are_remembered_within_a_bound() -> None:
+    made = source()
+    for number in range(10_050):
+        fed(made, 0.0, (f"d{number}", 1000))
+    cells = made._captures.__closure__ or ()
+    (known,) = [c.cell_contents for c in cells if isinstance(c.cell_contents, dict)]
+    assert 0 < len(known) <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("dead_letter", "path"), [("room/x", "operators.in.dead_letter"), ("bad/{source}", "operators.in.dead_letter")]
+)
+def test_a_dead_letter_topic_is_fixed_and_not_read_by_its_own_source(dead_letter: str, path: str) -> None:
+    document = {
+        "name": "f",
+        "operators": {
+            "in": {"type": "mqtt_source", "topic": "room/{source}", "dead_letter": dead_letter},
+            "out": {"type": "publish", "input": "in", "topic": "x"},
+        },
+    }
+    with pytest.raises(DocumentError) as refused:
+        from_plain(document, REGISTRY)
+    assert [p.path for p in refused.value.problems] == [path]
