@@ -83,6 +83,13 @@ class Demo:
         columns, rows, total, version = found
         return FleetRows(columns, tuple(rows), total, version)
 
+    def last_look(self) -> FleetRows:
+        """The fleet table after the end: the job may have written once more."""
+        try:
+            return self._read_fleet()
+        except Exception:  # noqa: BLE001 - a table that cannot be read must not spoil the end
+            return self._fleet.value or FleetRows()
+
     def _fleet_has_moved(self) -> bool:
         """Whether the fleet table was written since this start."""
         fleet = self._fleet.value
@@ -90,7 +97,7 @@ class Demo:
             return False
         if self._first_version is None:
             self._first_version = fleet.version
-        return bool(fleet.version > self._first_version)
+        return bool(fleet.version > self._first_version and fleet.total)
 
     # ---- the way up ----
 
@@ -132,7 +139,7 @@ class Demo:
         if state == "waiting":
             if "broker" in self.children:
                 self.children["broker"].start()
-            self._set("broker", "starting", setup.broker)
+            self._set("broker", "starting", f"{setup.broker} does not answer yet")
         if "broker" in self.children:
             answers = READY in self.children["broker"].last_lines()
         else:
@@ -183,7 +190,7 @@ class Demo:
         spark = self.stages["spark"]
         if spark.state == "starting":
             waited = time.monotonic() - self.children["spark"].started_at
-            spark.text = f"starting, {waited:.0f} s (some 10 s; the very first time it fetches its jars)"
+            spark.text = f"{waited:.0f} s so far; a start takes some 15 s, the very first one fetches jars"
             if self._fleet_has_moved():
                 self._set("spark", "ready", f"keeps table {self.setup.tables / 'fleet' / self.setup.flow_name}")
 
@@ -266,7 +273,7 @@ def _end(demo: Demo, display: Display, hurry: threading.Event) -> list[str]:
 def _farewell(setup: Setup, demo: Demo, killed: list[str]) -> None:
     if killed:
         print(f"did not end within 10 s and was killed: {', '.join(killed)}")
-    fleet = demo.view().fleet
+    fleet = demo.last_look()
     if fleet.version >= 0:
         print(f"The fleet table has {fleet.total:,} rows. Look at it with:")
         print(f"  edgert central show {setup.flow_name} --root {setup.tables}")

@@ -66,6 +66,11 @@ def rows_in(status: Mapping[str, Any]) -> int:
     return sum(int(o["rows_out"]) for o in _operators(status) if str(o["type"]).endswith("source"))
 
 
+def awaited(stages: tuple[Stage, ...]) -> list[Stage]:
+    """What is not up yet."""
+    return [stage for stage in stages if stage.state in ("waiting", "starting")]
+
+
 def _operators(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [operator for flow in status.get("flows", ()) for operator in flow["operators"]]
 
@@ -77,7 +82,7 @@ def _dropped(status: Mapping[str, Any]) -> int:
 def plain_line(view: View) -> str:
     """One line that tells the same, for logs and pipes."""
     status = view.status
-    unready = [f"{stage.title} {stage.state}" for stage in view.stages if stage.state in ("waiting", "starting")]
+    unready = [f"{stage.title} {stage.state}" for stage in awaited(view.stages)]
     parts = [clock(view.elapsed_s), f"waiting for: {', '.join(unready)}" if unready else "all ready"]
     if status:
         queued = sum(int(o["queue_rows"]) for o in _operators(status))
@@ -119,10 +124,13 @@ def _head(view: View) -> Table:
     return grid
 
 
-def _stages(stages: tuple[Stage, ...]) -> Table:
+def _stages(stages: tuple[Stage, ...]) -> RenderableType:
+    """One line each while something is awaited, then one line for all, which leaves room for rows."""
     from rich.table import Table
     from rich.text import Text
 
+    if not awaited(stages):
+        return Text("  ").join(Text(f"{MARKS[s.state][0]} {s.title}", style=MARKS[s.state][1]) for s in stages)
     grid = Table.grid(padding=(0, 2))
     for stage in stages:
         mark, style = MARKS[stage.state]

@@ -55,6 +55,11 @@ def test_the_summary_needs_neither_gateway_nor_table_yet() -> None:
     assert "fleet table" not in text
 
 
+def test_stages_take_one_line_once_all_are_up() -> None:
+    up = (Stage("gateway", "ready", "g1"), Stage("sensors", "ended", "the trace is at its end"))
+    assert "✓ gateway  ✓ sensors" in drawn(view(stages=up))
+
+
 def test_the_plain_line_says_what_is_awaited_and_the_figures() -> None:
     assert plain_line(view(status=example_status(), fleet=FLEET)) == (
         "1:05 · waiting for: Spark job starting · rows in 100 · queued 0 · outbox 20 rows · checkpoints 3 · dropped 7"
