@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from edgert.core.results import Schema, partial_columns
 from edgert.operators.aggregates import FUNCTIONS, Aggregates, Slots, compile_function, parse_aggregate
 
-ALL = tuple(parse_aggregate(f"x_{f}", f"{f}(v)") for f in FUNCTIONS) + (parse_aggregate("rows", "count()"),)
+ALL = (*(parse_aggregate(f"x_{f}", f"{f}(v)") for f in FUNCTIONS), parse_aggregate("rows", "count()"))
 VALUES = st.lists(st.floats(-1e6, 1e6) | st.integers(-1000, 1000), max_size=20)
 
 

@@ -52,8 +52,8 @@ def flow(*stateless: dict[str, Any]) -> Any:
     for number, plain in enumerate(stateless):
         last = f"op{number}"
         operators[last] = {**plain, "input": list(operators)[-1]}
-    return from_plain({"name": "f", "operators": {**operators, "out": {"type": "publish", "input": last, "topic": "t"}}},
-                      REGISTRY)  # fmt: skip
+    operators["out"] = {"type": "publish", "input": last, "topic": "t"}
+    return from_plain({"name": "f", "operators": operators}, REGISTRY)
 
 
 def fused(*stateless: dict[str, Any]) -> Fused:

@@ -58,7 +58,8 @@ def test_when_all_are_silent_event_time_goes_on_at_the_pace_of_the_clock() -> No
     fed(made, 0.0, ("a", 1000))
     assert fed(made, 20.0) is None, "nothing to say while the device may still come"
     at_40, at_45 = fed(made, 40.0), fed(made, 45.0)
-    assert at_40 is not None and at_45 is not None
+    assert at_40 is not None
+    assert at_45 is not None
     assert (at_40.rows, at_40.watermark, at_45.watermark) == ([], 1000 - 2 + 10.0, 1000 - 2 + 15.0)
 
 

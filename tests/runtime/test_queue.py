@@ -1,0 +1,93 @@
+"""The queue of an instance against a plain list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
+from edgert.runtime.queue import Entry, Overload, Queue
+
+BUDGET = 100
+SIZES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 140)), max_size=30)
+OPERATIONS = st.lists(st.one_of(st.tuples(st.integers(0, 5), st.integers(0, 140)), st.integers(1, 7)), max_size=40)
+
+
+def batch(first: int, rows: int, size: int, raw: bool = False) -> Batch | RawBatch:
+    if raw:
+        return RawBatch(
+            [f"t{first + n}" for n in range(rows)], [b"%d" % (first + n) for n in range(rows)], 0.0, 1.0, size
+        )
+    return Batch([{"time": 0.0, "source": "a", "n": first + n} for n in range(rows)], 0.0, float(first), size)
+
+
+def numbers(entries: Any) -> list[int]:
+    return [
+        int(n) for e in entries
+        for n in (e.batch.payloads if isinstance(e.batch, RawBatch) else [r["n"] for r in e.batch.rows])
+    ]  # fmt: skip
+
+
+@given(OPERATIONS, st.sampled_from(["shed-oldest", "shed-newest"]), st.booleans())
+def test_every_row_put_is_taken_in_order_or_counted_as_shed(operations: Any, overload: Overload, raw: bool) -> None:
+    queue = Queue(BUDGET, overload)
+    put = taken = shed = 0
+    seen: list[int] = []
+    rows = 0
+    for operation in operations:
+        if isinstance(operation, int):
+            if queue.entries:
+                limit = min(operation, queue.rows)
+                before = queue.rows
+                entries = queue.take(limit)
+                assert entries
+                assert sum(len(e.batch) for e in entries) <= limit
+                rows -= before - queue.rows
+                seen += numbers(entries)
+                taken += sum(len(e.batch) for e in entries)
+        else:
+            count, size = operation if operation[0] else (0, 0)
+            change, lost = queue.put(Entry(0, batch(put, count, size, raw)))
+            put, shed, rows = put + count, shed + lost, rows + change
+        assert queue.size <= BUDGET or len([e for e in queue.entries if e.batch.size]) == 1
+        assert queue.size == sum(e.batch.size for e in queue.entries)
+        assert queue.rows == rows == sum(len(e.batch) or 1 for e in queue.entries)
+    seen += numbers(queue.take_all())
+    assert seen == sorted(set(seen))
+    assert len(seen) == put - shed
+    assert (queue.rows, queue.size) == (0, 0)
+
+
+def test_the_oldest_or_the_newest_goes_as_the_flow_chose() -> None:
+    for overload, left, shed in (("shed-oldest", [2, 3, 4, 5], 2), ("shed-newest", [0, 1, 2, 3], 2)):
+        queue = Queue(BUDGET, overload)  # type: ignore[arg-type]
+        results = [queue.put(Entry(0, batch(2 * n, 2, 50))) for n in range(3)]
+        assert (results[-1][1], numbers(queue.entries)) == (shed, left)
+
+
+@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest"])
+def test_a_batch_greater_than_the_budget_enters_an_empty_queue_and_a_watermark_does_not_drive_it_out(
+    overload: Overload,
+) -> None:
+    queue = Queue(BUDGET, overload)
+    assert queue.put(Entry(0, batch(0, 3, 500))) == (3, 0)
+    assert queue.put(Entry(0, Batch([], 0.0, 9.0))) == (1, 0)
+    assert numbers(queue.entries) == [0, 1, 2]
+
+
+def test_the_first_part_of_a_cut_batch_promises_nothing() -> None:
+    queue = Queue(BUDGET)
+    queue.put(Entry(3, Batch([{"n": n} for n in range(5)], 1.0, 77.0, 50)))
+    (head,), (tail,) = queue.take(2), queue.take(5)
+    assert (head.source, head.batch.watermark, len(head.batch), head.batch.size) == (3, NO_WATERMARK, 2, 20)  # type: ignore[union-attr]
+    assert (tail.source, tail.batch.watermark, len(tail.batch), tail.batch.size) == (3, 77.0, 3, 30)  # type: ignore[union-attr]
+
+
+def test_what_was_accepted_before_enters_past_the_budget() -> None:
+    queue = Queue(BUDGET)
+    for n in range(3):
+        queue.append(Entry(0, batch(n, 1, 80)))
+    assert (numbers(queue.entries), queue.size, queue.rows) == ([0, 1, 2], 240, 3)
