@@ -22,9 +22,13 @@ def example_status() -> dict[str, Any]:
             "bytes": 37_000,
             "unacknowledged": 5,
             "reconnects": 0,
+            "sessions_lost": 0,
+            "redelivered": 0,
+            "ambiguous": 0,
             "error": "",
         },
         "central": {
+            "enabled": True,
             "connected": True,
             "broker": "127.0.0.1:1883",
             "outbox_batches": 2,
@@ -34,7 +38,7 @@ def example_status() -> dict[str, Any]:
             "last_ack_age_s": 0.4,
             "error": "",
         },
-        "checkpoint": {"commits": 3, "failures": 0, "last_ms": 2.5, "error": ""},
+        "checkpoint": {"commits": 3, "failures": 0, "blocked": 0, "last_ms": 2.5, "error": ""},
         "drops": [{"flow": "air", "operator": "valid", "reason": "bad row", "rows": 7}],
         "flows": [
             {
@@ -49,6 +53,7 @@ def example_status() -> dict[str, Any]:
                     operator("ship", "ship", 10),
                 ],
                 "edges": [["readings", "valid"], ["valid", "ship"]],
+                "rows_shipped": 10,
                 "latest": [{"time": 1.0, "source": "a", "mean": 2.5}],
             }
         ],
@@ -66,5 +71,7 @@ def operator(name: str, kind: str, rows: int) -> dict[str, Any]:
         "queue_rows": 0,
         "queue_bytes": 0,
         "busy_s": 0.25,
+        "waited_s": 0.5,
+        "turns": 4,
         "detail": "",
     }

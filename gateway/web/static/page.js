@@ -98,7 +98,8 @@ function header(s) {
   set($("facts"), `fleet ${s.fleet} · up ${duration(s.uptime_s)} · ${bytes(s.rss_bytes)} memory · ${rate(s.cpu_percent)} % CPU`);
   const { ingest, central } = s;
   link("link-sensors", ingest.connected, ingest.connected ? `MQTT ${ingest.protocol}` : "disconnected", `${ingest.broker} ${ingest.error}`);
-  link("link-central", central.connected, central.connected ? "connected" : "disconnected", `${central.broker} ${central.error}`);
+  const off = central.enabled === false;
+  link("link-central", off ? null : central.connected, off ? "off" : central.connected ? "connected" : "disconnected", `${central.broker} ${central.error}`);
   const problems = [["Sensors", ingest.error], ["Central", central.error], ["Checkpoint", s.checkpoint.error]].filter(([, e]) => e);
   const list = $("problems");
   const texts = problems.map(([where, error]) => `${where}: ${error}`);
