@@ -1,0 +1,257 @@
+"""The pool: workers over graphs of instances. Operators that have to wait do so on events with a deadline."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from edgert.core.batch import Batch
+from edgert.core.system_clock import SystemClock
+from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.runtime.instance import Instance, Target
+from edgert.runtime.pool import Pool
+from edgert.runtime.queue import Queue
+from edgert.scheduling.consumption import at_most
+
+DEADLINE_S = 20.0
+
+
+class Pass(Logic):
+    """Notes what comes, that nobody else runs it, and gives it on."""
+
+    def __init__(self, act: Callable[[Batch], None] = lambda batch: None) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, int]] = []
+        self.inside = 0
+        self.overlapped = False
+        self.act = act
+
+    def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
+        self.inside += 1
+        self.overlapped |= self.inside > 1
+        self.act(batch)
+        self.seen += [(source, row["n"]) for row in batch.rows]
+        self.inside -= 1
+        return (Emission(0, Batch(batch.rows, batch.arrival, batch.watermark)),)
+
+
+def instance(name: str, logic: Logic, *targets: Instance) -> Instance:
+    made = Instance(name, (name,), "stateless", logic, Queue(1 << 20))
+    for target in targets:
+        made.outputs.setdefault(0, []).append(Target(target, 0))
+    return made
+
+
+def rows(*numbers: int) -> Batch:
+    return Batch([{"time": 0.0, "source": "a", "n": n} for n in numbers], 0.0, size=len(numbers))
+
+
+@contextmanager
+def running(*instances: Instance, **options: Any) -> Iterator[Pool]:
+    pool = Pool(SystemClock(), **options)
+    pool.add(instances)
+    pool.start()
+    try:
+        yield pool
+    finally:
+        pool.stop()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: int, seed: int) -> None:
+    random_ = random.Random(seed)
+    made: list[Instance] = []
+    inputs: dict[str, int] = {}
+    for number in range(8):
+        made.append(instance(f"i{number}", Pass()))
+        for before in made[:-1]:
+            if random_.random() < 0.3:
+                source = inputs[made[-1].name] = inputs.get(made[-1].name, -1) + 1
+                before.outputs.setdefault(0, []).append(Target(made[-1], source))
+    numbers = list(range(400))
+    with running(*made, workers=workers, consumption=at_most(random_.choice([1, 3, 50]))) as pool:
+        for first in range(0, 400, 8):
+            pool.put([(made[0], 0, rows(*numbers[first : first + 8]))])
+        assert pool.wait_empty(made, DEADLINE_S), f"seed {seed}"
+    for one in made[1:]:
+        logic = one.logic
+        assert isinstance(logic, Pass)
+        assert not logic.overlapped
+        feeding = [t for b in made for t in b.outputs.get(0, ()) if t.instance is one]
+        reached = {t.source: b for b in made for t in b.outputs.get(0, ()) if t.instance is one}
+        assert len(feeding) == len(reached)
+        for source, before in reached.items():
+            assert [n for s, n in logic.seen if s == source] == [n for _, n in before.logic.seen]  # type: ignore[attr-defined]
+    first = made[0].logic
+    assert isinstance(first, Pass)
+    assert first.seen == [(0, n) for n in numbers]
+    assert made[0].counters.rows_in == made[0].counters.rows_out == 400
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_nothing_runs_while_held_and_all_goes_on_after(workers: int) -> None:
+    chain = [instance(f"i{n}", Pass()) for n in range(3)]
+    for before, after in itertools.pairwise(chain):
+        before.outputs[0] = [Target(after, 0)]
+    with running(*chain, workers=workers, consumption=at_most(1)) as pool:
+        for n in range(300):
+            pool.put([(chain[0], 0, rows(n))])
+            if n % 100 == 50:
+                assert pool.hold(chain, DEADLINE_S)
+                seen = [len(i.logic.seen) for i in chain]  # type: ignore[attr-defined]
+                pool.put([(chain[0], 0, rows(1_000 + n))])
+                assert not any(i.running for i in chain)
+                waiting = sum(i.queue.rows for i in chain)
+                assert waiting + seen[-1] == n + 1 + n // 100 + 1, "all that came is processed or stands in a queue"
+                assert [len(i.logic.seen) for i in chain] == seen  # type: ignore[attr-defined]
+                pool.release(chain)
+        assert pool.wait_empty(chain, DEADLINE_S)
+    assert len(chain[-1].logic.seen) == 303  # type: ignore[attr-defined]
+
+
+def test_an_operator_that_raises_loses_its_batch_only_and_is_counted() -> None:
+    def act(batch: Batch) -> None:
+        if batch.rows[0]["n"] == 3:
+            raise ZeroDivisionError("as told")
+
+    after = instance("after", Pass())
+    broken = instance("broken", Pass(act), after)
+    with running(broken, after) as pool:
+        for n in range(6):
+            pool.put([(broken, 0, rows(n, n))])
+        assert pool.wait_empty([broken, after], DEADLINE_S)
+    assert [n for _, n in after.logic.seen] == [0, 0, 1, 1, 2, 2, 4, 4, 5, 5]  # type: ignore[attr-defined]
+    assert (broken.counters.failures, broken.logic.drops["operator failed"]) == (1, 2)
+
+
+def test_stop_lets_the_turn_end_and_leaves_rows_in_queues() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def act(batch: Batch) -> None:
+        entered.set()
+        assert leave.wait(DEADLINE_S)
+
+    after = instance("after", Pass())
+    slow = instance("slow", Pass(act), after)
+    pool = Pool(SystemClock(), consumption=at_most(1))
+    pool.add([slow, after])
+    pool.start()
+    pool.put([(slow, 0, rows(n)) for n in range(3)])
+    assert entered.wait(DEADLINE_S)
+    stopper = threading.Thread(target=pool.stop)
+    stopper.start()
+    leave.set()
+    stopper.join(DEADLINE_S)
+    assert not stopper.is_alive()
+    done = len(slow.logic.seen)  # type: ignore[attr-defined]
+    assert done >= 1
+    assert slow.queue.rows == 3 - done
+    assert after.queue.rows + len(after.logic.seen) == done  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_blocking_operator_does_not_stop_others_while_a_worker_is_free(together: bool) -> None:
+    entered, leave, other = threading.Event(), threading.Event(), threading.Event()
+
+    def block(batch: Batch) -> None:
+        entered.set()
+        assert leave.wait(DEADLINE_S)
+
+    blocking, free = instance("blocking", Pass(block)), instance("free", Pass(lambda batch: other.set()))
+    with running(blocking, free, workers=2) as pool:
+        try:
+            for _ in range(1_000):  # both workers asleep, so that a put has to wake them
+                with pool._lock:
+                    if pool._asleep == 2:
+                        break
+                threading.Event().wait(0.005)
+            if together:
+                pool.put([(blocking, 0, rows(1)), (free, 0, rows(2))])
+            else:
+                pool.put([(blocking, 0, rows(1))])
+                assert entered.wait(DEADLINE_S)
+                pool.put([(free, 0, rows(2))])
+            assert other.wait(DEADLINE_S), "the second worker was not woken"
+        finally:
+            leave.set()
+
+
+def test_a_flow_that_reaches_no_boundary_in_time_is_let_go() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def block(batch: Batch) -> None:
+        entered.set()
+        assert leave.wait(DEADLINE_S)
+
+    blocking, other = instance("blocking", Pass(block)), instance("other", Pass())
+    with running(blocking, other, workers=2) as pool:
+        pool.put([(blocking, 0, rows(1))])
+        assert entered.wait(DEADLINE_S)
+        assert not pool.hold([blocking, other], 0.01)
+        pool.put([(other, 0, rows(2)), (blocking, 0, rows(3))])
+        leave.set()
+        assert pool.wait_empty([blocking, other], DEADLINE_S)
+    assert [n for _, n in blocking.logic.seen] == [1, 3]  # type: ignore[attr-defined]
+
+
+def test_rows_shed_are_counted_and_the_policy_still_finds_what_is_left() -> None:
+    one = instance("one", Pass())
+    one.queue.budget_bytes = 3
+    pool = Pool(SystemClock())
+    pool.add([one])
+    pool.put([(one, 0, rows(n)) for n in range(10)])
+    assert one.shed == 7
+    pool.start()
+    assert pool.wait_empty([one], DEADLINE_S)
+    pool.stop()
+    assert [n for _, n in one.logic.seen] == [7, 8, 9]  # type: ignore[attr-defined]
+
+
+def test_instances_may_be_taken_out_and_put_in_while_others_run() -> None:
+    steady, brief = instance("steady", Pass()), instance("brief", Pass())
+    with running(steady, workers=2) as pool:
+        for n in range(20):
+            pool.add([brief])
+            pool.put([(steady, 0, rows(n)), (brief, 0, rows(n))])
+            assert pool.wait_empty([brief], DEADLINE_S)
+            assert pool.hold([brief], DEADLINE_S)
+            pool.remove([brief])
+        assert pool.wait_empty([steady], DEADLINE_S)
+    assert len(steady.logic.seen) == len(brief.logic.seen) == 20  # type: ignore[attr-defined]
+
+
+def test_messages_are_handed_on_and_a_fault_there_is_counted() -> None:
+    class Talks(Pass):
+        def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
+            self.messages.append(Message("t", b"x"))
+            return super().process(batch, source, now)
+
+    sent: list[Message] = []
+
+    def send(by: Instance, messages: Sequence[Message]) -> None:
+        sent.extend(messages)
+        if len(sent) == 2:
+            raise OSError("as told")
+
+    one = instance("one", Talks())
+    with running(one, send=send, consumption=at_most(1)) as pool:
+        pool.put([(one, 0, rows(n)) for n in range(3)])
+        assert pool.wait_empty([one], DEADLINE_S)
+    assert (len(sent), one.logic.drops["not sent"]) == (3, 1)
+
+
+def test_a_fault_in_the_last_words_of_an_operator_is_counted_and_ends_nothing() -> None:
+    class Mute(Pass):
+        def flush(self, now: Now) -> Sequence[Emission]:
+            raise ValueError("as told")
+
+    one = instance("one", Mute())
+    assert one.finish(Now(0.0, 0.0)).out == []
+    assert (one.counters.failures, one.logic.drops["operator failed"]) == (1, 1)
