@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,18 +11,12 @@ from edgert.mqtt.packets import Oversized, Publish
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Server certificate and name are always checked. Empty `ca_file`: the system's authorities."""
+    """Server certificate and name are always checked. Empty `ca_file`: the system's authorities. The files are read at
+    each connect, so that renewed ones are picked up."""
 
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
-
-    def context(self) -> ssl.SSLContext:
-        """Made for each connection, so that renewed files are picked up. Raises OSError (ssl.SSLError is one)."""
-        context = ssl.create_default_context(cafile=self.ca_file or None)
-        if self.cert_file:
-            context.load_cert_chain(self.cert_file, self.key_file or None)
-        return context
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
@@ -34,6 +35,14 @@ log = logging.getLogger("edgert.mqtt")
 
 _LOG_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
+
+
+def _tls_context(tls: Tls) -> ssl.SSLContext:
+    """Raises OSError (ssl.SSLError is one) if a file is missing or not what it should be."""
+    context = ssl.create_default_context(cafile=tls.ca_file or None)
+    if tls.cert_file:
+        context.load_cert_chain(tls.cert_file, tls.key_file or None)
+    return context
 
 
 class MqttClient:
@@ -160,7 +169,7 @@ class MqttClient:
 
     async def _open(self, wire: _Wire) -> None:
         address = self.address
-        context = address.tls.context() if address.tls else None
+        context = _tls_context(address.tls) if address.tls else None
         await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port, ssl=context)
 
     def _failed(self, text: str) -> None:
