@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from edgert.core.settings import Connection
 log = logging.getLogger("edgert.central.broker")
 _VERSIONS: Final = {"5": mqtt.MQTTv5, "3.1.1": mqtt.MQTTv311}
 _LONGEST_WAIT_S: Final = 30
+_ANSWER_S: Final = 3.0
 
 
 class Broker:
@@ -46,18 +48,24 @@ class Broker:
         self._protocol = "5" if settings.protocol == "auto" else settings.protocol
         self._accepted = False
         self._client: mqtt.Client | None = None
+        self._opened_at: float | None = None
         self._turn = threading.Event()
         self.connected = threading.Event()
         self.error = ""
 
     def start(self) -> None:
         """Begin to connect. Raises `EdgertError` if the settings name files that cannot be used."""
+        self._opened_at = None
         self._client = client = self._make()
         client.connect_async(self._settings.host, self._settings.port, self._settings.keep_alive_s)
         client.loop_start()
 
     def tend(self) -> None:
         """To be called now and then: changes the protocol when the broker does not take the first."""
+        # A broker that does not know a protocol may leave its CONNECT without an answer and the connection open.
+        opened = self._opened_at
+        if not self._accepted and opened is not None and time.monotonic() - opened > _ANSWER_S:
+            self._take_turn()
         if self._turn.is_set():
             self._turn.clear()
             self.stop()
@@ -103,6 +111,7 @@ class Broker:
         client.reconnect_delay_set(1, _LONGEST_WAIT_S)
         client.max_inflight_messages_set(1000)
         client.max_queued_messages_set(10_000)
+        client.on_socket_open = self._on_socket_open
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
         client.on_disconnect = self._on_disconnect
@@ -120,6 +129,9 @@ class Broker:
         client.subscribe(self._filter, qos=1)
         self.connected.set()
         log.info("connected to %s:%d (MQTT %s)", self._settings.host, self._settings.port, self._protocol)
+
+    def _on_socket_open(self, _client: mqtt.Client, _data: Any, _socket: Any) -> None:
+        self._opened_at = time.monotonic()
 
     def _on_connect_fail(self, _client: mqtt.Client, _data: Any) -> None:
         self._note("no connection yet")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("edgert.central.fleet")
 LOOK_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
+PATIENCE_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -45,6 +46,8 @@ class FleetJob:
         self._lease = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}")
         self._streams: dict[str, _Stream] = {}
         self._stopping = threading.Event()
+        # It tells each failure of a batch with its whole traceback; we tell it in a line.
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
 
     def stop(self) -> None:
         """End after the batches under way."""
@@ -70,6 +73,7 @@ class FleetJob:
             except LeaseLost as error:
                 log.error("%s; its streams stop here", error)
                 self._end()
+                self._streams.clear()
                 if not self._acquired():
                     self._stopping.wait(5.0)
                 continue
@@ -132,6 +136,7 @@ class FleetJob:
     def _end(self) -> None:
         for stream in self._streams.values():
             if stream.query is not None:
+                stream.table.close(PATIENCE_S)
                 stream.query.stop()
                 stream.query = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -13,12 +13,15 @@ from edgert.central.landing import FlowTable
 from edgert.central.lease import Lease
 from edgert.central.lineage import Epoch, Opening, counted, unsettled
 from edgert.central.tables import join
+from edgert.core.errors import EdgertError
 from edgert.core.results import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger("edgert.central.fleet")
+
+class BatchFailed(EdgertError):
+    """A batch could not be merged; Spark keeps its place in the landing table, and the next start tries again."""
 
 
 class FleetTable:
@@ -31,11 +34,28 @@ class FleetTable:
         self._landing = FlowTable(root, flow)
         self._lease = lease
         self._columns: list[str] | None = None
-        self.windows = 0
-        """Windows written since the start."""
+        self._busy = threading.Lock()
+        self._closed = False
 
     def update(self, batch: DataFrame, _batch_id: int) -> None:
-        """Recompute the windows that a batch of landing rows touches. Raises `LeaseLost` when it is not ours to do."""
+        """Recompute the windows that a batch of landing rows touches. Raises `BatchFailed`."""
+        with self._busy:
+            if self._closed:
+                raise BatchFailed("the job stops")
+            try:
+                self._update(batch)
+            # Whatever Java or Python raised: its text runs to hundreds of lines, over which a regular expression in
+            # Spark's stream thread overflows its stack, and the thread would be gone without a word.
+            except Exception as error:  # noqa: BLE001
+                raise BatchFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}") from None
+
+    def close(self, patience_s: float) -> None:
+        """Let the batch under way end, and refuse the next one."""
+        self._closed = True
+        if self._busy.acquire(timeout=patience_s):
+            self._busy.release()
+
+    def _update(self, batch: DataFrame) -> None:
         self._lease.hold()
         self._landing.refresh()
         self._landing.read_opens()
@@ -50,7 +70,7 @@ class FleetTable:
         openings = self._landing.openings
         void = unsettled(openings, opened)
         if void:
-            past = sums.rows_past(landing, sums.lineage_frame(spark, void)).select(*names).distinct().persist()
+            past = sums.rows_past(landing, sums.lineage_frame(spark, void)).select(*names).distinct()
             days |= {row.day for row in past.select("day").distinct().collect()}
             touched = touched.unionByName(past)
         if days:
@@ -68,24 +88,19 @@ class FleetTable:
         # Literal days let Delta leave out all other partitions, in what is read and in what is merged into.
         of_days = F.col("day").isin(sorted(days))
         lineage = sums.lineage_frame(spark, counted(openings))
-        windows = sums.recompute(landing.where(of_days), touched, lineage, schema).persist()
-        try:
-            self.windows += windows.count()
-            target = self._prepare(spark, schema)
-            self._lease.hold()
-            names = sums.window_columns(schema)
-            listed = ", ".join(f"DATE'{day}'" for day in sorted(days))
-            same = " AND ".join(f"t.`{n}` <=> s.`{n}`" for n in names)
-            (
-                target.alias("t")
-                .merge(windows.alias("s"), f"t.day IN ({listed}) AND {same}")
-                .whenMatchedDelete("s.gateways = 0")
-                .whenMatchedUpdateAll()
-                .whenNotMatchedInsertAll("s.gateways > 0")
-                .execute()
-            )
-        finally:
-            windows.unpersist()
+        windows = sums.recompute(landing.where(of_days), touched, lineage, schema)
+        target = self._prepare(spark, schema)
+        self._lease.hold()
+        listed = ", ".join(f"DATE'{day}'" for day in sorted(days))
+        same = " AND ".join(f"t.`{n}` <=> s.`{n}`" for n in sums.window_columns(schema))
+        (
+            target.alias("t")
+            .merge(windows.alias("s"), f"t.day IN ({listed}) AND {same}")
+            .whenMatchedDelete("s.gateways = 0")
+            .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll("s.gateways > 0")
+            .execute()
+        )
 
     def _prepare(self, spark: SparkSession, schema: Schema) -> DeltaTable:
         """The fleet table, made or widened to the schema."""

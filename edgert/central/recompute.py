@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _TYPES: Mapping[str, str] = {"string": "STRING", "double": "DOUBLE", "long": "BIGINT", "boolean": "BOOLEAN"}
-_LINEAGE = "gateway STRING, epoch BIGINT, whole BOOLEAN, cut MAP<INT, BIGINT>"
 
 
 def window_columns(schema: Schema) -> list[str]:
@@ -39,9 +38,21 @@ def fleet_columns(schema: Schema) -> list[tuple[str, str]]:
 
 
 def lineage_frame(spark: SparkSession, limits: Mapping[Epoch, Cut]) -> DataFrame:
-    """(gateway, epoch) with their cuts, as a small frame to join with."""
-    rows = [(g, e, cut is None, dict(cut or {})) for (g, e), cut in limits.items()]
-    return F.broadcast(spark.createDataFrame(rows, _LINEAGE))
+    """(gateway, epoch) with their cuts, as a small frame to join with.
+
+    It is made as text: rows given as Python objects would start Python workers, 100 MB of them.
+    """
+    values = ", ".join(
+        f"('{gateway}', {epoch}L, {cut is None}, {_map(cut or {})})" for (gateway, epoch), cut in limits.items()
+    )
+    none = f"SELECT '' AS gateway, 0L AS epoch, true AS whole, {_map({})} AS cut WHERE false"
+    query = f"SELECT * FROM VALUES {values} AS lineage(gateway, epoch, whole, cut)" if values else none
+    return F.broadcast(spark.sql(query))
+
+
+def _map(cut: Mapping[int, int]) -> str:
+    pairs = ", ".join(f"{stream}, {last}L" for stream, last in cut.items())
+    return f"CAST(map({pairs}) AS MAP<INT, BIGINT>)"
 
 
 def rows_past(landing: DataFrame, lows: DataFrame) -> DataFrame:

@@ -1,0 +1,206 @@
+"""The fleet job with real Spark: whatever came, and however often it is looked at, the table is the same."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from edgert.central.fleet_job import FleetJob
+from edgert.central.landing import Landing
+from edgert.central.lease import Lease, LeaseLost
+from edgert.core.results import Schema
+from edgert.core.settings import FleetJob as Settings
+from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
+Truth = dict[tuple[int, str | None], tuple[list[float], set[str]]]
+
+
+class World:
+    """Two gateways, the landing table, the fleet job, and beside them what the fleet table should say."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark = spark
+        self.root = root
+        self.landing = Landing(str(root))
+        self.truth: Truth = {}
+
+    def ship(self, gateway: Gateway, window: int, source: str | None, *values: float, counts: bool = True) -> None:
+        self.landing.land([gateway.rows(contribution(window, source, *values))])
+        if counts:
+            known, gateways = self.truth.setdefault((window, source), ([], set()))
+            known.extend(values)
+            gateways.add(gateway.name)
+
+    def run(self) -> None:
+        FleetJob(self.spark, str(self.root), Settings()).run_once()
+
+    def fleet(self, flow: str = FLOW) -> list[dict[str, Any]]:
+        table = DeltaTable(str(self.root / "fleet" / flow)).to_pyarrow_table().to_pylist()
+        return sorted(table, key=lambda r: (r["window_start"], r["source"] or ""))
+
+    def check(self) -> None:
+        """The fleet table is what plain Python makes of the values: all but sums exactly, those to 1e-9."""
+        rows = {(round((r["window_start"].timestamp() - START) / 60), r["source"]): r for r in self.fleet()}
+        assert rows.keys() == self.truth.keys()
+        assert len(rows) == len(self.fleet())
+        for key, (values, gateways) in self.truth.items():
+            row = rows[key]
+            assert (row["n"], row["lo"], row["hi"], row["gateways"]) == (
+                len(values), min(values), max(values), len(gateways)
+            )  # fmt: skip
+            assert math.isclose(row["total"], math.fsum(values), rel_tol=1e-9)
+            assert math.isclose(row["t"], statistics.fmean(values), rel_tol=1e-9)
+            if len(values) > 1:
+                assert math.isclose(row["v"], statistics.variance(values), rel_tol=1e-6, abs_tol=1e-12)
+            else:
+                assert row["v"] is None
+            assert row["day"] == row["window_start"].date()
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    return World(spark, tmp_path)
+
+
+def test_contributions_of_two_gateways_merge_as_plain_python_would(world: World) -> None:
+    """Also: null keys, two days, values whose squares would lose all digits, a late contribution, a lost checkpoint."""
+    rng = random.Random(7)
+    gateways = [Gateway("g1"), Gateway("g2")]
+    world.landing.land([g.open() for g in gateways])
+
+    def ship_some(count: int, base: float) -> None:
+        for _ in range(count):
+            values = [base + rng.gauss(0, 1) for _ in range(rng.randint(1, 4))]
+            world.ship(rng.choice(gateways), rng.choice([0, 1, 1439, 1440]), rng.choice(["a", "b", None]), *values)
+
+    ship_some(30, 1e6)
+    world.run()
+    world.check()
+
+    ship_some(10, 1e6)
+    world.run()
+    world.check()
+    before = world.fleet()
+
+    shutil.rmtree(world.root / "_spark")
+    world.run()
+    world.check()
+    assert len(world.fleet()) == len(before)
+
+
+def test_fallback_replaces_what_its_gateway_had_shipped_since(world: World) -> None:
+    g, other = Gateway("g1"), Gateway("g2")
+    world.landing.land([g.open(), other.open()])
+    world.ship(g, 0, "a", 1.0, 2.0)
+    world.ship(other, 1, "a", 5.0)
+    world.ship(g, 1, "a", 9.0, counts=False)
+    world.ship(g, 2, "only-void", 9.0, counts=False)
+    world.run()
+    assert len(world.fleet()) == 3
+
+    after = Gateway("g1", epoch=2 << 32)
+    world.landing.land([after.open(parent=g.epoch, cut={0: 2})])
+    world.run()
+    world.check()
+
+    world.ship(after, 1, "a", 7.0)
+    # What an old outbox still sends of the void part changes nothing.
+    world.ship(g, 0, "a", 100.0, counts=False)
+    world.run()
+    world.check()
+
+
+def test_new_aggregate_widens_the_fleet_table(world: World) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    world.ship(g, 0, "a", 1.0)
+    world.run()
+    new = Gateway("g1", epoch=2 << 32, schema=Schema(60.0, SCHEMA.keys, (*SCHEMA.aggregates, ("top", "max"))))
+    world.landing.land([new.open(g.epoch, {0: 2}), new.rows([*contribution(1, "a", 4.0), 4.0])])
+    shutil.rmtree(world.root / "_spark")
+    world.run()
+    assert [(r["hi"], r["top"]) for r in world.fleet()] == [(1.0, None), (4.0, 4.0)]
+
+
+@pytest.fixture
+def running(world: World) -> Iterator[FleetJob]:
+    """The job as it runs for good, in a thread of its own."""
+    job = FleetJob(world.spark, str(world.root), Settings(trigger_s=0.2))
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    yield job
+    job.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_running_job_finds_new_tables_survives_new_columns_and_compaction(world: World, running: FleetJob) -> None:
+    def shows(flow: str, *expected: tuple[float, float | None]) -> bool:
+        try:
+            return [(r["hi"], r.get("top")) for r in world.fleet(flow)] == list(expected)
+        except (DeltaError, KeyError, OSError):  # the table is made while we look
+            return False
+
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    world.ship(g, 0, "a", 1.0)
+    wait_until(lambda: shows(FLOW, (1.0, None)), "the first window", 60)
+
+    away = Gateway("g1", flow="water")
+    world.landing.land([away.open(), away.rows(contribution(0, "w", 8.0))])
+    wait_until(lambda: shows("water", (8.0, None)), "the second table", 60)
+
+    new = Gateway("g1", epoch=2 << 32, schema=Schema(60.0, SCHEMA.keys, (*SCHEMA.aggregates, ("top", "max"))))
+    world.landing.land([new.open(g.epoch, {0: 2}), new.rows([*contribution(1, "a", 4.0), 4.0])])
+    wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0)), "the new column", 60)
+
+    assert world.landing.compact(at_least=2) > 0
+    world.landing.land([new.rows([*contribution(2, "a", 5.0), 5.0])])
+    wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0), (5.0, 5.0)), "a window after compaction", 60)
+
+    with pytest.raises(LeaseLost, match="held by"):
+        FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "another")).run_once()
+
+
+def test_job_that_lost_its_lease_commits_nothing(world: World) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    world.ship(g, 0, "a", 1.0)
+    world.run()
+    before = DeltaTable(str(world.root / "fleet" / FLOW)).version()
+
+    now = [time.time() + 1]
+    mine = Lease(str(world.root), "fleet", "mine", wall=lambda: now[0])
+    job = FleetJob(world.spark, str(world.root), Settings(), mine)
+    hold = mine.hold
+
+    def lose_it() -> None:
+        # It runs out while a batch is under way, and another takes it.
+        mine.hold = hold  # type: ignore[method-assign]
+        hold()
+        now[0] += 61
+        Lease(str(world.root), "fleet", "other", wall=lambda: now[0]).acquire()
+
+    mine.hold = lose_it  # type: ignore[method-assign]
+    world.ship(g, 1, "a", 2.0)
+    with pytest.raises(Exception, match="LeaseLost"):
+        job.run_once()
+    assert [r["hi"] for r in world.fleet()] == [1.0]
+    # The other's claim on the table itself is its only trace.
+    assert DeltaTable(str(world.root / "fleet" / FLOW)).version() <= before + 1

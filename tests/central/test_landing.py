@@ -1,0 +1,281 @@
+"""Results become commits of Delta tables, each result in exactly one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgert.central.landing import Batch, Landing, key_of
+from edgert.central.tables import Conflict, Table, TableError
+from edgert.core.results import RefusedBatch, RowsBatch, Schema
+from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
+
+
+def read(root: Path, name: str) -> list[dict[str, Any]]:
+    if not DeltaTable.is_deltatable(str(root / name)):
+        return []
+    found: list[dict[str, Any]] = DeltaTable(str(root / name)).to_pyarrow_table().to_pylist()
+    return found
+
+
+def landed_rows(root: Path) -> list[tuple[Any, ...]]:
+    """(gateway, epoch, stream, sequence, source) of the contributions, sorted."""
+    names = ("gateway", "epoch", "stream", "sequence", "source")
+    return sorted(tuple(r[n] for n in names) for r in read(root, f"landing/{FLOW}") if not r["lineage"])
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    return Landing(str(tmp_path))
+
+
+def test_results_of_many_gateways_land_in_one_commit(landing: Landing, tmp_path: Path) -> None:
+    gateways = [Gateway(f"g{i}") for i in range(20)]
+    landing.land([g.open() for g in gateways])
+    report = landing.land([g.rows(contribution(0, "a", 1.0)) for g in gateways])
+    assert (report.commits, report.rows) == (1, 20)
+    assert DeltaTable(str(tmp_path / "landing" / FLOW)).version() == 1
+    assert set(report.versions.values()) == {2}
+
+
+def test_columns_and_partitions_are_those_of_the_design(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    landing.land([g.open(), g.rows(contribution(0, "a", 1.0, 2.0), contribution(1440, None, 5.0))])
+    table = DeltaTable(str(tmp_path / "landing" / FLOW))
+    assert table.metadata().partition_columns == ["day"]
+    names = [f.name for f in table.schema().fields]
+    assert names[:8] == [
+        "gateway", "epoch", "stream", "sequence", "flow_version", "lineage", "window_start", "window_end"
+    ]  # fmt: skip
+    assert names[8:] == [
+        "source", "n", "t__count", "t__sum", "v__count", "v__mean", "v__m2", "lo", "hi", "total", "day"
+    ]  # fmt: skip
+    opening, *rows = sorted(read(tmp_path, f"landing/{FLOW}"), key=lambda r: (r["sequence"], str(r["day"])))
+    assert opening["day"] is None
+    assert '"parent": null' in opening["lineage"]
+    assert [str(r["day"]) for r in rows] == ["2024-10-04", "2024-10-05"]
+    assert rows[0]["window_start"].isoformat() == "2024-10-04T00:00:00+00:00"
+    assert (rows[0]["t__sum"], rows[0]["v__m2"], rows[1]["source"]) == (3.0, 0.5, None)
+
+
+def test_what_landed_already_is_left_out(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    batches: list[Batch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
+    landing.land(batches[:2])
+    for _ in range(2):
+        report = landing.land(batches)
+    assert report.commits == 0
+    assert [r[3] for r in landed_rows(tmp_path)] == [2, 3]
+
+
+def test_nothing_lands_after_a_gap(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    batches: list[Batch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
+    report = landing.land([batches[0], batches[2]])
+    assert report.versions == {key_of(batches[0]): 1}
+    assert landed_rows(tmp_path) == []
+
+
+def test_empty_batch_passes_its_number(landing: Landing) -> None:
+    g = Gateway("g1")
+    batches: list[Batch] = [g.open(), g.rows()]
+    assert landing.land(batches).versions[key_of(batches[0])] == 2
+    assert Landing(landing.root).version(key_of(batches[0])) == 2
+
+
+def test_wrong_row_goes_to_quarantine_and_the_others_land(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    wrong = contribution(0, "b", 1.0)
+    wrong[5] = float("inf")
+    report = landing.land([g.open(), g.rows(contribution(0, "a", 1.0), wrong, ["short"])])
+    assert (report.rows, report.refused_rows) == (1, 2)
+    kept = read(tmp_path, "quarantine")
+    assert [(r["gateway"], r["sequence"]) for r in kept] == [("g1", 2)] * 2
+    assert any("t__sum: expected a finite number" in r["reason"] and "Infinity" in r["row"] for r in kept)
+    assert landed_rows(tmp_path) == [("g1", 1 << 32, 0, 2, "a")]
+
+
+def test_batch_with_other_columns_goes_to_quarantine_and_passes_its_number(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    batches: list[Batch] = [g.open(), g.rows([1], columns=("x",)), g.rows(contribution(0, "a", 1.0))]
+    report = landing.land(batches)
+    assert report.versions[key_of(batches[0])] == 3
+    assert [r["sequence"] for r in read(tmp_path, "quarantine")] == [2]
+    assert [r[3] for r in landed_rows(tmp_path)] == [3]
+
+
+def test_flow_without_a_usable_opening_goes_to_quarantine_whole(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    refused = RefusedBatch(**g.number(0), reason="schema: expected a map, got 5", payload=b"\x81")
+    rows = g.rows(contribution(0, "a", 1.0))
+    report = landing.land([refused, rows])
+    assert report.versions[key_of(rows)] == 2
+    assert not (tmp_path / "landing").exists()
+    assert {r["reason"].split(":")[0] for r in read(tmp_path, "quarantine")} == {
+        "schema",
+        f"epoch {g.epoch} was not opened, or its opening batch was refused",
+    }
+    # A collector that starts later knows it too.
+    assert Landing(str(tmp_path)).land([g.rows(contribution(0, "a", 1.0))]).versions[key_of(rows)] == 3
+
+
+def test_other_keys_are_refused_with_a_reason_and_the_other_gateway_goes_on(landing: Landing, tmp_path: Path) -> None:
+    g, other = Gateway("g1"), Gateway("g2", schema=Schema(60.0, (("room", "string"),), SCHEMA.aggregates))
+    landing.land([g.open()])
+    landing.land([other.open(), g.rows(contribution(0, "a", 1.0)), other.rows(contribution(0, "r", 2.0))])
+    reasons = [r["reason"] for r in read(tmp_path, "quarantine")]
+    assert any(r == "keys: expected source (string) like the table's rows, got room (string)" for r in reasons)
+    assert [r[0] for r in landed_rows(tmp_path)] == ["g1"]
+
+
+def test_new_aggregate_evolves_the_table(landing: Landing, tmp_path: Path) -> None:
+    old = Gateway("g1")
+    landing.land([old.open(), old.rows(contribution(0, "a", 1.0))])
+    new = Gateway("g1", epoch=2 << 32, schema=Schema(60.0, SCHEMA.keys, (*SCHEMA.aggregates, ("top", "max"))))
+    landing.land([new.open(old.epoch, {0: 2}), new.rows([*contribution(1, "a", 4.0), 4.0])])
+    # A collector that still knows the old columns goes on with them.
+    Landing(str(tmp_path)).land([old.rows(contribution(2, "a", 1.0))])
+    rows = {r["window_start"].minute: r["top"] for r in read(tmp_path, f"landing/{FLOW}") if not r["lineage"]}
+    assert rows == {0: None, 1: 4.0, 2: None}
+
+
+def test_gaps_stand_in_their_table_in_order_with_rows(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    batches: list[Batch] = [g.open(), g.gap(rows=None), g.rows(contribution(0, "a", 1.0)), g.gap("quota", 7)]
+    report = landing.land(batches)
+    assert report.versions[key_of(batches[0])] == 4
+    assert {(r["sequence"], r["rows"]) for r in read(tmp_path, "gaps")} == {(2, None), (4, 7)}
+    assert Landing(str(tmp_path)).land(batches).commits == 0
+
+
+def test_known_tells_the_streams_of_the_greatest_epoch_of_each_flow(landing: Landing) -> None:
+    old, new, away = Gateway("g1"), Gateway("g1", epoch=7 << 32), Gateway("g1", flow="water")
+    landing.land([old.open(), new.open(), new.rows(contribution(0, "a", 1.0)), away.open()])
+    # Stream 2 may land before stream 1 does; stream 3 cannot.
+    landing.land([new.rows(contribution(0, "b", 1.0), stream=2)])
+    landing.land([Gateway("g2").open()])
+    assert Landing(landing.root).known("g1") == {
+        ("g1", FLOW, 7 << 32, 0): 2,
+        ("g1", FLOW, 7 << 32, 2): 1,
+        ("g1", "water", 1 << 32, 0): 1,
+    }
+
+
+def test_collector_that_lost_a_race_decides_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another collector lands the same results between this one's check and its write."""
+    g = Gateway("g1")
+    batches: list[Batch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
+    mine, other = Landing(str(tmp_path)), Landing(str(tmp_path))
+    append, races = Table.append, iter([1, 2])
+
+    def raced(table: Table, *arguments: Any) -> None:
+        n = next(races, None)
+        monkeypatch.setattr(Table, "append", append)
+        if n is not None:
+            other.land(batches[: n + 1])
+        monkeypatch.setattr(Table, "append", raced)
+        append(table, *arguments)
+
+    monkeypatch.setattr(Table, "append", raced)
+    assert mine.land(batches).versions[key_of(batches[0])] == 3
+    assert [r[3] for r in landed_rows(tmp_path)] == [2, 3]
+    assert len([r for r in read(tmp_path, f"landing/{FLOW}") if r["lineage"]]) == 1
+
+
+def test_stale_handle_conflicts_only_over_the_same_stream(tmp_path: Path) -> None:
+    data = pa.table({"x": [1], "day": pa.array([1], pa.date32())})
+    one, two = Table(str(tmp_path / "t")), Table(str(tmp_path / "t"))
+    one.append(data, {"a": 1})
+    two.refresh()
+    one.append(data, {"a": 2})
+    two.append(data, {"b": 1})
+    one.refresh()
+    one.append(data, {"b": 2})
+    with pytest.raises(Conflict):
+        two.append(data, {"b": 2})
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+def one_of_each_kind(g: Gateway, window: int) -> list[Callable[[], Batch]]:
+    """Makers of batches: good, with one wrong row, a gap, refused whole."""
+    good, wrong = contribution(window, "a", 1.0), contribution(window, "b", 1.0)
+    wrong[3] = -1
+    return [
+        lambda: g.rows(good),
+        lambda: g.rows(good, wrong),
+        g.gap,
+        lambda: g.rows([1], columns=("x",)),
+    ]
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(deaths=st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=4), seed=st.integers(0, 2**32))
+def test_death_between_any_two_commits_neither_loses_nor_doubles(
+    deaths: list[tuple[int, bool]], seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Batches for all three tables; the process dies before or after some commit, and the outbox sends all again."""
+    root = tmp_path_factory.mktemp("root")
+    rng = random.Random(seed)
+    gateways = [Gateway("g1"), Gateway("g2")]
+    batches: list[Batch] = []
+    for g in gateways:
+        batches.append(g.open())
+        for i in range(6):
+            batches.append(one_of_each_kind(g, i)[rng.randrange(4)]())
+    append = Table.append
+    for after, before in [*deaths, (10**9, True)]:
+        left = [after]
+
+        def dying(
+            table: Table, *arguments: Any, left: list[int] = left, before: bool = before, append: Any = append
+        ) -> None:
+            left[0] -= 1
+            if left[0] < 0 and before:
+                raise Killed
+            append(table, *arguments)
+            if left[0] < 0:
+                raise Killed
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Table, "append", dying)
+            try:
+                Landing(str(root)).land(batches)
+            except Killed:
+                continue
+    numbers = [(r["gateway"], r["sequence"]) for r in read(root, f"landing/{FLOW}")]
+    numbers += [(r["gateway"], r["sequence"]) for r in read(root, "gaps")]
+    whole = [r for r in read(root, "quarantine") if "columns: expected" in r["reason"]]
+    single = [(r["gateway"], r["sequence"]) for r in read(root, "quarantine") if "columns" not in r["reason"]]
+    numbers += [(r["gateway"], r["sequence"]) for r in whole]
+    assert sorted(numbers) == [(g.name, n) for g in gateways for n in range(1, 8)]
+    assert len(single) == len(set(single)) == sum(1 for b in batches if isinstance(b, RowsBatch) and len(b.rows) == 2)
+
+
+def test_unreadable_table_is_an_error_that_names_it(tmp_path: Path) -> None:
+    log = tmp_path / "landing" / FLOW / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("no json")
+    with pytest.raises(TableError, match=f"landing/{FLOW}: expected a Delta table"):
+        Landing(str(tmp_path)).land([Gateway("g1").open()])
+
+
+def test_small_files_are_compacted_and_nothing_is_lost(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    landing.land([g.open()])
+    for i in range(12):
+        landing.land([g.rows(contribution(i, "a", 1.0))])
+    assert landing.compact(at_least=100) == 0
+    assert landing.compact(at_least=10) == 12
+    assert len(landed_rows(tmp_path)) == 12
+    assert landing.land([g.rows(contribution(1, "a", 1.0))]).rows == 1

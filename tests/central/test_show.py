@@ -1,0 +1,68 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgert.central import show
+from edgert.central.landing import Landing
+from edgert.cli.main import main
+from edgert.core.errors import EdgertError
+from tests.central.results_examples import FLOW, Gateway, contribution
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    g = Gateway("g1")
+    rows = [contribution(i, source, float(i), 2.0) for i in range(5) for source in ("a", "b\n")]
+    Landing(str(tmp_path)).land([g.open(), g.rows(*rows), g.gap()])
+    return str(tmp_path)
+
+
+def test_tables_are_listed_with_their_sizes(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["central", "tables", "--root", root]) == 0
+    head, _, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["table", "rows", "version", "files", "kB"]
+    assert [line.split()[:3] for line in lines] == [[f"landing/{FLOW}", "11", "0"], ["gaps", "1", "0"]]
+
+
+def test_newest_windows_come_first_aligned(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["central", "show", FLOW, "--root", root, "--limit", "3", "--where", "source = 'a'"]) == 0
+    head, _, *lines = capsys.readouterr().out.splitlines()
+    at = head.index("window_start")
+    assert [line[at : at + 20] for line in lines] == [
+        "2024-10-04 00:04:00Z",
+        "2024-10-04 00:03:00Z",
+        "2024-10-04 00:02:00Z",
+    ]
+
+
+def test_control_characters_of_a_device_do_not_reach_the_terminal(
+    root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["central", "show", FLOW, "--root", root, "--where", "source <> 'a'"])
+    assert " b· " in capsys.readouterr().out
+
+
+def test_json_has_one_object_per_line(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["central", "show", FLOW, "--root", root, "--json", "--limit", "2", "--where", "n > 0"])
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [o["window_start"] for o in objects] == ["2024-10-04 00:04:00Z"] * 2
+
+
+def test_unknown_table_lists_those_that_exist(root: str) -> None:
+    with pytest.raises(EdgertError, match=rf"nearest: landing/{FLOW}\): landing/{FLOW}, gaps"):
+        show.rows(root, "landing/airr")
+
+
+def test_wrong_condition_says_which_columns_there_are(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["central", "show", FLOW, "--root", root, "--where", "nope = 1"]) == 1
+    assert "expected a condition over gateway, epoch" in capsys.readouterr().err
+
+
+def test_root_without_tables_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["central", "tables", "--root", str(tmp_path / "none")]) == 0
+    assert "no tables in" in capsys.readouterr().err
