@@ -10,6 +10,7 @@ edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the dea
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,6 +24,12 @@ from edgert.mqtt.control_plane import Request
 from gateway.flows import Flows
 
 log = logging.getLogger(__name__)
+
+
+def digest(payload: bytes) -> str:
+    """Says which write an answer is about: the first 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(payload).hexdigest()[:16]
+
 
 Command = Callable[[], Awaitable[Mapping[str, Any]]]
 Publish = Callable[[str, bytes, bool, "Request | None"], bool]
@@ -82,7 +89,11 @@ class Deployment:
         except EdgertError as error:
             answer = self._refusal(error)
             log.warning("a document for flow %s is refused: %s", show(name), error)
+        except Exception as error:
+            answer = self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
+            log.exception("a document for flow %s could not be carried out", show(name))
         answer["running_version"] = self.flows.version(name)
+        answer["digest"] = digest(payload)
         self._answer(f"{self.base}/flows/{name}/state", answer)
 
     def _refusal(self, error: EdgertError) -> dict[str, Any]:
@@ -108,6 +119,10 @@ class Deployment:
         except EdgertError as error:
             answer = self._refusal(error)
             log.warning("a config is refused: %s", error)
+        except Exception as error:
+            answer = self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
+            log.exception("a config could not be carried out")
+        answer["digest"] = digest(payload)
         self._answer(f"{self.base}/config/state", answer)
 
     async def _command(self, verb: str, request: Request | None) -> None:

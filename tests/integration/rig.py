@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -176,8 +177,10 @@ class Rig:
         armed = threading.Event()
 
         def on_message(_client: Any, _data: Any, message: paho.MQTTMessage) -> None:
-            if not message.retain:
-                answers.append(json.loads(message.payload))
+            state = json.loads(message.payload)
+            # the gateway also answers documents that were retained when it connected
+            if not message.retain and state["digest"] == hashlib.sha256(payload).hexdigest()[:16]:
+                answers.append(state)
 
         client.on_message = on_message
         client.on_subscribe = lambda *_: armed.set()
@@ -203,9 +206,9 @@ class Rig:
         self.drained(gateway)
 
     def drained(self, gateway: Gateway) -> None:
-        gateway.wait(
-            lambda s: s["central"]["connected"] and not s["central"]["outbox_batches"], "an empty outbox", 60.0
-        )
+        """Waits until all results landed. What the page shows may be a second old, so only a later status counts."""
+        now = gateway.wait(lambda s: s["central"]["connected"], "the central connection")["uptime_s"]
+        gateway.wait(lambda s: s["uptime_s"] > now + 1 and not s["central"]["outbox_batches"], "an empty outbox", 60.0)
 
     def counts(self, flow: str) -> dict[tuple[float, str], int]:
         """(window start, source) → sum of the column `n` over all that landed."""

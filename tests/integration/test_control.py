@@ -1,0 +1,102 @@
+"""The control plane over a real broker: birth and Will, commands, results to `publish` sinks, a clean stop."""
+
+from __future__ import annotations
+
+import json
+import queue
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tests.integration import truth
+from tests.integration.rig import FLEET, Rig
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+BASE = f"edgert/v1/{FLEET}/g1"
+
+
+def _listen(rig: Rig, topic: str) -> tuple[paho.Client, queue.Queue[paho.MQTTMessage]]:
+    inbox: queue.Queue[paho.MQTTMessage] = queue.Queue()
+    client = rig.client()
+    client.on_message = lambda _c, _d, message: inbox.put(message)
+    client.subscribe(topic, 1)
+    return client, inbox
+
+
+def _next_state(inbox: queue.Queue[paho.MQTTMessage]) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(inbox.get(timeout=20).payload)
+    return state
+
+
+def test_birth_will_and_farewell_tell_whether_the_gateway_lives(rig: Rig) -> None:
+    gateway = rig.gateway()
+    client, states = _listen(rig, f"{BASE}/status")
+    gateway.start_ready()
+    assert _next_state(states)["state"] == "online"
+    gateway.kill()
+    assert _next_state(states) == {"state": "offline", "reason": "connection lost"}
+    gateway.start_ready()
+    assert _next_state(states)["state"] == "online"
+    assert gateway.terminate() == 0
+    assert _next_state(states) == {"state": "offline", "reason": "stopped"}
+    client.disconnect()
+    client.loop_stop()
+
+
+def test_commands_answer_to_the_response_topic_with_the_correlation_data(rig: Rig) -> None:
+    gateway = rig.gateway()
+    gateway.start_ready()
+    gateway.wait(lambda s: s["central"]["connected"], "the control connection")
+    client, answers = _listen(rig, "answers/here")
+    for number, (verb, key) in enumerate([("status", "gateway"), ("checkpoint", "committed"), ("dance", "error")]):
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        properties.ResponseTopic, properties.CorrelationData = "answers/here", bytes([number])
+        client.publish(f"{BASE}/cmd/{verb}", b"", 1, properties=properties)
+        answer = answers.get(timeout=20)
+        assert key in json.loads(answer.payload)
+        assert answer.properties is not None
+        assert answer.properties.CorrelationData == bytes([number])
+    client.disconnect()
+    client.loop_stop()
+
+
+def test_published_results_arrive_with_their_topic_filled_from_the_row(rig: Rig) -> None:
+    packs = truth.packs()[:50]
+    gateway = rig.gateway()
+    gateway.start_ready()
+    document = truth.document(name="alarms")
+    document["operators"]["warm"] = {
+        "type": "filter",
+        "input": "readings",
+        "where": "temperature > 7",
+    }
+    document["operators"]["tell"] = {"type": "publish", "input": "warm", "topic": "warm/{source}", "codec": "json"}
+    assert rig.deploy(gateway, document)["accepted"]
+    client, told = _listen(rig, "warm/+")
+    rig.publish(truth.as_messages(packs))
+    warm = [truth.fields(p) for p in packs if truth.fields(p)["temperature"] > 7]
+    assert warm
+    got = [told.get(timeout=20) for _ in warm]
+    assert {m.topic for m in got} == {f"warm/{w['source']}" for w in warm}
+    assert sorted(json.loads(m.payload)["temperature"] for m in got) == sorted(w["temperature"] for w in warm)
+    client.disconnect()
+    client.loop_stop()
+
+
+def test_a_flow_goes_on_after_a_stop_with_its_open_windows(rig: Rig) -> None:
+    packs = truth.packs()
+    gateway, collector = rig.gateway(), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document(size_s=3600.0))["accepted"]
+    rig.publish(truth.as_messages(packs[:300]))
+    gateway.wait(lambda s: s["ingest"]["messages"] >= 300, "the first part")
+    assert gateway.terminate() == 0
+    gateway.start_ready()
+    assert [f["name"] for f in gateway.status()["flows"]] == ["city-air"]
+    rig.publish(truth.as_messages(packs[300:]))
+    rig.finish(gateway, "city-air", 700)
+    assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 3600.0).items()}
