@@ -1,0 +1,1 @@
+"""What edgert claims of its speed, measured: one folder per claim, `python -m benchmarks NAME`."""
