@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -12,8 +12,8 @@ from edgert.codecs.base import LAST_TIME, seconds_or_none, unit_of
 from edgert.codecs.shapes import Run, function
 
 MAX_KEYS: Final = 64
-_NEVER: Final = Literal["\0"]
-"""The type of what must not be there: no sensor sends this."""
+_NEVER: Final = Annotated[int, msgspec.Meta(ge=1, le=0)]
+"""The type of what must not be there: no value fits."""
 _INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SCALAR: Final[Any] = bool | _INTEGER | float | str | None
 
