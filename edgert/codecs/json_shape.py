@@ -37,8 +37,8 @@ def shape_of(item: Mapping[str, Any], fields: frozenset[str] | None, time_field:
         return None
     if fields is None and any(isinstance(value, dict) for value in item.values()):
         return None
-    if any("." in key for key in absent) or item.get(time_field, 0) is None:
-        return None  # a dotted name may come from a nested object
+    if any("." in key for key in (*present, *absent)) or item.get(time_field, 0) is None:
+        return None  # a dotted name may come from a nested object, or from both
     return JsonShape(present, absent, isinstance(item.get(time_field), str))
 
 

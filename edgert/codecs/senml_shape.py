@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -24,7 +24,7 @@ MAX_RECORDS: Final = 64
 _BASE: Final = ("bn", "bt", "bu", "bver")
 _CONSTANT: Final = ("n", "u", "bu", "bver")
 _KNOWN_SOURCES: Final = 4096
-_NEVER: Final = Literal["\0"]
+_NEVER: Final = Annotated[int, msgspec.Meta(ge=1, le=0)]
 """The type of what must not be there: no sensor sends this."""
 
 Labels = tuple[tuple[str, object], ...]
