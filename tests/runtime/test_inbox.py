@@ -1,0 +1,419 @@
+"""The delivery rules against a model of a broker: nothing is lost or doubled, whatever crashes, except what is counted.
+
+The truth is the identity of a payload object, which the inbox never looks at: it sees id, DUP, topic and payload. One
+machine walks through both lives of the gateway: `memory` dies in a crash, `disk` is what commits have written.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from edgert.core.position import Position
+from edgert.mqtt.packets import Publish
+from edgert.runtime.id_table import IDS, PAGE_IDS, IdTable
+from edgert.runtime.inbox import NOWHERE, Inbox, Reader, Route
+from edgert.runtime.progress import Progress
+
+WINDOW = 4
+READS = {"A": {"t0": False, "t1": False}, "B": {"t0": True}}
+"""Flow → topic → whether it takes retained messages."""
+
+
+@dataclass(eq=False)
+class Sent:
+    """A message as its sender knows it."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    unique: bool
+
+    def takers(self) -> list[str]:
+        return [f for f, topics in READS.items() if self.topic in topics and (topics[self.topic] or not self.retain)]
+
+
+@dataclass
+class Disk:
+    pages: dict[int, bytes] = field(default_factory=dict)
+    next_index: int = 1
+    positions: dict[str, Position] = field(default_factory=lambda: {f: Position() for f in READS})
+    taken: dict[str, tuple[Sent, ...]] = field(default_factory=lambda: dict.fromkeys(READS, ()))
+
+
+def copy_of(text: bytes) -> bytes:
+    """Equal, but another object."""
+    return bytes(bytearray(text))
+
+
+class Delivery(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Sent] = []
+        self.inflight: dict[int, Sent] = {}
+        """At the broker, by packet id, in the order sent."""
+        self.under_way: list[tuple[int, Sent, bool]] = []
+        self.acks: list[int] = []
+        self.disk = Disk()
+        self.excused: dict[str, set[Sent]] = {f: set() for f in READS}
+        """Counted as ambiguous, or lost by the broker itself."""
+        self.number = 0
+        self.start()
+
+    # -- the gateway's lives
+
+    def start(self) -> None:
+        self.inbox = Inbox()
+        self.inbox.table.load(self.disk.pages.items())
+        self.inbox.next_index = self.disk.next_index
+        self.flows = {f: Progress(p) for f, p in self.disk.positions.items()}
+        self.inbox.flows.extend(self.flows.values())
+        self.inbox.resume()
+        self.fed: dict[str, list[Sent]] = {f: list(taken) for f, taken in self.disk.taken.items()}
+        self.captured: dict[str, tuple[Position, tuple[Sent, ...]]] = {}
+        self.routes: dict[str, Route] = {}
+        for topic in ("t0", "t1"):
+            readers = [Reader(self.flows[f], f, r[topic]) for f, r in READS.items() if topic in r]  # type: ignore[arg-type]
+            self.routes[topic] = Route(tuple(readers))
+        self.begin_connection()
+
+    def begin_connection(self) -> None:
+        self.inbox.connection_lost()
+        self.arrived: list[tuple[int, Sent]] = []
+        self.acks.clear()
+        self.under_way = [(i, m, True) for i, m in self.inflight.items()]
+
+    @rule(reaches=st.integers(0, 5))
+    def disconnect(self, reaches: int) -> None:
+        self.broker_takes(reaches)
+        self.begin_connection()
+
+    @rule(reaches=st.integers(0, 5))
+    def crash(self, reaches: int) -> None:
+        self.broker_takes(reaches)
+        self.start()
+
+    @rule()
+    def session_is_lost(self) -> None:
+        for message in [*self.waiting, *self.inflight.values()]:
+            for flow in message.takers():
+                self.excused[flow].add(message)
+        self.waiting.clear()
+        self.inflight.clear()
+        self.begin_connection()
+        self.inbox.session_lost()
+        self.write_table()
+
+    # -- the broker
+
+    @rule(topic=st.sampled_from(["t0", "t0", "t1", "nobody"]), qos=st.sampled_from([1, 1, 2]),
+          text=st.sampled_from([b"", b"", b"", b"x"]), retain=st.booleans() | st.just(False))  # fmt: skip
+    def publish(self, topic: str, qos: int, text: bytes, retain: bool) -> None:
+        self.number += 1
+        self.waiting.append(Sent(topic, copy_of(text or b"%d" % self.number), qos, retain and topic == "t0", not text))
+
+    @rule(count=st.integers(1, 4))
+    def broker_sends(self, count: int) -> None:
+        for _ in range(count):
+            free = [i for i in range(1, WINDOW + 1) if i not in self.inflight]
+            if not (free and self.waiting):
+                return
+            self.inflight[free[0]] = self.waiting.pop(0)
+            self.under_way.append((free[0], self.inflight[free[0]], False))
+
+    @rule(count=st.integers(1, 4))
+    def broker_takes(self, count: int) -> None:
+        for packet_id in self.acks[:count]:
+            self.inflight.pop(packet_id, None)
+        del self.acks[:count]
+
+    # -- the gateway
+
+    @rule(count=st.integers(1, 5))
+    def receive(self, count: int) -> None:
+        read, self.under_way = self.under_way[:count], self.under_way[count:]
+        packets = [Publish(m.topic, m.payload, m.qos, m.retain, dup, i) for i, m, dup in read]
+        before = self.inbox.counters.ambiguous
+        batches = self.inbox.receive(packets, lambda p: self.routes.get(p.topic, NOWHERE), 0.0, 0.0)
+        got: dict[str, list[int]] = {f: [] for f in READS}
+        for route, batch in batches.items():
+            for reader in route.readers:
+                got[str(reader.instance)] += [id(p) for p in batch.payloads]
+        lost = set()
+        for packet_id, message, _ in read:
+            self.arrived.append((packet_id, message))
+            for flow in READS:
+                times = got[flow].count(id(message.payload))
+                if flow not in message.takers():
+                    assert not times, "a flow got what it does not read"
+                elif times:
+                    assert times == 1
+                    assert message not in self.fed[flow], f"{flow} got {message} twice"
+                    self.fed[flow].append(message)
+                elif message not in self.fed[flow]:
+                    assert not message.unique, f"{flow} lost {message}"
+                    lost.add(message)
+                    self.excused[flow].add(message)
+        assert self.inbox.counters.ambiguous - before >= len(lost), "lost without being counted"
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        for packet_id, qos in self.inbox.due():
+            (wanted, message) = self.arrived.pop(0)
+            assert (packet_id, qos) == (wanted, message.qos), "acknowledged out of order"
+            for flow in message.takers():
+                done = message in self.disk.taken[flow] or message in self.excused[flow]
+                assert done, f"{message} is acknowledged, but {flow} has not committed it"
+            self.acks.append(packet_id)
+
+    @rule(flow=st.sampled_from("AB"))
+    def capture(self, flow: str) -> None:
+        self.captured[flow] = (self.flows[flow].position(), tuple(self.fed[flow]))
+
+    @rule(flow=st.sampled_from("AB"), works=st.sampled_from([True, True, False]))
+    @precondition(lambda self: self.captured)
+    def commit(self, flow: str, works: bool) -> None:
+        if flow not in self.captured:
+            return
+        if not works:
+            self.inbox.table.give_back(self.inbox.table.take_dirty())
+            return
+        self.disk.positions[flow], self.disk.taken[flow] = self.captured.pop(flow)
+        self.write_table()
+        self.flows[flow].committed = self.disk.positions[flow]
+        self.acknowledge()
+
+    def write_table(self) -> None:
+        for page, raw in self.inbox.table.take_dirty().items():
+            if raw:
+                self.disk.pages[page] = raw
+            else:
+                self.disk.pages.pop(page, None)
+        self.disk.next_index = self.inbox.next_index
+
+    # -- in the end
+
+    def teardown(self) -> None:
+        sent = {*self.waiting, *self.inflight.values()}
+        for _ in range(100):
+            self.broker_sends(4)
+            self.receive(5)
+            for flow in READS:
+                self.capture(flow)
+                self.commit(flow, True)
+            self.broker_takes(9)
+            if not (self.waiting or self.inflight):
+                break
+        assert not self.waiting
+        assert not self.inflight, "an acknowledgement never came"
+        assert not self.inbox.owed
+        assert self.inbox.uncommitted_bytes == 0
+        for flow in READS:
+            for message in sent:
+                if flow in message.takers():
+                    assert message in self.disk.taken[flow] or message in self.excused[flow]
+            assert max(Counter(self.disk.taken[flow]).values(), default=1) == 1
+
+
+TestDelivery = Delivery.TestCase
+TestDelivery.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
+
+WEIGHTS: dict[str, tuple[int, Callable[[Delivery, random.Random], None]]] = {
+    "publish": (8, lambda d, r: d.publish(r.choice(["t0", "t0", "t1", "nobody"]), r.choice([1, 1, 2]),
+                                          r.choice([b"", b"", b"x"]), r.random() < 0.1)),
+    "send": (8, lambda d, r: d.broker_sends(r.randint(1, 4))),
+    "receive": (10, lambda d, r: d.receive(r.randint(1, 4))),
+    "take": (4, lambda d, r: d.broker_takes(r.randint(1, 4))),
+    "capture": (6, lambda d, r: d.capture(r.choice("AB"))),
+    "commit": (6, lambda d, r: d.commit(r.choice("AB"), r.random() < 0.9)),
+    "disconnect": (1, lambda d, r: d.disconnect(r.randint(0, 5))),
+    "crash": (2, lambda d, r: d.crash(r.randint(0, 5))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_long_walks_with_crashes_lose_and_double_nothing(seed: int) -> None:
+    """Deeper than what Hypothesis draws: holes need a crash between the commits of two flows, and then another."""
+    walk, made = random.Random(seed), Delivery()
+    names = walk.choices(list(WEIGHTS), [w for w, _ in WEIGHTS.values()], k=250)
+    for name in names:
+        WEIGHTS[name][1](made, walk)
+    made.teardown()
+
+
+# -- single rules
+
+
+def message(packet_id: int, payload: bytes = b"x", **more: Any) -> Publish:
+    return Publish("t", payload, more.pop("qos", 1), packet_id=packet_id, **more)
+
+
+def inbox_of(*flows: Progress, retained: bool = False) -> tuple[Inbox, Route]:
+    inbox = Inbox()
+    inbox.flows.extend(flows)
+    return inbox, Route(tuple(Reader(f, n, retained) for n, f in enumerate(flows)))  # type: ignore[arg-type]
+
+
+def taken(inbox: Inbox, route: Route, *messages: Publish) -> int:
+    batches = inbox.receive(messages, lambda m: route, 0.0, 0.0)
+    return sum(len(b) * len(r.readers) for r, b in batches.items())
+
+
+def test_qos_0_takes_no_index_and_owes_nothing() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    assert taken(inbox, route, Publish("t", b"x"), Publish("t", b"x")) == 2
+    assert (inbox.next_index, inbox.due(), flow.fed) == (1, [], 0)
+
+
+def test_whether_it_was_acknowledged_before_a_restart_is_decided_by_the_flows_that_take_it() -> None:
+    """`other` reads another topic and commits seldom: it says nothing about this message."""
+    flow, other = Progress(Position(7)), Progress(Position(3))
+    inbox, route = inbox_of(flow)
+    inbox.flows.append(other)
+    taken(inbox, route, message(1))
+    restarted, route = inbox_of(Progress(Position(7)))
+    restarted.flows.append(Progress(Position(3)))
+    restarted.table.load(inbox.table.take_dirty().items())
+    restarted.resume()
+    assert taken(restarted, route, message(1, dup=True)) == 0
+    assert restarted.counters.ambiguous == 1
+
+
+def test_after_a_fallback_any_entry_may_have_been_acknowledged() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    taken(inbox, route, message(1))
+    inbox.resume(doubtful=True)
+    taken(inbox, route, message(1, dup=True))
+    assert inbox.counters.ambiguous == 1
+
+
+def test_a_flow_that_lacks_a_message_takes_its_redelivery_and_another_does_not() -> None:
+    before, both = inbox_of(Progress(Position()))
+    taken(before, both, message(1))
+    has, lacks = Progress(Position(1)), Progress(Position(0))
+    inbox, route = inbox_of(has, lacks)
+    inbox.table.load(before.table.take_dirty().items())
+    inbox.resume()
+    batches = inbox.receive([message(1, dup=True)], lambda m: route, 0.0, 0.0)
+    assert [r.progress for route in batches for r in route.readers] == [lacks]
+    assert inbox.due() == []
+    lacks.committed = lacks.position()
+    assert inbox.due() == [(1, 1)]
+
+
+def test_a_redelivery_within_one_read_is_seen() -> None:
+    inbox, route = inbox_of(Progress(Position()))
+    assert taken(inbox, route, message(1), message(1, dup=True)) == 1
+
+
+def test_an_oversized_message_is_acknowledged_in_turn_and_ends_its_ids_entry() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    taken(inbox, route, message(1))
+    inbox.owe(2, 1)
+    assert inbox.due() == []
+    flow.committed = flow.position()
+    assert inbox.due() == [(1, 1), (2, 1)]
+    inbox.owe(1, 1)
+    assert inbox.due() == [(1, 1)]
+    assert taken(inbox, route, message(1, dup=True)) == 1, "the id stood for another message since"
+
+
+def test_copies_under_different_subscriptions_are_different_messages() -> None:
+    flow = Progress(Position())
+    inbox, _ = inbox_of(flow)
+    one, two = (Route((Reader(flow, n, False),), seed=n) for n in (1, 2))  # type: ignore[arg-type]
+    taken(inbox, one, message(1))
+    assert taken(inbox, two, message(1, dup=True)) == 1
+
+
+def test_a_removed_flow_holds_no_acknowledgement_up() -> None:
+    stays, goes = Progress(Position()), Progress(Position())
+    inbox, route = inbox_of(stays, goes)
+    taken(inbox, route, message(1))
+    stays.committed = stays.position()
+    assert inbox.due() == []
+    inbox.remove_flow(goes)
+    assert inbox.due() == [(1, 1)]
+
+
+def test_a_new_flow_starts_at_what_arrives_next_with_the_holes_it_is_given() -> None:
+    inbox, route = inbox_of(Progress(Position()))
+    taken(inbox, route, message(1), message(2))
+    late, heir = Progress(Position()), Progress(Position())
+    heir.missing = {1}
+    for flow in (late, heir):
+        inbox.add_flow(flow)
+    assert [flow.position() for flow in (late, heir)] == [Position(2), Position(2, frozenset([1]))]
+    assert (late.takes(1), heir.takes(1), heir.takes(1)) == (False, True, False)
+
+
+def test_retained_messages_enter_only_flows_that_ask_for_them_and_are_counted() -> None:
+    for asks in (True, False):
+        inbox, route = inbox_of(Progress(Position()), retained=asks)
+        assert taken(inbox, route, message(1, retain=True)) == asks
+        assert inbox.counters.retained_ignored == (not asks)
+        assert inbox.due() == ([] if asks else [(1, 1)])
+
+
+def test_a_message_that_nobody_takes_is_counted_and_acknowledged() -> None:
+    inbox = Inbox()
+    taken(inbox, NOWHERE, message(1), Publish("t", b"x"))
+    assert (inbox.counters.unrouted, inbox.due()) == (2, [(1, 1)])
+
+
+def test_bytes_that_wait_for_a_commit_are_known() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    taken(inbox, route, message(1, b"123"), message(2, b"45"))
+    assert inbox.uncommitted_bytes == 5
+    flow.committed = Position(1)
+    inbox.due()
+    assert inbox.uncommitted_bytes == 2
+    inbox.connection_lost()
+    assert (inbox.uncommitted_bytes, inbox.due()) == (0, [])
+
+
+# -- the id table
+
+
+def test_pages_that_changed_are_given_once_and_again_when_their_commit_failed() -> None:
+    table = IdTable()
+    table.set(3, 2**64 - 1, 9)
+    table.set(PAGE_IDS + 1, 5, 10)
+    pages = table.take_dirty()
+    assert (sorted(pages), table.take_dirty()) == ([0, 1], {})
+    table.give_back(pages)
+    assert table.take_dirty() == pages
+    again = IdTable()
+    again.load(pages.items())
+    assert dict(again.known()) == {3: 9, PAGE_IDS + 1: 10}
+    assert again.hashes[3] == 2**64 - 1
+
+
+def test_an_emptied_table_empties_its_pages() -> None:
+    table = IdTable()
+    table.set(IDS - 1, 1, 1)
+    table.take_dirty()
+    table.clear()
+    assert not dict(table.known())
+    assert set(table.take_dirty().values()) == {b""}
+
+
+@pytest.mark.parametrize("page", [(0, b"short"), (-1, bytes(16 * PAGE_IDS)), (IDS // PAGE_IDS, bytes(16 * PAGE_IDS))])
+def test_a_page_of_another_size_is_refused(page: tuple[int, bytes]) -> None:
+    with pytest.raises(ValueError, match="expected a page"):
+        IdTable().load([page])

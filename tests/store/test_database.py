@@ -1,0 +1,220 @@
+"""The database: all or nothing, numbers that never mean two things, and files that are refused rather than guessed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.errors import StoreError
+from edgert.core.ids import make_epoch
+from edgert.core.position import Position
+from edgert.core.results import OpenBatch, RowsBatch, Schema, unpack_result_untrusted
+from edgert.store.database import BATCH_ROWS, Database, FlowCommit, StoredFlow
+from edgert.store.schema import UPGRADES
+
+SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
+COLUMNS = ("window_start", "window_end", "source", "n")
+ROW = [0.0, 60.0, "a", 1]
+E1, E2, E3, E9 = (make_epoch(n, 7) for n in (1, 2, 3, 9))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "gateway.db", "g1")
+
+
+def flow(epoch: int, version: int = 1, position: Position | None = None) -> StoredFlow:
+    return StoredFlow("f", {"name": "f"}, version, "mqtt", False, epoch, 0, position or Position())
+
+
+def commit(*rows: Any, index: int = 5, deltas: tuple[bytes, ...] = (b"d",)) -> FlowCommit:
+    return FlowCommit("f", Position(index, frozenset([2])), deltas, b"queue", COLUMNS, rows)
+
+
+def entries(database: Database, epoch: int) -> list[Any]:
+    return [unpack_result_untrusted(e.payload) for e in database.outbox("f", epoch, 0, 0, 1_000)]
+
+
+def everything(database: Database) -> Any:
+    return [database._db.execute(f"SELECT * FROM {t}").fetchall()
+            for t in ("meta", "flow", "state", "queue", "page", "stream", "outbox")]  # fmt: skip
+
+
+def test_a_commit_writes_state_queue_position_table_and_numbered_rows(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.commit([commit(ROW)], {3: b"page", 4: b""}, 6)
+    (stored,) = database.flows()
+    assert stored.position == Position(5, frozenset([2]))
+    assert (database.state("f"), database.queue("f"), database.pages()) == ([b"d"], b"queue", [(3, b"page")])
+    assert database.meta("next_index") == 6
+    opened, rows = entries(database, E1)
+    assert isinstance(opened, OpenBatch)
+    assert isinstance(rows, RowsBatch)
+    assert (opened.sequence, opened.parent, opened.schema, rows.sequence, rows.rows) == (1, None, SCHEMA, 2, [ROW])
+
+
+def test_a_full_disk_in_the_middle_of_a_commit_changes_nothing_and_the_next_try_works(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.commit([commit(ROW)], {0: b"old"}, 6)
+    before, size = everything(database), database.outbox_size
+    pages = database._db.execute("PRAGMA page_count").fetchone()[0]
+    database._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    big = commit(*[ROW] * 10, index=99, deltas=(b"x", os.urandom(200_000)))
+    with pytest.raises(StoreError, match="full"):
+        database.commit([big], {0: b"new"}, 100)
+    assert (everything(database), database.outbox_size) == (before, size)
+    database._db.execute("PRAGMA max_page_count = 100000")
+    database.commit([big], {0: b"new"}, 100)
+    assert database.flows()[0].position.index == 99
+    assert [b.sequence for b in entries(database, E1)] == [1, 2, 3]
+
+
+def test_numbers_go_on_over_a_reopening_and_an_empty_outbox(tmp_path: Path) -> None:
+    database = Database(tmp_path / "gateway.db", "g1")
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.commit([commit(*[ROW] * (BATCH_ROWS + 1))], {}, 1)
+    assert database.acknowledged({("f", E1, 0): 3}) == 3
+    database.close()
+    again = Database(tmp_path / "gateway.db", "g1")
+    again.commit([commit(ROW)], {}, 1)
+    assert [b.sequence for b in entries(again, E1)] == [4]
+
+
+def test_each_new_version_names_its_parent_and_where_it_ends(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.put_flow(flow(E2, 2, Position(8)), SCHEMA, commit(ROW), {}, 9)
+    (opened,) = entries(database, E2)
+    assert (opened.parent, opened.cut, opened.flow_version) == (E1, {0: 2}, 2)
+    assert (database.state("f"), database.queue("f"), database.flows()[0].position) == ([], b"", Position(8))
+    database.put_flow(flow(E3, 3), None, commit(), {}, 9)
+    assert entries(database, E3) == []
+    database.put_flow(flow(E9, 4), SCHEMA, None, {}, 9)
+    (opened,) = entries(database, E9)
+    assert (opened.parent, opened.cut) == (E2, {0: 1}), "the version between shipped nothing"
+
+
+def test_a_flow_removed_keeps_its_outbox_and_its_numbers_for_one_of_the_same_name(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.remove_flow("f", commit(ROW), {}, 7)
+    (stored,) = database.flows()
+    assert (stored.removed, stored.epoch, database.state("f")) == (True, E1, [])
+    assert len(entries(database, E1)) == 2
+    database.put_flow(flow(E2, 2), SCHEMA, None, {}, 7)
+    assert entries(database, E2)[0].parent == E1
+    assert not database.flows()[0].removed
+
+
+def test_rebase_renames_what_never_left_and_gives_it_new_parents(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.put_flow(flow(E2, 2), SCHEMA, commit(ROW), {}, 1)
+    n1, n2, old = make_epoch(10, 1), make_epoch(11, 2), E9
+    database.rebase("f", {E1: n1, E2: n2}, old, {0: 44})
+    assert database.epochs("f") == [n1, n2]
+    first, rows = entries(database, n1)
+    (second,) = entries(database, n2)
+    assert (first.parent, first.cut, rows.epoch, second.parent, second.cut) == (old, {0: 44}, n1, n1, {0: 2})
+    assert (database.flows()[0].epoch, database.flows()[0].confirmed) == (n2, n2)
+    size = database.outbox_size
+    assert (size.batches, size.rows) == (3, 1)
+    assert size.bytes == sum(
+        len(e.payload) for e in database.outbox("f", n1, 0, 0, 9) + database.outbox("f", n2, 0, 0, 9)
+    )
+
+
+def test_acknowledgements_delete_up_to_their_number_and_nothing_else(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    for _ in range(3):
+        database.commit([commit(ROW)], {}, 1)
+    assert database.acknowledged({("f", E1, 0): 2, ("f", E2, 0): 9, ("g", E1, 0): 9, ("f", E1, 1): 9}) == 2
+    assert [e.sequence for e in database.outbox("f", E1, 0, 0, 9)] == [3, 4]
+    assert [e.sequence for e in database.outbox("f", E1, 0, 3, 9)] == [4]
+    assert [e.sequence for e in database.outbox("f", E1, 0, 0, 1)] == [3]
+    assert (database.outbox_size.batches, database.outbox_size.rows) == (2, 2)
+    assert database.outbox_streams() == [("f", E1, 0)]
+
+
+def test_a_snapshot_takes_the_place_of_what_it_says(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.commit([commit(deltas=(b"1", b"2"))], {}, 1)
+    database.compact_state("f", b"12")
+    database.commit([commit(deltas=(b"3",))], {}, 1)
+    assert database.state("f") == [b"12", b"3"]
+
+
+def test_a_database_of_version_0_is_brought_up_to_date_and_a_newer_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    sqlite3.connect(path).close()
+    Database(path, "g1").close()
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone()[0] == len(UPGRADES)
+        raw.execute(f"PRAGMA user_version = {len(UPGRADES) + 1}")
+    with pytest.raises(StoreError, match=f"schema version {len(UPGRADES) + 1}, this edgert knows up to"):
+        Database(path, "g1")
+
+
+@pytest.mark.parametrize("damage", ["not a database", "torn", "a folder"])
+def test_a_damaged_file_is_refused_and_told_what_to_do(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    if damage == "not a database":
+        path.write_bytes(b"hello" * 1_000)
+    elif damage == "a folder":
+        path.mkdir()
+    else:
+        made = Database(path, "g1")
+        made.put_flow(flow(E1), SCHEMA, None, {}, 1)
+        made.commit([commit(deltas=(os.urandom(100_000),))], {}, 1)
+        made.close()
+        raw = bytearray(path.read_bytes())
+        raw[4096:40_960] = b"\xff" * 36_864
+        path.write_bytes(raw)
+    with pytest.raises(StoreError, match=r"check the folder|move it away"):
+        Database(path, "g1")
+
+
+COMMITS = """
+import sys
+from pathlib import Path
+from tests.store.test_database import *
+database = Database(Path(sys.argv[1]), "g1")
+if not database.flows():
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+at = database.flows()[0].position.index
+while True:
+    at += 1
+    delta = b"%d" % at
+    done = FlowCommit("f", Position(at), [delta], delta, COLUMNS, [[0.0, 60.0, "a", at]])
+    database.commit([done], {0: delta}, at + 1)
+    print(at, flush=True)
+"""
+
+
+def test_kill_9_in_a_loop_of_commits_leaves_every_part_of_the_same_moment(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    Database(path, "g1").close()
+    said = 0
+    for lives in (3, 17, 40):
+        command = [sys.executable, "-c", COMMITS, str(path)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        assert child.stdout
+        for _ in range(lives):
+            said = int(child.stdout.readline())
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        database = Database(path, "g1")
+        at = database.flows()[0].position.index
+        assert at >= said, "what was committed is there"
+        assert database.meta("next_index") == at + 1
+        assert database.state("f") == [b"%d" % n for n in range(1, at + 1)]
+        assert (database.queue("f"), database.pages()) == (b"%d" % at, [(0, b"%d" % at)])
+        batches = entries(database, E1)[1:] if at < 900 else []
+        assert [b.rows[0][3] for b in batches] == list(range(1, at + 1))[: len(batches)]
+        assert database.last_sequences("f", E1) == {0: at + 1}
+        database.close()
