@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 from collections.abc import Callable, Sequence
@@ -26,8 +27,10 @@ from gateway.ingest import Ingest, Source
 
 log = logging.getLogger(__name__)
 
+HOLD_S = 60.0
+"""A flow that is to be replaced or removed has so long to reach a batch boundary."""
 STORE_TRIES = 30
-"""Seconds for which a change of a flow waits for a database that cannot be written."""
+"""Seconds for which a new flow waits for a database that cannot be written."""
 
 
 class Flows:
@@ -106,7 +109,7 @@ class Flows:
                 await self._start(stored, run)
             else:
                 await self._replace(stored, run, old)
-            self._stored[flow.name] = stored
+            self._stored[flow.name] = replace(stored, epoch=run.epoch)
             log.info("flow %s version %d runs", flow.name, stored.version)
             return stored.version
 
@@ -120,17 +123,17 @@ class Flows:
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
         at = Position(self._ingest.inbox.next_index - 1)
-        await self._write(
-            lambda pages, index: self._database.put_flow(replace(stored, position=at), run.schema, None, pages, index)
-        )
+        await self._write(lambda pages, index: self._put(replace(stored, position=at), run, None, pages, index))
         self._pool.add(run.all)
         self._attach(run, ())
         self.runs[run.flow.name] = run
 
-    def _attach(self, run: FlowRun, instead_of: Sequence[Source]) -> None:
+    def _attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:
+        """`old`: whose holes the new version takes over, since a redelivery that is to fill them may still come."""
         sources = self._sources_of(run)
 
         def enter() -> None:
+            run.progress.missing = set(old.missing) if old else set()
             self._ingest.inbox.add_flow(run.progress)
             run.progress.committed = run.progress.position()
 
@@ -141,15 +144,29 @@ class Flows:
         """In one step what arrives goes to the new version; then the old one is run to its end, and its last words and
         the new epoch are one transaction. A crash before that brings the old version back, with its input."""
         async with self.checkpointer.busy:
+            await self._hold(old)
             self._pool.add(run.all)
-            self._attach(run, self._sources[run.flow.name])
+            self._attach(run, self._sources[run.flow.name], old.progress)
             placed = replace(stored, position=run.progress.committed)
 
             def put(last: FlowCommit, pages: dict[int, bytes], index: int) -> None:
-                self._database.put_flow(placed, run.schema, last, pages, index)
+                self._put(placed, run, last, pages, index)
 
             await self._end(old, put)
             self.runs[run.flow.name] = run
+
+    def _put(
+        self, stored: StoredFlow, run: FlowRun, last: FlowCommit | None, pages: dict[int, bytes], index: int
+    ) -> None:
+        """On the store thread, so that epochs which the uplink renamed a moment ago are known."""
+        before = next((f for f in self._database.flows() if f.name == stored.name), None)
+        greatest = max(self._database.epochs(stored.name), default=0)
+        if greatest >= stored.epoch:
+            stored = replace(stored, epoch=make_epoch(epoch_ordinal(greatest) + 1, secrets.randbits(32)))
+        if before:
+            stored = replace(stored, confirmed=before.confirmed)
+        self._database.put_flow(stored, run.schema, last, pages, index)
+        run.epoch = stored.epoch
 
     async def remove(self, name: str) -> bool:
         """Ships the open windows of a flow and stops it; false when there is none of that name."""
@@ -158,6 +175,7 @@ class Flows:
             if old is None:
                 return False
             async with self.checkpointer.busy:
+                await self._hold(old)
                 self._ingest.swap(self._sources.pop(name), ())
                 await self._end(old, lambda last, pages, index: self._database.remove_flow(name, last, pages, index))
                 del self.runs[name]
@@ -165,29 +183,31 @@ class Flows:
             log.info("flow %s is removed; its results still leave", name)
             return True
 
-    async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> None:
-        def drain() -> None:
-            if not self._pool.hold(old.all, 60.0):
-                raise EdgertError(f"flow {old.flow.name} does not stop: an operator of it is blocked")
-            old.drain(self._now(), self._ingest.send)
+    async def _hold(self, old: FlowRun) -> None:
+        """Before anything is changed: a flow that does not stop stays as it is."""
+        if not await asyncio.to_thread(self._pool.hold, old.all, HOLD_S):
+            raise EdgertError(f"flow {old.flow.name} does not stop: an operator of it is blocked; try again")
 
-        await self._store(drain)
+    async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> None:
+        """Runs a held flow, to which nothing is fed any more, to its end, and writes that."""
+        await self._store(lambda: old.drain(self._now(), self._ingest.send))
         form = old.form()
         position = old.progress.position()
         last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"")
-        await self._write(lambda pages, index: put(last, pages, index))
+        await self._write(lambda pages, index: put(last, pages, index), tries=None)
         self._ingest.swap((), (), lambda: self._ingest.inbox.remove_flow(old.progress))
         self._pool.remove(old.all)
         self._ingest.acknowledge()
+        self.checkpointer.on_committed()
 
-    async def _write(self, commit: Callable[[dict[int, bytes], int], None]) -> None:
-        """Tries for a while: what is to be written cannot be taken back."""
-        for left in reversed(range(STORE_TRIES)):
+    async def _write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
+        """Tries for a while; with `tries` None until it succeeds: what a drained flow says cannot be taken back."""
+        for tried in itertools.count(1):
             try:
                 await self._store(lambda: self.checkpointer.write(commit))
                 return
             except StoreError as error:
-                if not left:
+                if tried == tries:
                     raise
                 log.error("a change of a flow waits for the database: %s", error)
                 await asyncio.sleep(1.0)

@@ -224,9 +224,8 @@ class Uplink:
         if sending.sent == sending.acknowledged:
             sending.moved = now
         entries = await self.store(lambda: self.database.outbox(*stream, sending.sent, room))
-        if (
-            entries and sending.sent == sending.acknowledged
-        ):  # what stood before is acknowledged, or it would stand there
+        # what stood before the first entry is acknowledged, or it would still be there
+        if entries and sending.sent == sending.acknowledged:
             sending.sent = sending.acknowledged = entries[0].sequence - 1
         for entry in entries:
             if not self._publish(stream[0], entry.payload):
