@@ -23,7 +23,7 @@ from edgert.core.settings import Connection
 log = logging.getLogger("edgert.central.broker")
 _VERSIONS: Final = {"5": mqtt.MQTTv5, "3.1.1": mqtt.MQTTv311}
 _LONGEST_WAIT_S: Final = 30
-_ANSWER_S: Final = 3.0
+_ANSWER_S: Final = 5.0
 
 
 class Broker:
