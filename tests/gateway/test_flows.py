@@ -1,0 +1,229 @@
+"""Flows that change while checkpoints are made and messages come: no broker, but the real database, pool and inbox."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.clock import VirtualClock
+from edgert.core.errors import EdgertError, StoreError
+from edgert.core.settings import Sensors
+from edgert.flow.document import from_plain
+from edgert.mqtt.packets import Publish
+from edgert.operators.logic import Logic
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.pool import Pool
+from edgert.store.database import Database
+from gateway import flows as flows_module
+from gateway.checkpointer import Checkpointer
+from gateway.flows import Flows
+from gateway.ingest import Ingest
+from tests.waiting import in_loop
+
+
+def document(name: str = "f", description: str = "") -> Any:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "minute": {"type": "tumbling_window", "input": "in", "size_s": 10, "aggregates": {"n": "count()"}},
+        "out": {"type": "ship", "input": "minute"},
+    }
+    return from_plain({"name": name, "description": description, "operators": operators}, REGISTRY)
+
+
+class Gateway:
+    """All of a gateway but its connections."""
+
+    def __init__(self, path: Path) -> None:
+        self.database = Database(path, "g1")
+        self.clock = VirtualClock()
+        self.pool = Pool(self.clock)
+        self.ingest = Ingest(
+            Sensors(), "id", self.pool, self.clock, forget_session=self.nothing, wants_checkpoint=lambda: None,
+            save_subscriptions=lambda text: self.nothing(),
+        )  # fmt: skip
+        self.checkpointer = Checkpointer(self.database, self.store, self.pool, self.ingest, lambda: None)
+        self.flows = Flows(
+            REGISTRY, self.database, self.store, self.pool, self.ingest, self.checkpointer, self.clock
+        )  # fmt: skip
+        inbox = self.ingest.inbox
+        inbox.table.load(self.database.pages())
+        inbox.next_index = int(self.database.meta("next_index", 1))
+        stored = self.database.flows()
+        self.flows.load(stored, {f.name: (self.database.state(f.name), self.database.queue(f.name)) for f in stored})
+        self.pool.start()
+
+    async def nothing(self) -> None:
+        return None
+
+    async def store(self, call: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(call)
+
+    def feed(self, packet_id: int, time: float, *, dup: bool = False) -> None:
+        payload = b'{"time": %f}' % (1_700_000_000 + time)
+        self.ingest.feed([Publish("x/a", payload, 1, False, dup, packet_id)])
+        assert self.pool.wait_empty([i for r in self.flows.runs.values() for i in r.all], 10.0)
+
+    async def checkpoint(self) -> bool:
+        return await self.checkpointer.checkpoint(self.flows.runs.values())
+
+    def shipped(self) -> int:
+        """Rows in all contributions."""
+        from edgert.core.results import RowsBatch, unpack_result_untrusted
+
+        batches = [unpack_result_untrusted(e.payload) for s in self.database.outbox_streams()
+                   for e in self.database.outbox(*s, 0, 1_000)]  # fmt: skip
+        return sum(row[-1] for b in batches if isinstance(b, RowsBatch) for row in b.rows)
+
+    def crash(self) -> None:
+        self.pool.stop()
+        self.database.close()
+
+
+@in_loop
+async def test_a_new_version_ships_what_the_old_one_held_and_takes_what_comes(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    assert await gateway.flows.deploy(document(), "mqtt") == 1
+    assert await gateway.flows.deploy(document(), "mqtt") == 1, "the same document changes nothing"
+    gateway.feed(1, 1.0)
+    assert await gateway.flows.deploy(document(description="new"), "mqtt") == 2
+    assert gateway.shipped() == 1
+    assert gateway.ingest.inbox.due() == []  # it was acknowledged when the old version ended
+    gateway.feed(2, 2.0)
+    assert await gateway.flows.remove("f")
+    assert not await gateway.flows.remove("f")
+    assert gateway.shipped() == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_a_new_version_right_after_a_restart_takes_the_redeliveries_that_the_old_one_waited_for(
+    tmp_path: Path,
+) -> None:
+    """two flows; only `other` has committed the message, so the table knows it and `f` has a hole."""
+    before = Gateway(tmp_path / "db")
+    await before.flows.deploy(document(), "mqtt")
+    await before.flows.deploy(document("other"), "mqtt")
+    before.feed(1, 1.0)
+    assert await before.checkpointer.checkpoint([before.flows.runs["other"]])
+    before.crash()
+    after = Gateway(tmp_path / "db")
+    assert await after.flows.deploy(document(description="new"), "file") == 2
+    after.feed(1, 1.0, dup=True)
+    for name in ("f", "other"):
+        await after.flows.remove(name)
+    assert after.shipped() == 2, "once for each flow"
+    after.crash()
+
+
+@in_loop
+async def test_a_flow_that_does_not_stop_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flows_module, "HOLD_S", 0.05)
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    entered, leave = threading.Event(), threading.Event()
+    run = gateway.flows.runs["f"]
+    process = run.instances["minute"].logic.process
+
+    def block(*arguments: Any) -> Any:
+        entered.set()
+        assert leave.wait(10.0)
+        return process(*arguments)
+
+    monkeypatch.setattr(run.instances["minute"].logic, "process", block)
+    gateway.ingest.feed([Publish("x/a", b'{"time": 1700000000}', 1, False, False, 1)])
+    assert await asyncio.to_thread(entered.wait, 10.0)
+    with pytest.raises(EdgertError, match="does not stop"):
+        await gateway.flows.deploy(document(description="new"), "mqtt")
+    with pytest.raises(EdgertError, match="does not stop"):
+        await gateway.flows.remove("f")
+    leave.set()
+    assert gateway.flows.runs["f"] is run
+    gateway.feed(2, 1.0)
+    assert await gateway.checkpoint()
+    assert gateway.flows.version("f") == 1
+    await gateway.flows.remove("f")
+    assert gateway.shipped() == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_a_compaction_that_fails_does_not_commit_rows_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    for name in ("f", "other"):
+        await gateway.flows.deploy(document(name), "mqtt")
+    for run in gateway.flows.runs.values():
+        monkeypatch.setattr(type(run), "wants_compaction", lambda run: True)
+
+    def full(*arguments: object) -> None:
+        raise StoreError("disk full")
+
+    monkeypatch.setattr(gateway.database, "compact_state", full)
+    for packet_id, time in ((1, 1.0), (2, 30.0)):
+        gateway.clock.advance(1.0)
+        gateway.feed(packet_id, time)
+    assert await gateway.checkpoint()
+    assert await gateway.checkpoint()
+    for name in ("f", "other"):
+        await gateway.flows.remove(name)
+    assert gateway.shipped() == 4
+    gateway.crash()
+
+
+@in_loop
+async def test_a_commit_that_fails_acknowledges_nothing_and_is_made_good_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+
+    def full(*arguments: object) -> None:
+        raise StoreError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.database, "commit", full)
+        assert not await gateway.checkpoint()
+        assert (gateway.checkpointer.status.failures, gateway.checkpointer.status.error) == (1, "disk full")
+        assert gateway.ingest.inbox.due() == []
+        assert len(gateway.ingest.inbox.owed) == 1
+    assert await gateway.checkpoint()
+    assert len(gateway.ingest.inbox.owed) == 0
+    gateway.crash()
+    again = Gateway(tmp_path / "db")
+    await again.flows.remove("f")
+    assert again.shipped() == 1
+    again.crash()
+
+
+@in_loop
+async def test_a_flow_that_was_drained_but_not_ended_is_in_no_later_checkpoint(tmp_path: Path) -> None:
+    """SIGTERM between the two: the next start brings the old version back, with its windows open."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    assert await gateway.checkpoint()
+    run = gateway.flows.runs["f"]
+    assert gateway.pool.hold(run.all, 10.0)
+    run.drain(gateway.flows._now(), lambda instance, messages: None)
+    gateway.pool.release(run.all)
+    assert await gateway.checkpoint()
+    assert gateway.shipped() == 0
+    gateway.crash()
+    again = Gateway(tmp_path / "db")
+    await again.flows.remove("f")
+    assert again.shipped() == 1
+    again.crash()
+
+
+def test_logic_of_a_flow_is_asked_for_its_state_only_where_it_keeps_some() -> None:
+    with pytest.raises(TypeError, match="keeps no state"):
+        Logic().restore({})
+    kept: Mapping[str, Any] | None = Logic().delta()
+    assert kept is None

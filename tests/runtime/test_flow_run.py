@@ -1,0 +1,160 @@
+"""A flow that runs: captures, commits, restores, and its end; without a broker and without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgert.core.batch import RawBatch
+from edgert.core.clock import VirtualClock
+from edgert.core.errors import StoreError
+from edgert.core.position import Position
+from edgert.flow.document import from_plain
+from edgert.operators.logic import Now
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.pool import Pool
+from edgert.runtime.progress import Progress
+from edgert.runtime.state import pack_state
+
+DOCUMENT: dict[str, Any] = {
+    "name": "f",
+    "operators": {
+        "in": {"type": "mqtt_source", "topic": "x/{source}", "codec": "json", "out_of_order_s": 0},
+        "ok": {"type": "filter", "input": "in", "where": "v >= 0"},
+        "by": {"type": "key_by", "input": "ok", "keys": ["source"]},
+        "minute": {
+            "type": "tumbling_window",
+            "input": "by",
+            "size_s": 10,
+            "aggregates": {"n": "count()", "s": "sum(v)"},
+        },
+        "out": {"type": "ship", "input": "minute"},
+    },
+}
+NOW = Now(0.0, 1_000.0)
+
+
+def flow_run() -> FlowRun:
+    return FlowRun(from_plain(DOCUMENT, REGISTRY), REGISTRY, 1, 1, Progress(Position()))
+
+
+class Rig:
+    """Runs instances by hand, in order, so that queues hold what a test wants them to."""
+
+    def __init__(self, run: FlowRun) -> None:
+        self.run, self.pool = run, Pool(VirtualClock())
+        self.pool.add(run.all)
+
+    def feed(self, index: int, *times: float) -> None:
+        payloads = [b'{"time": %f, "v": 1}' % t for t in times]
+        batch = RawBatch(["x/a"] * len(times), payloads, 0.0, 1_000.0, 10 * len(times))
+        self.pool.put([(self.run.instances["in"], 0, batch)])
+        self.run.progress.fed = index
+
+    def work(self, moment: float = 0.0) -> None:
+        for instance in self.run.all:
+            for entry in instance.queue.take_all():
+                turn = instance.run([entry], Now(moment, 1_000.0 + moment))
+                for target, batch in turn.out:
+                    target.instance.queue.put(type(entry)(target.source, batch))
+
+    def checkpoint(self) -> CommitForm | None:
+        assert self.run.capture(self.pool, lambda read: read())
+        return self.run.form()
+
+
+def contributions(form: CommitForm | None) -> list[tuple[Any, ...]]:
+    assert form is not None
+    return [tuple(row) for row in form.rows]
+
+
+def test_state_queues_and_position_of_a_checkpoint_belong_together() -> None:
+    first = Rig(flow_run())
+    first.feed(1, 1.0, 2.0)
+    first.work()
+    first.feed(2, 3.0)
+    form = first.checkpoint()
+    assert form
+    assert form.position == Position(2)
+    again = Rig(flow_run())
+    again.run.restore(form.deltas, form.queue, NOW)
+    again.feed(3, 12.0)
+    again.work(1.0)
+    again.feed(4, 12.0)
+    again.work(2.0)
+    assert again.run.columns == ("window_start", "window_end", "source", "n", "s")
+    assert contributions(again.checkpoint()) == [(0.0, 10.0, "a", 3, 3.0)]
+
+
+def test_what_a_failed_commit_held_goes_with_the_next_once_and_in_order() -> None:
+    rig = Rig(flow_run())
+    expected = []
+    for number, start in enumerate((0.0, 10.0, 20.0)):
+        rig.feed(number + 1, start + 1, start + 10)
+        rig.work(float(number))
+        expected.append((start, start + 10))
+        form = rig.checkpoint()
+        assert form
+        assert [r[:2] for r in contributions(form)] == expected
+        assert (len(form.deltas), form.position.index) == (number + 1, number + 1)
+    rig.run.committed(form)
+    rig.run.progress.committed = form.position
+    assert rig.checkpoint() is None, "nothing new is worth no write"
+    assert rig.run.rows_shipped == 3
+
+
+def test_a_compacted_state_says_the_same_as_its_parts() -> None:
+    rig, blobs = Rig(flow_run()), []
+    for number in range(5):
+        rig.feed(number + 1, 4.0 * number)
+        rig.work(float(number))
+        form = rig.checkpoint()
+        assert form
+        blobs += form.deltas
+        rig.run.committed(form)
+    short, long = flow_run(), flow_run()
+    short.restore([rig.run.compact(blobs)], b"", NOW)
+    long.restore(blobs, b"", NOW)
+    for name, instance in long.instances.items():
+        assert (
+            short.instances[name].logic.snapshot()
+            == instance.logic.snapshot()
+            == rig.run.instances[name].logic.snapshot()
+        ), name
+
+
+def test_a_flow_run_to_its_end_sheds_nothing_and_ships_its_open_windows() -> None:
+    """Decoded rows are larger than their payloads: more than the next queue's budget."""
+    rig = Rig(flow_run())
+    for instance in rig.run.all[1:]:
+        instance.queue.budget_bytes = 1_000
+    for number in range(50):
+        rig.feed(number + 1, *[1.0] * 10)
+    assert rig.pool.hold(rig.run.all, 1.0)
+    rig.run.drain(NOW, lambda instance, messages: None)
+    assert contributions(rig.run.form()) == [(0.0, 10.0, "a", 500, 500.0)]
+    assert not any(i.shed for i in rig.run.all)
+    assert rig.run.ended
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [pack_state({"gone": {}}), pack_state({"minute": {}}), pack_state({"minute": 7}), pack_state({"ok": {}}), b"x",
+     pack_state({"minute": {"gone": [], "forgotten": [], "windows": [[1]], "emitted": []}})],
+)  # fmt: skip
+def test_state_that_does_not_fit_the_flow_raises_store_error(blob: bytes) -> None:
+    with pytest.raises(StoreError):
+        flow_run().restore([blob], b"", NOW)
+
+
+def test_queues_of_another_plan_raise_store_error() -> None:
+    rig = Rig(flow_run())
+    rig.feed(1, 1.0)
+    form = rig.checkpoint()
+    assert form
+    other = flow_run()
+    other.instances.pop("in")
+    with pytest.raises(StoreError, match="that of in"):
+        other.restore(form.deltas, form.queue, NOW)
