@@ -252,7 +252,11 @@ class Daemon:
         ]
         if foreign:
             raise DocumentError("config", foreign)
-        settings = parse(GatewaySettings, to_toml(document), {}, "config")
+        try:
+            text = to_toml(document)
+        except ValueError as error:  # JSON has null, settings have not
+            raise DocumentError("config", [Problem("document", "values that a setting can have", str(error))]) from None
+        settings = parse(GatewaySettings, text, {}, "config")
         given = {f"{section}.{key}" for section, table in document.items() for key in table}
         if "pool.consumption_rows" in given:
             self.pool.consumption = at_most(settings.pool.consumption_rows)

@@ -1,0 +1,69 @@
+"""Topic templates, and positions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.errors import show
+from edgert.core.position import Position
+from edgert.core.topic_template import TopicTemplate
+
+LEVEL = st.text(st.characters(exclude_characters="+#/\0{}", exclude_categories=["Cs"]), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("text", "topic_filter", "topic", "captures"),
+    [
+        ("city/{source}/sense", "city/+/sense", "city/a1/sense", {"source": "a1"}),
+        ("{a}/+/{b}/#", "+/+/+/#", "x/y/z/more/levels", {"a": "x", "b": "z"}),
+        ("#", "#", "x/y", {}),
+        ("plain/100%", "plain/100%", "plain/100%", {}),
+        ("{a}//", "+//", "//", {"a": ""}),
+    ],
+)
+def test_a_sources_template_gives_a_filter_and_the_named_levels(
+    text: str, topic_filter: str, topic: str, captures: dict[str, str]
+) -> None:
+    template = TopicTemplate(text)
+    assert (template.filter, template.captures(topic)) == (topic_filter, captures)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\0", "a/{b", "a/b}", "a/{}", "a/{1b}", "a/x{b}", "{a}/{a}", "a+/b", "#/a", "a/b#", "x" * 70_000]
+)
+def test_text_that_is_no_template_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^expected .*, got "):
+        TopicTemplate(text)
+
+
+@pytest.mark.parametrize("text", ["a/+", "#", "a/#", "{a", ""])
+def test_a_sinks_template_has_no_wildcards(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^expected .*, got "):
+        TopicTemplate(text, sink=True)
+
+
+@given(LEVEL, LEVEL)
+def test_what_a_sink_fills_a_source_captures(one: str, other: str) -> None:
+    topic = TopicTemplate("t%/{one}/x/{other}", sink=True).fill({"one": one, "other": other, "more": 1})
+    assert topic == f"t%/{one}/x/{other}"
+    assert TopicTemplate("t%/{one}/x/{other}").captures(topic) == {"one": one, "other": other}
+
+
+@pytest.mark.parametrize("value", [None, "", "a/b", "+", "a#", "\0"])
+def test_a_field_that_makes_no_level_is_refused(value: object) -> None:
+    template = TopicTemplate("a/{b}-{c}", sink=True)
+    assert template.fill({"b": 1.5, "c": True}) == "a/1.5-True"
+    with pytest.raises(ValueError, match="expected field 'b' to hold a topic level"):
+        template.fill({"b": value, "c": 1})
+
+
+def test_a_position_covers_what_is_below_it_and_no_hole() -> None:
+    position = Position(5, frozenset([2, 3]))
+    assert [i for i in range(1, 8) if position.covers(i)] == [1, 4, 5]
+
+
+def test_values_are_shown_short_whatever_they_are() -> None:
+    assert show("x" * 100, 10) == "'xxxxxxxx…"
+    assert show(10**5_000) == "a int that cannot be shown"

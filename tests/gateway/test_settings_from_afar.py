@@ -1,0 +1,50 @@
+"""Which settings a `config` message may change on a gateway that is put together, but not started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.errors import DocumentError
+from edgert.core.settings import Gateway, GatewaySettings
+from gateway.daemon import Daemon
+from tests.waiting import in_loop
+
+
+def daemon(folder: Path) -> Daemon:
+    return Daemon(GatewaySettings(gateway=Gateway(id="g1", data_dir=str(folder))))
+
+
+@in_loop
+async def test_the_number_of_rows_per_turn_may_change_while_running(tmp_path: Path) -> None:
+    made = daemon(tmp_path)
+    assert await made._apply_settings({"pool": {"consumption_rows": 7}}) == {"applied": ["pool.consumption_rows"]}
+    assert made.pool.consumption(1_000) == 7
+
+
+@pytest.mark.parametrize(
+    ("document", "paths"),
+    [
+        ({"sensors": {"host": "x", "port": 1}, "pool": {"workers": 9}}, ["pool.workers", "sensors.host", "sensors.port"]),
+        ({"pool": {"consumption_rows": 0}}, ["pool.consumption_rows"]),
+        ({"pool": {"consumption_rows": "many"}}, ["pool.consumption_rows"]),
+        ({"pool": {"consumption_rows": None}}, ["document"]),
+        ({"pool": 5}, ["pool."]),
+        ({"nonsense": {"x": 1}}, ["nonsense.x"]),
+    ],
+)  # fmt: skip
+def test_what_could_cut_the_board_off_or_is_wrong_is_refused_with_every_path(
+    document: dict[str, Any], paths: list[str], tmp_path: Path
+) -> None:
+    @in_loop
+    async def run() -> None:
+        made = daemon(tmp_path)
+        before = made.pool.consumption(1_000)
+        with pytest.raises(DocumentError) as refused:
+            await made._apply_settings(document)
+        assert sorted(p.path for p in refused.value.problems) == paths
+        assert made.pool.consumption(1_000) == before
+
+    run()
