@@ -27,7 +27,7 @@ async def test_the_number_of_rows_per_turn_may_change_while_running(tmp_path: Pa
 @pytest.mark.parametrize(
     ("document", "paths"),
     [
-        ({"sensors": {"host": "x", "port": 1}, "pool": {"workers": 9}}, ["pool.workers", "sensors.host", "sensors.port"]),
+        ({"sensors": {"host": "x", "tls": 1}, "pool": {"slots": 9}}, ["pool.slots", "sensors.host", "sensors.tls"]),
         ({"pool": {"consumption_rows": 0}}, ["pool.consumption_rows"]),
         ({"pool": {"consumption_rows": "many"}}, ["pool.consumption_rows"]),
         ({"pool": {"consumption_rows": None}}, ["document"]),

@@ -55,7 +55,7 @@ def rows_at(emissions: Any, port: int) -> list[Row]:
 
 
 def numbers(rows: list[Row]) -> list[float]:
-    values = [r.get("v") for r in rows]
+    values: list[Any] = [r.get("v") for r in rows]
     return [v for v in values if type(v) in (int, float) and math.isfinite(v)]
 
 

@@ -99,6 +99,7 @@ def test_what_a_failed_commit_held_goes_with_the_next_once_and_in_order() -> Non
         assert form
         assert [r[:2] for r in contributions(form)] == expected
         assert (len(form.deltas), form.position.index) == (number + 1, number + 1)
+    assert form
     rig.run.committed(form)
     rig.run.progress.committed = form.position
     assert rig.checkpoint() is None, "nothing new is worth no write"

@@ -89,9 +89,9 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
         assert len(feeding) == len(reached)
         for source, before in reached.items():
             assert [n for s, n in logic.seen if s == source] == [n for _, n in before.logic.seen]  # type: ignore[attr-defined]
-    first = made[0].logic
-    assert isinstance(first, Pass)
-    assert first.seen == [(0, n) for n in numbers]
+    head = made[0].logic
+    assert isinstance(head, Pass)
+    assert head.seen == [(0, n) for n in numbers]
     assert made[0].counters.rows_in == made[0].counters.rows_out == 400
 
 
