@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 UNSUPPORTED_VERSION = 132
 RECONNECT_S = (1, 60)
+PROBE_TIMEOUT_S = 3.0
+"""How long `auto` waits for an answer to version 5. Some brokers (amqtt) leave such a CONNECT without one."""
 OnMessage = Callable[[str, bytes, "Request | None"], None]
 
 
@@ -38,7 +41,11 @@ class Request:
 
 
 class ControlConnection:
-    """Keeps one connection for ever. Callbacks run on paho's thread; `publish` may be called from any thread."""
+    """Keeps one connection for ever. Callbacks run on paho's thread; `publish` may be called from any thread.
+
+    `on_subscribed` is called after each connect, once the broker has taken all `subscriptions`. `on_retained` takes the
+    messages that the broker had kept; without it they go to `on_message` like all others.
+    """
 
     def __init__(
         self,
@@ -48,19 +55,29 @@ class ControlConnection:
         subscriptions: Sequence[tuple[str, int]] = (),
         will: tuple[str, bytes] | None = None,
         on_message: OnMessage = lambda topic, payload, request: None,
+        on_retained: OnMessage | None = None,
         on_connected: Callable[[], None] = lambda: None,
+        on_subscribed: Callable[[], None] = lambda: None,
         on_disconnected: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._settings = settings
         self._client_id = client_id
         self._subscriptions = list(subscriptions)
         self._will = will
-        self._on_message, self._on_connected, self._on_disconnected = on_message, on_connected, on_disconnected
+        self._on_message, self._on_retained = on_message, on_retained or on_message
+        self._on_connected, self._on_disconnected = on_connected, on_disconnected
+        self._on_subscribed = on_subscribed
         self._version = MQTTProtocolVersion.MQTTv311 if settings.protocol == "3.1.1" else MQTTProtocolVersion.MQTTv5
         self._answered = False
+        self._spoke_5 = False
         self._stopping = False
+        self._replacing = False
+        self._life = threading.Lock()
+        """Held while a client is made or ended, so that none is left behind."""
+        self._probe: threading.Timer | None = None
         self.connected = False
         self.error = ""
+        """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
         self._client = self._make()
 
@@ -68,6 +85,11 @@ class ControlConnection:
     def protocol(self) -> str:
         """What is spoken: "5" or "3.1.1"."""
         return "5" if self._version == MQTTProtocolVersion.MQTTv5 else "3.1.1"
+
+    @property
+    def address(self) -> str:
+        """The broker, as host:port."""
+        return f"{self._settings.host}:{self._settings.port}"
 
     # -- life
 
@@ -80,13 +102,15 @@ class ControlConnection:
     def stop(self, farewell: tuple[str, bytes] | None = None, timeout_s: float = 2.0) -> None:
         """Publishes `farewell` (retained) if the connection stands, and ends it."""
         self._stopping = True
-        if self.connected and farewell:
-            try:
-                self._client.publish(*farewell, qos=1, retain=True).wait_for_publish(timeout_s)
-            except (ValueError, RuntimeError) as error:
-                log.warning("the farewell was not sent: %s", error)
-        self._client.disconnect()
-        self._client.loop_stop()
+        with self._life:
+            self._end_probe()
+            if self.connected and farewell:
+                try:
+                    self._client.publish(*farewell, qos=1, retain=True).wait_for_publish(timeout_s)
+                except (ValueError, RuntimeError) as error:
+                    log.warning("the farewell was not sent: %s", error)
+            self._client.disconnect()
+            self._client.loop_stop()
 
     def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, request: Request | None = None
@@ -115,59 +139,104 @@ class ControlConnection:
         client.reconnect_delay_set(*RECONNECT_S)
         client.max_queued_messages_set(10_000)
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
-        client.on_connect_fail = self._unreachable
+        client.on_connect_fail, client.on_subscribe = self._unreachable, self._subscribed
+        client.on_socket_open = self._opened
         return client
 
     def _clean(self) -> dict[str, Any]:
         # nothing rests on this session: what matters is asked for and sent anew after each connect
         return {} if self._version == MQTTProtocolVersion.MQTTv5 else {"clean_session": True}
 
+    def _opened(self, client: paho.Client, data: Any, sock: Any) -> None:
+        self._end_probe()
+        if self._may_fall_back:
+            self._probe = threading.Timer(PROBE_TIMEOUT_S, self._unanswered)
+            self._probe.daemon = True
+            self._probe.start()
+
+    def _end_probe(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+            self._probe = None
+
+    def _unanswered(self) -> None:
+        if not self._answered:
+            log.info("no answer to a version 5 CONNECT within %g s: trying 3.1.1", PROBE_TIMEOUT_S)
+            self._change_version()
+
     def _connected(self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         self._answered = True
+        self._end_probe()
         if reason.is_failure:
-            self.error = f"the broker refused: {reason}"
-            if reason.value == UNSUPPORTED_VERSION:
+            if reason.value == UNSUPPORTED_VERSION and self._settings.protocol == "auto":
                 self._change_version()
+            else:
+                self.error = f"the broker refused: {reason}"
             return
+        self._spoke_5 = self._spoke_5 or self.protocol == "5"
         if self._subscriptions:
             client.subscribe(self._subscriptions)
         self.connected, self.error = True, ""
         self.connects += 1
         self._guarded(self._on_connected)
 
+    def _subscribed(
+        self, client: paho.Client, data: Any, packet_id: int, reasons: Sequence[ReasonCode], properties: Any
+    ) -> None:
+        for (name, _), reason in zip(self._subscriptions, reasons, strict=False):
+            if reason.is_failure:
+                self.error = f"the broker refused the subscription to {name}: {reason}"
+                log.error("%s", self.error)
+        self._guarded(self._on_subscribed)
+
     def _lost(self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         was, self.connected = self.connected, False
-        if not self._stopping:
-            self.error = self.error or f"connection lost: {reason}"
-        if not was and not self._answered:
+        silent, self._answered = not was and not self._answered, False
+        if silent and self._settings.protocol == "auto" and not self._spoke_5:
             self._change_version()
-        self._answered = False
+        elif not self._stopping:
+            self.error = self.error or f"connection lost: {reason}"
         if was:
             self._guarded(lambda: self._on_disconnected(self.error))
 
     def _unreachable(self, client: paho.Client, data: Any) -> None:
-        self.error = f"nobody answers at {self._settings.host}:{self._settings.port}"
+        why = sys.exc_info()[1]  # paho calls this while it handles the error, which it does not hand over
+        told = (why.strerror if isinstance(why, OSError) else None) or str(why or "nobody answers")
+        self.error = f"no connection to {self.address}: {told}"
+
+    @property
+    def _may_fall_back(self) -> bool:
+        """A broker that has spoken 5 knows it: its silence later means something else (a restart)."""
+        return self._settings.protocol == "auto" and self.protocol == "5" and not self._spoke_5
 
     def _change_version(self) -> None:
-        """Some 3.1.1 brokers refuse version 5 with a reason, others just close; then it is the other's turn."""
-        if self._settings.protocol != "auto" or self._stopping:
+        """Some 3.1.1 brokers refuse version 5 with a reason, others close or say nothing; then it is the other's turn.
+
+        A client that is being replaced has no say any more.
+        """
+        if self._stopping or self._replacing:
             return
-        five = self._version == MQTTProtocolVersion.MQTTv5
+        self._replacing = True
+        five = self.protocol == "5"
         self._version = MQTTProtocolVersion.MQTTv311 if five else MQTTProtocolVersion.MQTTv5
         threading.Thread(target=self._replace, name="mqtt-version", daemon=True).start()
 
     def _replace(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
-        if not self._stopping:
-            self._client = self._make()
-            self.start()
+        with self._life:
+            self._end_probe()
+            self._client.disconnect()
+            self._client.loop_stop()
+            self._answered = self._replacing = False
+            if not self._stopping:
+                self._client = self._make()
+                self.start()
 
     def _message(self, client: paho.Client, data: Any, message: paho.MQTTMessage) -> None:
         properties = message.properties
         answer = getattr(properties, "ResponseTopic", None)
         request = Request(answer, getattr(properties, "CorrelationData", None)) if answer else None
-        self._guarded(lambda: self._on_message(message.topic, bytes(message.payload), request))
+        handle = self._on_retained if message.retain else self._on_message
+        self._guarded(lambda: handle(message.topic, bytes(message.payload), request))
 
     def _guarded(self, call: Callable[[], None]) -> None:
         try:

@@ -1,0 +1,124 @@
+"""The control plane's connection over real brokers: which version it speaks, and what it says when there is none."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from edgert.core.settings import Connection
+from edgert.mqtt import control_plane
+from edgert.mqtt.control_plane import ControlConnection
+from tests.brokers import Broker, Certificates, free_port
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+MakeBroker = Callable[..., Broker]
+_numbers = itertools.count()
+
+
+@contextmanager
+def connection(port: int, **options: Any) -> Iterator[ControlConnection]:
+    settings = Connection(port=port, **options.pop("settings", {}))
+    made = ControlConnection(settings, f"test-{next(_numbers)}", **options)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def test_a_broker_that_leaves_version_5_without_an_answer_is_spoken_to_in_3_1_1_within_seconds(amqtt: Broker) -> None:
+    began = time.monotonic()
+    got: list[bytes] = []
+    with connection(
+        amqtt.port, subscriptions=[("t", 1)], on_message=lambda topic, payload, request: got.append(payload)
+    ) as made:
+        wait_until(lambda: made.connected, "the connection", 8.0)
+        assert made.protocol == "3.1.1"
+        assert time.monotonic() - began < control_plane.PROBE_TIMEOUT_S + 3
+        made.publish("t", b"1")
+        wait_until(lambda: got == [b"1"], "the message")
+        assert made.connects == 1
+
+
+def test_with_version_5_asked_for_nothing_else_is_tried(amqtt: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.05)
+    with connection(amqtt.port, settings={"protocol": "5"}) as made:
+        end = time.monotonic() + 1.0
+        wait_until(lambda: time.monotonic() > end, "twenty times the patience")
+        assert (made.connected, made.protocol) == (False, "5")
+
+
+def test_a_broker_that_has_spoken_5_is_waited_for_in_5(mosquitto: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it restarts, something may take connections and say nothing."""
+    monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    broker = mosquitto()
+    with connection(broker.port) as made:
+        wait_until(lambda: made.connected, "the connection")
+        broker.kill()
+        wait_until(lambda: not made.connected, "the loss")
+        with socket.create_server(("127.0.0.1", broker.port)) as silent:
+            held, _ = silent.accept()
+            end = time.monotonic() + 0.5
+            wait_until(lambda: time.monotonic() > end, "ten times the patience")
+            assert made.protocol == "5"
+            held.close()
+        broker.start()
+        wait_until(lambda: made.connected, "the next connection")
+        assert made.protocol == "5"
+
+
+def test_stopping_in_the_middle_of_the_change_of_version_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for _ in range(5):
+            made = ControlConnection(Connection(port=silent.getsockname()[1]), "test-stop")
+            made.start()
+            silent.accept()[0].close()
+            made.stop()
+    names = ("paho", "mqtt-version")
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith(names)], "the end of all threads")
+
+
+def test_messages_that_the_broker_kept_come_apart_from_those_of_now(mosquitto: MakeBroker) -> None:
+    broker = mosquitto()
+    with connection(broker.port) as writer:
+        wait_until(lambda: writer.connected, "the writer")
+        writer.publish("t", b"kept", retain=True)
+        kept: list[bytes] = []
+        new: list[bytes] = []
+        subscribed = threading.Event()
+        with connection(
+            broker.port,
+            subscriptions=[("t", 1)],
+            on_message=lambda topic, payload, request: new.append(payload),
+            on_retained=lambda topic, payload, request: kept.append(payload),
+            on_subscribed=subscribed.set,
+        ):
+            wait_until(lambda: subscribed.is_set() and kept, "the kept message")
+            writer.publish("t", b"new", retain=True)
+            wait_until(lambda: new, "the new message")
+            assert (kept, new) == ([b"kept"], [b"new"])
+
+
+def test_no_broker_a_refusal_and_a_false_certificate_are_told_apart(
+    mosquitto: MakeBroker, certificates: Certificates
+) -> None:
+    nobody, locked = free_port(), mosquitto(users={"u": "p"})
+    secret = mosquitto(certificates=certificates)
+    for port, settings, expected in (
+        (nobody, {}, f"no connection to 127.0.0.1:{nobody}: Connection refused"),
+        (locked.port, {}, "the broker refused: Not authorized"),
+        (secret.port, {"tls": True}, "certificate verify failed"),
+    ):
+        with connection(port, settings=settings) as made:
+            wait_until(lambda made=made: made.error, "the error")  # type: ignore[misc]
+            assert expected.lower() in made.error.lower()
