@@ -10,7 +10,6 @@ edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the dea
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,14 +20,10 @@ from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import FLOW_NAME
 from edgert.flow.document import load, read_untrusted
 from edgert.mqtt.control_plane import Request
+from edgert.mqtt.deployment import digest
 from gateway.flows import Flows
 
 log = logging.getLogger(__name__)
-
-
-def digest(payload: bytes) -> str:
-    """Says which write an answer is about: the first 16 hexadecimal digits of its SHA-256."""
-    return hashlib.sha256(payload).hexdigest()[:16]
 
 
 Command = Callable[[], Awaitable[Mapping[str, Any]]]

@@ -21,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, default=Path("demo-data"), metavar="DIR", help="where everything is kept (./demo-data)"
     )
     parser.add_argument("--flow", type=Path, metavar="FILE", help="deploy this flow instead of the demo's own")
+    parser.add_argument(
+        "--broker-port", type=_port, default=1883, metavar="N", help="port of our own broker (1883; any if it is taken)"
+    )
     parser.add_argument("--web-port", type=_port, default=8080, metavar="N", help="port of the page (8080)")
     parser.add_argument("--for", type=_positive, dest="for_s", metavar="SECONDS", help="end by itself after this time")
     parser.add_argument("--plain", action="store_true", help="lines instead of a live display")

@@ -12,14 +12,15 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from edgert.core.errors import EdgertError
+from edgert.core.errors import DocumentError, EdgertError
+from edgert.core.settings import Connection
 from edgert.demo.broker import READY
 from edgert.demo.children import Child, ChildError, stop_all
-from edgert.demo.deploy import Deployment, Rejected
 from edgert.demo.observe import ROWS, STATUS_PERIOD_S, TABLE_PERIOD_S, FleetRows, Watcher, fetch_status
 from edgert.demo.screen import Stage, State, View
-from edgert.demo.setup import Options, Setup, child_environment, commands, lock, prepare
+from edgert.demo.setup import FLEET, Options, Setup, child_environment, commands, further, lock, prepare
 from edgert.demo.show import Display, make_display
+from edgert.mqtt.deployment import Deployment
 
 TICK_S = 0.25
 ANSWER_S = 30.0
@@ -66,6 +67,7 @@ class Demo:
         return View(
             elapsed_s=self.elapsed_s,
             url=setup.url,
+            broker=setup.broker,
             gateway=setup.gateway,
             stages=tuple(self.stages.values()),
             flow=setup.flow_name,
@@ -102,7 +104,7 @@ class Demo:
     # ---- the way up ----
 
     def tick(self) -> None:
-        """Starts what is due and notes what has become ready. Raises `ChildError`, `Rejected`."""
+        """Starts what is due and notes what has become ready. Raises `ChildError`, `DocumentError`."""
         self._check_children()
         if self._broker_is_ready():
             for name in ("gateway", "collector", "spark"):
@@ -160,7 +162,7 @@ class Demo:
     def _flow(self) -> None:
         stage = self.stages["flow"]
         if stage.state == "waiting" and self.stages["gateway"].state == "ready":
-            self._deployment = Deployment(self.setup)
+            self._deployment = self._deploy()
             self._asked_at = time.monotonic()
             self._set("flow", "starting", "deployed over MQTT, waiting for the answer")
         elif stage.state == "starting" and self._deployment is not None:
@@ -174,11 +176,22 @@ class Demo:
                 what = f"{trace.name}, {self.setup.options.rate:g}/s" if trace else "this machine's, once a second"
                 self._set("publisher", "ready", what)
 
+    def _deploy(self) -> Deployment:
+        """As any operator would: a retained document over MQTT."""
+        setup = self.setup
+        broker = Connection(host=setup.broker_host, port=setup.broker_port, protocol=setup.protocol)
+        document = setup.document.encode()
+        client_id = f"edgert-demo-{os.getpid()}"
+        deployment = Deployment(broker, client_id, FLEET, setup.flow_name, document, gateway=setup.gateway)
+        deployment.start()
+        return deployment
+
     def _take_answer(self, deployment: Deployment) -> None:
-        if deployment.error:
-            raise Rejected(f"the gateway refused flow {self.setup.flow_name}:\n{deployment.error}")
-        if deployment.accepted:
-            self._set("flow", "ready", "accepted and running")
+        answer = deployment.answer
+        if answer is not None and not answer.accepted:
+            raise DocumentError(f"the gateway refused flow {self.setup.flow_name}", answer.problems)
+        if answer is not None:
+            self._set("flow", "ready", f"version {answer.version} is accepted and runs")
         elif time.monotonic() - self._asked_at > ANSWER_S:
             log = self.children["gateway"].log
             raise EdgertError(f"expected the gateway's answer to the flow within {ANSWER_S:g} s, got none; see {log}")
@@ -237,8 +250,7 @@ def run(options: Options) -> int:
     stopping, hurry = threading.Event(), threading.Event()
     with lock(options.data), signals(stopping, hurry):
         setup = prepare(options)
-        if options.web_port and setup.web_port != options.web_port:
-            print(f"port {options.web_port} is taken; the page is on {setup.url}", flush=True)
+        _greeting(setup)
         demo = Demo(setup)
         display = make_display(options.plain)
         problem = _until_stopped(demo, display, stopping)
@@ -247,6 +259,19 @@ def run(options: Options) -> int:
         print(f"edgert demo: {problem}", file=sys.stderr)
     _farewell(setup, demo, killed)
     return 1 if problem else 0
+
+
+def _greeting(setup: Setup) -> None:
+    options = setup.options
+    if not options.broker and options.broker_port and setup.broker_port != options.broker_port:
+        taken = f"{setup.broker_host}:{options.broker_port}"
+        print(f"{taken} is taken: our own MQTT broker is on {setup.broker} (--broker {taken} takes the one there)")
+    else:
+        print(f"MQTT broker: {setup.broker}")
+    if options.web_port and setup.web_port != options.web_port:
+        print(f"port {options.web_port} is taken: the page is on {setup.url}")
+    print("Look further, in another terminal:")
+    print("\n".join(further(setup, sys.argv[0])), flush=True)
 
 
 def _until_stopped(demo: Demo, display: Display, stopping: threading.Event) -> str:
@@ -275,6 +300,6 @@ def _farewell(setup: Setup, demo: Demo, killed: list[str]) -> None:
         print(f"did not end within 10 s and was killed: {', '.join(killed)}")
     fleet = demo.last_look()
     if fleet.version >= 0:
-        print(f"The fleet table has {fleet.total:,} rows. Look at it with:")
-        print(f"  edgert central show {setup.flow_name} --root {setup.tables}")
-    print(f"Data and logs are in {setup.data}; the next start goes on from there.")
+        print(f"Fleet table {setup.flow_name} has {fleet.total:,} rows.")
+    print(f"Data and logs are in {setup.data}; the next start goes on from there. The first of these works now too:")
+    print("\n".join(further(setup, sys.argv[0])))

@@ -34,6 +34,8 @@ class View:
     gateway: str
     stages: tuple[Stage, ...]
     flow: str
+    broker: str = ""
+    """host:port."""
     status: Mapping[str, Any] = field(default_factory=dict)
     fleet: FleetRows = FleetRows()
     note: str = ""
@@ -120,7 +122,7 @@ def _head(view: View) -> Table:
     grid.add_column()
     grid.add_column(justify="right")
     left = Text.assemble(("edgert demo", "bold"), f"  {view.gateway}  ", (clock(view.elapsed_s), "dim"))
-    grid.add_row(left, Text(f"{view.url}   Ctrl-C ends", style="cyan"))
+    grid.add_row(left, Text(f"{view.url}   MQTT {view.broker}   Ctrl-C ends", style="cyan"))
     return grid
 
 

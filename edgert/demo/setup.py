@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import platform
+import shlex
+import shutil
 import socket
 import sys
 import tomllib
@@ -18,6 +20,8 @@ from typing import IO
 import edgert
 from edgert.core.errors import EdgertError
 from edgert.demo.sensors import name as sensor_name
+from edgert.mqtt.address import PORT as BROKER_PORT
+from edgert.mqtt.address import split_broker
 
 FLEET = "demo"
 LOOPBACK = "127.0.0.1"
@@ -37,6 +41,8 @@ class Options:
     repeat: bool = False
     original_times: bool = False
     flow: Path | None = None
+    broker_port: int = BROKER_PORT
+    """Wanted for the embedded broker; 0: any free one."""
     web_port: int = 8080
     for_s: float | None = None
     plain: bool = False
@@ -102,7 +108,7 @@ def prepare(options: Options) -> Setup:
     if options.broker:
         host, port = split_broker(options.broker)
     else:
-        host, port = LOOPBACK, free_port(0)
+        host, port = LOOPBACK, free_port(options.broker_port)
     setup = Setup(options, data, gateway_name(data), host, port, free_port(options.web_port), flow_name, document)
     (data / "gateway.toml").write_text(gateway_toml(setup))
     (data / "central.toml").write_text(central_toml(setup))
@@ -133,17 +139,6 @@ def load_flow(options: Options) -> tuple[str, str]:
         raise EdgertError(f"{file}: expected a readable flow document: {problem}") from problem
     registry, _ = with_installed()
     return document.load(text, registry, what=str(file)).name, text
-
-
-def split_broker(text: str) -> tuple[str, int]:
-    """host:port, host alone (port 1883), [IPv6]:port."""
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, "1883"
-    host = host.strip("[]")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise EdgertError(f"--broker: expected HOST:PORT, got {text!r}")
-    return host, int(port)
 
 
 def free_port(wanted: int) -> int:
@@ -229,6 +224,24 @@ def commands(setup: Setup) -> dict[str, list[str]]:
     if options.broker:
         del found["broker"]
     return found
+
+
+def further(setup: Setup, program: str) -> list[str]:
+    """What to look at next, as lines that can be pasted. `program` is how this one was called (`sys.argv[0]`)."""
+    edgert = "edgert"
+    if Path(program).name != edgert:
+        edgert = f"{shlex.quote(sys.executable)} -m edgert"
+    elif shutil.which(edgert) is None:
+        edgert = shlex.quote(program)
+    root = shlex.quote(str(setup.options.data / setup.tables.name))
+    broker = "" if setup.broker_port == BROKER_PORT and setup.broker_host == LOOPBACK else f" --broker {setup.broker}"
+    lines = (
+        (f"{edgert} central show {setup.flow_name} --root {root}", "the fleet table, without Spark"),
+        (f"{edgert} deploy FLOW.toml --fleet {FLEET}{broker}", "a flow of your own"),
+        (setup.url, "the page"),
+    )
+    width = max(len(line) for line, _ in lines)
+    return [f"  {line:{width}}  # {what}" for line, what in lines]
 
 
 def child_environment(env: Mapping[str, str]) -> dict[str, str]:

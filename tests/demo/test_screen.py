@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from edgert.demo.deploy import read_state_untrusted
 from edgert.demo.observe import FleetRows
 from edgert.demo.screen import Stage, View, clock, plain_line, render, size
 from edgert.demo.show import Lines
@@ -22,7 +21,13 @@ FLEET = FleetRows(
 
 def view(**changes: object) -> View:
     stages = (Stage("gateway", "ready", "g1"), Stage("Spark job", "starting", "10 s"))
-    base: dict[str, object] = {"elapsed_s": 65.0, "url": "http://127.0.0.1:1/", "gateway": "g1", "stages": stages}
+    base: dict[str, object] = {
+        "elapsed_s": 65.0,
+        "url": "http://127.0.0.1:1/",
+        "broker": "127.0.0.1:2",
+        "gateway": "g1",
+        "stages": stages,
+    }
     return View(**{**base, "flow": "air", **changes})  # type: ignore[arg-type]
 
 
@@ -42,6 +47,7 @@ def test_the_summary_shows_stages_rows_queues_outbox_and_the_newest_fleet_rows()
         "outbox 20 rows",
         "mqtt_source",
         "http://127.0.0.1:1/",
+        "127.0.0.1:2",
     ):
         assert expected in text, expected
     assert "fleet table air: 1,234 rows" in text
@@ -80,13 +86,3 @@ def test_lines_tell_each_change_of_a_stage_once(capsys: pytest.CaptureFixture[st
 def test_times_and_sizes_are_short() -> None:
     assert [clock(s) for s in (5, 65, 3661)] == ["0:05", "1:05", "1:01:01"]
     assert [size(n) for n in (999, 90_231, 48_200_000, 3.25e9)] == ["999 B", "90 kB", "48 MB", "3.2 GB"]
-
-
-def test_a_flows_state_tells_accepted_or_every_error() -> None:
-    assert read_state_untrusted(b'{"accepted": true, "version": 1}') == (True, "")
-    refused = b'{"accepted": false, "errors": [{"path": "a.b", "expected": "x", "got": "y"}, {"path": "c"}]}'
-    assert read_state_untrusted(refused) == (False, "  a.b: expected x, got y\n  c: expected ?, got ?")
-    for junk in (b"", b"[]", b"\xff", b"{}"):
-        accepted, error = read_state_untrusted(junk)
-        assert not accepted
-        assert error

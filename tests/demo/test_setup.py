@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import socket
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from edgert.core.config import parse
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.settings import CollectorSettings, GatewaySettings
 from edgert.demo import setup as demo_setup
-from edgert.demo.setup import Options, child_environment, commands, free_port, load_flow, lock, prepare, split_broker
+from edgert.demo.setup import Options, child_environment, commands, free_port, further, load_flow, lock, prepare
 
 
 def test_the_files_written_are_good_settings_of_both_programs(tmp_path: Path) -> None:
@@ -79,19 +81,6 @@ def test_what_is_not_installed_is_named_with_the_way_to_install_it(monkeypatch: 
     assert "amqtt" not in demo_setup.missing_parts(embedded_broker=False)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("h:1", ("h", 1)), ("h", ("h", 1883)), ("[::1]:5", ("::1", 5)), ("[::1]", ("::1", 1883))]
-)
-def test_a_broker_is_a_host_with_or_without_port(text: str, expected: tuple[str, int]) -> None:
-    assert split_broker(text) == expected
-
-
-@pytest.mark.parametrize("text", [":1", "h:0", "h:x", "h:70000"])
-def test_a_broker_that_cannot_be_is_refused(text: str) -> None:
-    with pytest.raises(EdgertError, match="--broker: expected HOST:PORT, got"):
-        split_broker(text)
-
-
 def test_with_a_broker_of_its_own_nobody_starts_another(tmp_path: Path) -> None:
     ready = prepare(Options(data=tmp_path, broker="127.0.0.1:1999"))
     assert "broker" not in commands(ready)
@@ -102,3 +91,25 @@ def test_settings_of_the_users_environment_do_not_reach_the_children() -> None:
     env = child_environment({"EDGERT_WEB_PORT": "1", "EDGERT_POOL_WORKERS": "2", "HOME": "/h"})
     assert "EDGERT_WEB_PORT" not in env
     assert (env["EDGERT_POOL_WORKERS"], env["HOME"]) == ("2", "/h")
+
+
+def test_the_brokers_port_is_the_usual_one_if_it_is_free_and_any_other_if_not(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        assert prepare(Options(data=tmp_path, broker_port=taken)).broker_port not in (taken, 0)
+    assert prepare(Options(data=tmp_path, broker_port=taken)).broker_port == taken
+
+
+def test_what_to_look_at_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options(data=tmp_path / "my data", broker="127.0.0.1:1999", web_port=0)
+    ready = prepare(options)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    show, deploy, page = (line.split("  #")[0].strip() for line in further(ready, ".venv/bin/edgert"))
+    assert show == f".venv/bin/edgert central show machine --root '{tmp_path / 'my data' / 'tables'}'"
+    assert deploy == ".venv/bin/edgert deploy FLOW.toml --fleet demo --broker 127.0.0.1:1999"
+    assert page == ready.url
+    usual = replace(ready, broker_port=1883)
+    assert "--broker" not in further(usual, ".venv/bin/edgert")[1], "the usual address needs no option"
+    monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
+    assert further(ready, "/somewhere/edgert")[0].startswith("  edgert central show")
+    assert " -m edgert central show" in further(ready, "main.py")[0]

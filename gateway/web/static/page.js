@@ -97,9 +97,9 @@ function header(s) {
   document.title = `${s.gateway} · edgert`;
   set($("facts"), `fleet ${s.fleet} · up ${duration(s.uptime_s)} · ${bytes(s.rss_bytes)} memory · ${rate(s.cpu_percent)} % CPU`);
   const { ingest, central } = s;
-  link("link-sensors", ingest.connected, ingest.connected ? `MQTT ${ingest.protocol}` : "disconnected", `${ingest.broker} ${ingest.error}`);
+  link("link-sensors", ingest.connected, ingest.connected ? `MQTT ${ingest.protocol} from ${ingest.broker}` : "disconnected", `${ingest.broker} ${ingest.error}`);
   const off = central.enabled === false;
-  link("link-central", off ? null : central.connected, off ? "off" : central.connected ? "connected" : "disconnected", `${central.broker} ${central.error}`);
+  link("link-central", off ? null : central.connected, off ? "off" : central.connected ? `connected to ${central.broker}` : "disconnected", `${central.broker} ${central.error}`);
   const problems = [["Sensors", ingest.error], ["Central", central.error], ["Checkpoint", s.checkpoint.error]].filter(([, e]) => e);
   const list = $("problems");
   const texts = problems.map(([where, error]) => `${where}: ${error}`);

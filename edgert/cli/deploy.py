@@ -1,0 +1,169 @@
+"""`edgert deploy`: brings a flow to a gateway over MQTT, or removes one, and says what the gateway answers."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from edgert.core.errors import DocumentError, EdgertError, show
+
+if TYPE_CHECKING:
+    from edgert.mqtt.deployment import Answer, Deployment
+
+HELP = "bring a flow to a gateway over MQTT (or remove one) and wait for its answer"
+QUIET_S: Final = 0.5
+"""When no further gateway has shown itself for so long, all are taken to be seen."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("flow", type=Path, nargs="?", metavar="FLOWFILE", help="a document, TOML or JSON")
+    parser.add_argument("--remove", metavar="NAME", help="remove this flow; its results still leave")
+    parser.add_argument("--gateway", default="", metavar="ID", help="default: the only one of the fleet that is online")
+    parser.add_argument("--fleet", default="default", metavar="NAME", help="fleet of the gateway (default)")
+    parser.add_argument(
+        "--broker", default="127.0.0.1", metavar="HOST[:PORT]", help="the gateway's central broker (127.0.0.1:1883)"
+    )
+    parser.add_argument("--username", default="", metavar="NAME", help="user name at the broker")
+    parser.add_argument("--password-file", default="", metavar="FILE", help="its first line is the password")
+    parser.add_argument("--tls", action="store_true", help="speak TLS (default port 8883); the certificate is checked")
+    parser.add_argument("--ca-file", default="", metavar="FILE", help="certificates that may have signed the broker's")
+    parser.add_argument("--timeout-s", type=_seconds, default=15.0, metavar="S", help="longest wait (15)")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text!r}")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    name, payload = _what(args)
+    changed = threading.Event()
+    deployment = _deployment(args, name, payload, changed.set)
+    deployment.start()
+    try:
+        print(_carry_out(args, name, deployment, changed))
+    finally:
+        deployment.close()
+    return 0
+
+
+def _what(args: argparse.Namespace) -> tuple[str, bytes]:
+    """(name of the flow, what to send). Raises `EdgertError` for whatever the gateway would refuse."""
+    from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
+
+    if (args.flow is None) == (args.remove is None):
+        raise EdgertError("deploy: expected either a flow file or --remove NAME")
+    for option, value in (("--gateway", args.gateway), ("--fleet", args.fleet)):
+        if (value or option == "--fleet") and not GATEWAY_NAME.fullmatch(value):
+            raise EdgertError(f"{option}: expected a name of letters, digits, '_', '.' and '-', got {show(value)}")
+    if args.remove is not None:
+        if not FLOW_NAME.fullmatch(args.remove):
+            raise EdgertError(f"--remove: expected a flow's name, got {show(args.remove)}")
+        return args.remove, b""
+
+    from edgert.flow.document import load
+    from edgert.operators.registry import with_installed
+
+    try:
+        payload = args.flow.read_bytes()
+    except OSError as error:
+        raise EdgertError(f"{args.flow}: expected a readable file: {error.strerror or error}") from error
+    registry, _ = with_installed()
+    return load(payload, registry, what=str(args.flow)).name, payload
+
+
+def _deployment(args: argparse.Namespace, name: str, payload: bytes, on_change: Callable[[], None]) -> Deployment:
+    from edgert.core.settings import Connection
+    from edgert.mqtt.address import PORT, TLS_PORT, split_broker
+    from edgert.mqtt.deployment import Deployment
+
+    host, port = split_broker(args.broker, TLS_PORT if args.tls else PORT)
+    settings = Connection(
+        host=host, port=port, tls=args.tls, ca_file=args.ca_file,
+        username=args.username, password_file=args.password_file,
+    )  # fmt: skip
+    client_id = f"edgert-deploy-{secrets.token_hex(4)}"
+    return Deployment(settings, client_id, args.fleet, name, payload, gateway=args.gateway, on_change=on_change)
+
+
+def _carry_out(args: argparse.Namespace, name: str, deployment: Deployment, changed: threading.Event) -> str:
+    """What to tell when it went well; raises `EdgertError` when not."""
+    end = time.monotonic() + args.timeout_s
+    broker = deployment.connection.address
+
+    def wait(condition: Callable[[], object], until: float = end) -> bool:
+        while not condition():
+            rest = until - time.monotonic()
+            if rest <= 0:
+                return False
+            changed.wait(min(rest, 0.2))  # an error of the connection does not wake us
+            changed.clear()
+        return True
+
+    connection = deployment.connection
+    if not wait(lambda: deployment.listening or connection.error):
+        raise EdgertError(f"broker {broker} does not answer within {args.timeout_s:g} s; nothing was sent")
+    if connection.error:
+        raise EdgertError(f"{connection.error}; nothing was sent")
+    if not deployment.gateway:
+        deployment.choose(_only_one(args.fleet, broker, deployment, wait))
+    if not wait(lambda: deployment.answer):
+        raise EdgertError(_no_answer(args, name, deployment, broker))
+    assert deployment.answer is not None
+    return _told(name, deployment.gateway, deployment.answer, removed=args.remove is not None)
+
+
+def _only_one(fleet: str, broker: str, deployment: Deployment, wait: Callable[..., bool]) -> str:
+    """The gateway that is meant when none was named. Raises `EdgertError` naming those that there are."""
+    known = -1
+    while known != len(deployment.seen):
+        known = len(deployment.seen)
+        wait(lambda count=known: len(deployment.seen) != count, time.monotonic() + QUIET_S)
+    online = deployment.online
+    if len(online) == 1:
+        return online[0]
+    listed = ", ".join(f"{name} ({state})" for name, state in sorted(deployment.seen.items())) or "none"
+    got = f"{len(online)} that are online" if online else "none"
+    raise EdgertError(
+        f"--gateway: expected exactly one gateway of fleet {fleet} online at {broker}, got {got}; seen: {listed}. "
+        f"Name one with --gateway{'' if deployment.seen else ', or the right --fleet or --broker'}; nothing was sent"
+    )
+
+
+def _no_answer(args: argparse.Namespace, name: str, deployment: Deployment, broker: str) -> str:
+    gateway = deployment.gateway
+    start = f"no answer from gateway {gateway} of fleet {args.fleet} at {broker} within {args.timeout_s:g} s"
+    if not deployment.sent:
+        return f"{start}: {deployment.connection.error or 'the connection was lost'}; nothing was sent"
+    match deployment.seen.get(gateway):
+        case None:
+            state = "it has never been seen there: is its name right, and its fleet?"
+        case "online":
+            state = "its status is online: look at its log"
+        case other:
+            state = f"its status is {other}"
+    if args.remove is not None:
+        return f"{start}; {state}. Flow {name} may still run there: remove it again once the gateway is online"
+    return f"{start}; {state}. The document waits at the broker until it connects (take it back: --remove {name})"
+
+
+def _told(name: str, gateway: str, answer: Answer, *, removed: bool) -> str:
+    if not answer.accepted:
+        runs = f"; version {answer.running_version} runs on" if answer.running_version is not None else ""
+        raise DocumentError(f"gateway {gateway} refused flow {name}{runs}", answer.problems)
+    if not removed:
+        return f"flow {name} on gateway {gateway}: accepted, version {answer.version}"
+    if answer.version is None:
+        return f"flow {name} on gateway {gateway}: accepted, no such flow ran"
+    return f"flow {name} on gateway {gateway}: accepted, version {answer.version} is removed"

@@ -1,0 +1,21 @@
+"""How a broker is written on a command line."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgert.core.errors import EdgertError, show
+
+PORT: Final = 1883
+TLS_PORT: Final = 8883
+
+
+def split_broker(text: str, default_port: int = PORT) -> tuple[str, int]:
+    """(host, port) of `host:port`, a host alone, or `[IPv6]:port`. Raises `EdgertError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(default_port)
+    host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise EdgertError(f"--broker: expected HOST[:PORT], got {show(text)}")
+    return host, int(port)

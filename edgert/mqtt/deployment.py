@@ -1,0 +1,166 @@
+"""One write of a flow's document to a gateway, and the gateway's answer to it (docs/operate.md, "Flows over MQTT").
+
+Nothing here waits: messages move a `Deployment` on, and who uses it looks, or is woken by `on_change`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from edgert.core.errors import Problem, show
+from edgert.core.ids import GATEWAY_NAME
+from edgert.core.settings import Connection
+from edgert.mqtt.control_plane import ControlConnection, Request
+
+MOST_GATEWAYS: Final = 10_000
+"""Gateways of one fleet that are remembered."""
+
+
+def digest(payload: bytes) -> str:
+    """Says which write an answer is about: the first 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(payload).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a gateway says to a write."""
+
+    accepted: bool
+    version: int | None = None
+    problems: tuple[Problem, ...] = ()
+    running_version: int | None = None
+    """Version that runs now; None: the flow does not run."""
+    digest: str = ""
+
+
+def read_answer_untrusted(payload: bytes) -> Answer | None:
+    """The answer in a flow's state; None if it is none."""
+    try:
+        state = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(state, dict) or not isinstance(state.get("accepted"), bool):
+        return None
+    errors = state.get("errors")
+    problems = tuple(_problem(e) for e in errors if isinstance(e, dict)) if isinstance(errors, list) else ()
+    accepted, told = state["accepted"], state.get("digest")
+    if not accepted and not problems:
+        problems = (Problem("document", "an accepted document", "a refusal without a reason"),)
+    version, running = _number(state.get("version")), _number(state.get("running_version"))
+    return Answer(accepted, version, problems, running, told if isinstance(told, str) else "")
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _problem(error: Mapping[str, Any]) -> Problem:
+    path, expected, got = (str(error.get(key, "?"))[:1000] for key in ("path", "expected", "got"))
+    return Problem(path or "flow", expected, got)
+
+
+class Deployment:
+    """Publishes `payload` (empty: removes the flow) as soon as it is connected and knows the gateway.
+
+    Without a `gateway` it looks who there is (`seen`) and waits for `choose`. Writes again after each reconnect until
+    the answer is there; that does no harm, since a document that runs already changes nothing.
+    """
+
+    def __init__(
+        self,
+        settings: Connection,
+        client_id: str,
+        fleet: str,
+        flow: str,
+        payload: bytes,
+        *,
+        gateway: str = "",
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.gateway = gateway
+        self.sent = False
+        self.listening = False
+        """Whether the broker has taken our subscriptions: `seen` fills from now on."""
+        self.seen: dict[str, str] = {}
+        """Gateway → "online" or "offline", as the broker keeps it."""
+        self.answer: Answer | None = None
+        self._fleet, self._flow, self._payload = fleet, flow, payload
+        self._digest = digest(payload)
+        self._on_change = on_change
+        whose = gateway or "+"
+        self.connection = ControlConnection(
+            settings,
+            client_id,
+            subscriptions=[(self._topic(whose, "status"), 1), (self._topic(whose, f"flows/{flow}/state"), 1)],
+            on_message=self._message_untrusted,
+            on_retained=self._retained_untrusted,
+            on_subscribed=self._subscribed,
+            on_disconnected=lambda reason: on_change(),
+        )
+
+    def _topic(self, gateway: str, rest: str) -> str:
+        return f"edgert/v1/{self._fleet}/{gateway}/{rest}"
+
+    @property
+    def online(self) -> list[str]:
+        return sorted(name for name, state in self.seen.items() if state == "online")
+
+    def start(self) -> None:
+        """Begins to connect and returns at once."""
+        self.connection.start()
+
+    def close(self) -> None:
+        self.connection.stop()
+
+    def choose(self, gateway: str) -> None:
+        """Says which gateway it is for."""
+        self.gateway = gateway
+        if self.listening:
+            self._send()
+
+    # -- on the connection's thread
+
+    def _subscribed(self) -> None:
+        """Only now is it sent, so that the answer cannot come before we listen."""
+        self.listening = True
+        if self.gateway and self.answer is None and not self.connection.error:
+            self._send()
+        self._on_change()
+
+    def _send(self) -> None:
+        topic = self._topic(self.gateway, f"flows/{self._flow}")
+        self.sent = self.connection.publish(topic, self._payload, retain=True) or self.sent
+
+    def _retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+        """A kept answer is one to an earlier write, even if that was the same document."""
+        if topic.endswith("/status"):
+            self._message_untrusted(topic, payload, request)
+
+    def _message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+        gateway, _, rest = topic.removeprefix(f"edgert/v1/{self._fleet}/").partition("/")
+        if rest == "status":
+            self._note_untrusted(gateway, payload)
+        elif gateway == self.gateway:
+            answer = read_answer_untrusted(payload)
+            if answer is not None and answer.digest == self._digest:
+                self.answer = answer
+        self._on_change()
+
+    def _note_untrusted(self, gateway: str, payload: bytes) -> None:
+        """A gateway's birth or death. Other parts of the fleet (`@collector`) have a status too."""
+        if not GATEWAY_NAME.fullmatch(gateway) or (gateway not in self.seen and len(self.seen) >= MOST_GATEWAYS):
+            return
+        try:
+            state = json.loads(payload)["state"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            state = None
+        if state in ("online", "offline"):
+            self.seen[gateway] = state
+        elif not payload:  # the broker's memory of it was wiped
+            self.seen.pop(gateway, None)
+        else:
+            self.seen[gateway] = f"a state that is none: {show(state)}"

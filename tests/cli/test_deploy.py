@@ -1,0 +1,222 @@
+"""`edgert deploy`: local errors first, the gateway's answer, and a clear word when nobody answers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edgert.cli.main import main
+from edgert.core.settings import Connection
+from edgert.mqtt.control_plane import ControlConnection
+from tests.brokers import Broker, free_port
+from tests.integration.rig import FLEET, Rig
+from tests.waiting import wait_until
+
+MakeBroker = Callable[..., Broker]
+Run = Callable[..., tuple[int, str, str]]
+
+GOOD = """
+name = "warm"
+[operators.readings]
+type = "mqtt_source"
+topic = "city/{source}/sense"
+codec = "senml"
+[operators.warm]
+type = "filter"
+input = "readings"
+where = "temperature > 20"
+[operators.alarm]
+type = "publish"
+input = "warm"
+topic = "alerts/{source}"
+"""
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Path:
+    file = tmp_path / "warm.toml"
+    file.write_text(GOOD)
+    return file
+
+
+@pytest.fixture
+def deploy(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `edgert deploy ...` and returns (status, standard output, standard error)."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        status = main(["deploy", *map(str, arguments)])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def rig(tmp_path: Path, mosquitto: MakeBroker) -> Iterator[Rig]:
+    made = Rig(tmp_path, mosquitto())
+    yield made
+    made.close()
+
+
+@contextmanager
+def births(port: int, **states: str) -> Iterator[None]:
+    """Keeps what gateways would say at the broker: online or offline."""
+    client = ControlConnection(Connection(port=port), "births")
+    client.start()
+    wait_until(lambda: client.connected, "the connection")
+    for name, state in {**states, "@collector": "online"}.items():
+        client.publish(f"edgert/v1/{FLEET}/{name}/status", json.dumps({"state": state}).encode(), retain=True)
+    client.stop(("births/done", b"x"))
+    yield
+
+
+def test_a_bad_document_is_told_here_and_nothing_is_sent(flow: Path, deploy: Run) -> None:
+    flow.write_text(GOOD.replace('codec = "senml"', 'codec = "xml"').replace("temperature > 20", "temperature >"))
+    status, out, err = deploy(flow, "--broker", f"127.0.0.1:{free_port()}")
+    assert (status, out) == (1, "")
+    assert "2 errors" in err
+    assert "operators.readings.codec" in err
+    assert "operators.warm.where" in err
+    assert "broker" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "expected either a flow file or --remove NAME"),
+        (["x.toml", "--remove", "x"], "expected either a flow file or --remove NAME"),
+        (["--remove", "X/Y"], "--remove: expected a flow's name"),
+        (["--remove", "x", "--gateway", "+"], "--gateway: expected a name"),
+        (["--remove", "x", "--fleet", ""], "--fleet: expected a name"),
+        (["--remove", "x", "--broker", "h:0"], "--broker: expected HOST[:PORT]"),
+        (["none.toml"], "none.toml: expected a readable file"),
+        (["--remove", "x", "--username", "u", "--password-file", "/none"], "password_file /none"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(arguments: list[str], expected: str, deploy: Run) -> None:
+    status, _, err = deploy(*arguments)
+    assert status == 1
+    assert expected in err
+
+
+def test_without_a_broker_it_says_so_at_once(flow: Path, deploy: Run) -> None:
+    port = free_port()
+    status, _, err = deploy(flow, "--broker", f"127.0.0.1:{port}", "--gateway", "g1", "--timeout-s", 60)
+    assert status == 1
+    assert err == f"edgert: no connection to 127.0.0.1:{port}: Connection refused; nothing was sent\n"
+
+
+def test_a_broker_that_says_nothing_is_given_up(flow: Path, deploy: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        status, _, err = deploy(flow, "--broker", f"127.0.0.1:{port}", "--gateway", "g1", "--timeout-s", 0.5)
+    assert status == 1
+    assert f"broker 127.0.0.1:{port} does not answer within 0.5 s" in err
+
+
+@pytest.mark.integration
+def test_a_false_password_is_said(flow: Path, deploy: Run, tmp_path: Path, mosquitto: MakeBroker) -> None:
+    broker = mosquitto(users={"u": "right"})
+    secret = tmp_path / "secret"
+    secret.write_text("wrong\n")
+    where = ("--broker", f"127.0.0.1:{broker.port}", "--username", "u", "--password-file", secret)
+    status, _, err = deploy(flow, *where, "--timeout-s", 60)
+    assert status == 1
+    assert "not authorized" in err.lower()
+    assert "wrong" not in err
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ({}, "got none; seen: none. Name one with --gateway, or the right --fleet or --broker"),
+        ({"g1": "offline"}, "got none; seen: g1 (offline)"),
+        ({"g1": "online", "g2": "online"}, "got 2 that are online; seen: g1 (online), g2 (online)"),
+    ],
+)
+def test_without_exactly_one_gateway_online_those_seen_are_named(
+    states: dict[str, str], expected: str, flow: Path, deploy: Run, mosquitto: MakeBroker
+) -> None:
+    broker = mosquitto()
+    with births(broker.port, **states):
+        status, _, err = deploy(flow, "--broker", f"127.0.0.1:{broker.port}", "--fleet", FLEET)
+    assert status == 1
+    assert expected in err
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ({}, "it has never been seen there"),
+        ({"g1": "offline"}, "its status is offline"),
+        ({"g1": "online"}, "its status is online: look at its log"),
+    ],
+)
+def test_when_no_gateway_answers_its_last_status_is_told(
+    states: dict[str, str], expected: str, flow: Path, deploy: Run, mosquitto: MakeBroker
+) -> None:
+    broker = mosquitto()
+    where = ("--broker", f"127.0.0.1:{broker.port}", "--fleet", FLEET, "--gateway", "g1", "--timeout-s", 1)
+    with births(broker.port, **states):
+        status, _, err = deploy(flow, *where)
+    assert status == 1
+    assert f"no answer from gateway g1 of fleet {FLEET}" in err
+    assert expected in err
+    assert "The document waits at the broker" in err
+
+
+@pytest.mark.integration
+def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: Run) -> None:
+    """The gateway is found without being named, and the same document twice is answered twice."""
+    gateway = rig.gateway()
+    gateway.start_ready()
+    gateway.wait(lambda s: s["central"]["connected"], "the control connection")
+    where = ("--broker", f"127.0.0.1:{rig.broker.port}", "--fleet", FLEET)
+    assert deploy(flow, *where) == (0, "flow warm on gateway g1: accepted, version 1\n", "")
+    assert deploy(flow, *where) == (0, "flow warm on gateway g1: accepted, version 1\n", "")
+    flow.write_text(GOOD.replace("> 20", "> 25"))
+    assert deploy(flow, *where, "--gateway", "g1")[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
+    assert deploy("--remove", "warm", *where)[:2] == (0, "flow warm on gateway g1: accepted, version 2 is removed\n")
+    assert deploy("--remove", "warm", *where)[:2] == (0, "flow warm on gateway g1: accepted, no such flow ran\n")
+    gateway.wait(lambda s: not s["flows"], "no flow")
+
+
+@pytest.mark.integration
+def test_a_refusal_of_the_gateway_names_every_error(flow: Path, deploy: Run, mosquitto: MakeBroker) -> None:
+    """As when the gateway is older than the command, and lacks an operator."""
+    from edgert.mqtt.deployment import digest
+
+    broker = mosquitto()
+    base = f"edgert/v1/{FLEET}/g1"
+    errors = [{"path": "operators.a.type", "expected": "x", "got": "y"}, {"path": "b", "expected": "x", "got": "z"}]
+    subscribed = threading.Event()
+
+    def refuse(topic: str, payload: bytes, request: object) -> None:
+        answer = {"accepted": False, "errors": errors, "running_version": 4, "digest": digest(payload)}
+        fake.publish(f"{topic}/state", json.dumps(answer).encode(), retain=True)
+
+    fake = ControlConnection(
+        Connection(port=broker.port), "fake", subscriptions=[(f"{base}/flows/+", 1)], on_message=refuse,
+        on_subscribed=subscribed.set,
+    )  # fmt: skip
+    fake.start()
+    try:
+        assert subscribed.wait(10)
+        status, out, err = deploy(
+            flow, "--broker", f"127.0.0.1:{broker.port}", "--fleet", FLEET, "--gateway", "g1", "--timeout-s", 20
+        )
+    finally:
+        fake.stop()
+    assert (status, out) == (1, "")
+    assert err == (
+        "edgert: gateway g1 refused flow warm; version 4 runs on: 2 errors\n"
+        "  operators.a.type: expected x, got y\n  b: expected x, got z\n"
+    )
