@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import edgert
 from edgert.core.batch import RawBatch
 from edgert.core.config import parse
-from edgert.core.errors import DocumentError, EdgertError, Problem
+from edgert.core.errors import DocumentError, EdgertError, Problem, StoreError
 from edgert.core.ids import gateway_id
 from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings, data_folder
@@ -40,6 +40,7 @@ from gateway.uplink import Uplink
 
 log = logging.getLogger(__name__)
 
+Inbound = asyncio.Queue[tuple[str, bytes, "Request | None"]]
 TICK_S = 0.25
 """How often sources look at their devices' time-outs."""
 LIVE_SETTINGS = ("pool.consumption_rows", "log.level")
@@ -86,7 +87,8 @@ class Daemon:
         self.status = Status(self)
         self.web: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._inbound: asyncio.Queue[tuple[str, bytes, Request | None]] = asyncio.Queue(1_000)
+        self._documents: Inbound = asyncio.Queue(1_000)
+        self._acks: Inbound = asyncio.Queue(1_000)
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -120,7 +122,10 @@ class Daemon:
 
     async def _start(self) -> None:
         database, inbox = self.database, self.ingest.inbox
-        inbox.table.load(database.pages())
+        try:
+            inbox.table.load(database.pages())
+        except ValueError as error:
+            raise StoreError(f"the id table in {database.path} is damaged: {error}; move the file away") from None
         inbox.next_index = int(database.meta("next_index", 1))
         stored = database.flows()
         states = {f.name: (database.state(f.name), database.queue(f.name)) for f in stored if not f.removed}
@@ -135,7 +140,13 @@ class Daemon:
         await self.ingest.start(str(database.meta("subscriptions", "")))
         if self.link:
             self.link.start()
-        work = (self.checkpointer.run(), self.uplink.run(), self._tick(), self._control())
+        work = (
+            self.checkpointer.run(),
+            self.uplink.run(),
+            self._tick(),
+            self._serve(self._documents, self.deployment.handle_untrusted),
+            self._serve(self._acks, self._acknowledged),
+        )
         self._tasks = [asyncio.create_task(w) for w in work]
 
     async def _deploy_files(self) -> None:
@@ -221,22 +232,27 @@ class Daemon:
         return bool(self.link and self.link.publish(topic, payload, retain=retain, request=request))
 
     def _message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+        """On paho's thread. Acknowledgements have a queue of their own: a document that waits for a full disk must not
+        keep the outbox from being freed."""
+        queue = self._acks if topic == self.uplink.acks_topic else self._documents
+
         def enter() -> None:
             try:
-                self._inbound.put_nowait((topic, payload, request))
+                queue.put_nowait((topic, payload, request))
             except asyncio.QueueFull:
-                log.error("more than %d control messages wait; one on %s is dropped", self._inbound.maxsize, topic)
+                log.error("more than %d control messages wait; one on %s is dropped", queue.maxsize, topic)
 
         self._on_loop(enter)
 
-    async def _control(self) -> None:
+    async def _acknowledged(self, topic: str, payload: bytes, request: Request | None) -> None:
+        await self.uplink.acknowledged_untrusted(payload)
+
+    async def _serve(self, queue: Inbound, handle: Callable[[str, bytes, Request | None], Awaitable[None]]) -> None:
+        """Handles what comes, one after the other, until cancelled."""
         while True:
-            topic, payload, request = await self._inbound.get()
+            topic, payload, request = await queue.get()
             try:
-                if topic == self.uplink.acks_topic:
-                    await self.uplink.acknowledged_untrusted(payload)
-                else:
-                    await self.deployment.handle_untrusted(topic, payload, request)
+                await handle(topic, payload, request)
             except Exception:
                 log.exception("a control message on %s could not be handled", topic)
 

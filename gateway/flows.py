@@ -52,6 +52,8 @@ class Flows:
         self._stored: dict[str, StoredFlow] = {}
         self._sources: dict[str, list[Source]] = {}
         self._changing = asyncio.Lock()
+        self.failed: dict[str, str] = {}
+        """Stored flows that could not be started, and why; a new document for them takes them out."""
 
     @property
     def runs(self) -> dict[str, FlowRun]:
@@ -77,6 +79,7 @@ class Flows:
                 run.restore(*states[stored.name], self._now())
             except (DocumentError, StoreError) as error:
                 log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
+                self.failed[stored.name] = str(error)
                 continue
             inbox.flows.append(run.progress)
             self._pool.add(run.all)
@@ -110,6 +113,7 @@ class Flows:
             else:
                 await self._replace(stored, run, old)
             self._stored[flow.name] = replace(stored, epoch=run.epoch)
+            self.failed.pop(flow.name, None)
             log.info("flow %s version %d runs", flow.name, stored.version)
             return stored.version
 

@@ -88,7 +88,7 @@ class Ingest:
                 protocol=settings.protocol,
                 keep_alive_s=settings.keep_alive_s,
                 username=settings.username or None,
-                password=(read_password(settings.password_file) or "").encode() if settings.username else None,
+                password=_password(settings),
                 max_packet_bytes=settings.max_packet_bytes,
             ),
             Handlers(
@@ -97,6 +97,7 @@ class Ingest:
                 on_oversized=self._oversized,
                 on_disconnected=self._disconnected,
                 on_subscribed=self._answered,
+                on_released=self._released,
             ),
             latency_budget_s=settings.latency_budget_s,
         )
@@ -259,6 +260,10 @@ class Ingest:
                 self.inbox.owe(event.packet_id, event.qos)
             self.acknowledge()
 
+    def _released(self, packet_id: int) -> None:
+        with self.lock:
+            self.inbox.released(packet_id)
+
     # -- acknowledgements and pressure
 
     def acknowledge(self) -> None:
@@ -306,6 +311,11 @@ class Ingest:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("a step of the connection failed: %r", error)
+
+
+def _password(settings: Sensors) -> bytes | None:
+    text = read_password(settings.password_file) if settings.username else None
+    return None if text is None else text.encode()
 
 
 def _tls(settings: Sensors) -> Tls | None:

@@ -48,7 +48,10 @@ class Status:
             "central": self._central(),
             "checkpoint": self._checkpoint(),
             "drops": self._drops(),
-            "flows": [self._flow(run) for run in list(daemon.flows.runs.values())],
+            "flows": [
+                *(self._flow(run) for run in list(daemon.flows.runs.values())),
+                *(_failed(name, why) for name, why in daemon.flows.failed.items()),
+            ],
         }
 
     def _take_rates(self) -> None:
@@ -149,3 +152,9 @@ class Status:
             "rows_shipped": run.rows_shipped,
             "latest": list(run.latest)[-5:],
         }
+
+
+def _failed(name: str, why: str) -> dict[str, Any]:
+    """A stored flow that could not be started."""
+    nothing: dict[str, Any] = {"operators": [], "edges": [], "latest": []}
+    return {"name": name, "version": 0, "state": "failed", "epoch": 0, "description": why, "rows_shipped": 0, **nothing}

@@ -7,6 +7,7 @@ time goes on at the pace of the clock, so that the last window of a sensor that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -28,6 +29,8 @@ FIELD_BYTES = 45
 RECOMPUTE_S = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
 _TIME = itemgetter("time")
+CLOCK_IS_SET = 1_600_000_000.0
+"""Wall times before this (September 2020) come from a clock that was never set."""
 SAMPLES = 5
 SAMPLE_BYTES = 200
 
@@ -159,7 +162,8 @@ class Source(Logic):
     def _observe(self, rows: list[Row], wall: float, now: Now) -> list[Row]:
         # the last time per device rather than the greatest: it errs on the side of waiting, and costs half
         latest = {row["source"]: row["time"] for row in rows}
-        limit = wall + self._ahead_tolerance_s
+        # a board without a clock says 1970 until it was told the time; then nothing can be called ahead
+        limit = wall + self._ahead_tolerance_s if wall > CLOCK_IS_SET else math.inf
         if max(map(_TIME, rows)) > limit:
             self.drops["ahead of time (kept)" if not self._drops_ahead else "ahead of time"] += sum(
                 row["time"] > limit for row in rows

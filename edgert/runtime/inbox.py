@@ -137,7 +137,7 @@ class Inbox:
             if route is not at:
                 if not route.readers:
                     size += len(message.payload)
-                    self.counters.unrouted += not route.flows and not message.retain
+                    self.counters.unrouted += not found.flows and not message.retain
                     continue
                 at = route
                 batch = batches.get(route)
@@ -207,6 +207,11 @@ class Inbox:
         self._forget(self.table.indices[packet_id])
         self.table.set(packet_id, 0, 0)
         self.owed.append((packet_id, qos, 0, (), 0))
+
+    def released(self, packet_id: int) -> None:
+        """PUBREL came: a QoS 2 message is complete, so whatever comes next under its id is a new one."""
+        self._forget(self.table.indices[packet_id])
+        self.table.set(packet_id, 0, 0)
 
     # -- acknowledgements
 

@@ -19,7 +19,7 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Source
+from edgert.operators.source import CLOCK_IS_SET, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Source
 
 WALL = 1_000.0
 """The wall clock says this at monotonic 0."""
@@ -89,22 +89,41 @@ def test_the_minimum_over_the_devices_is_not_taken_for_every_batch() -> None:
     assert fed(made, RECOMPUTE_S, ("a", 1010)).watermark == 1008.0  # type: ignore[union-attr]
 
 
+SET = CLOCK_IS_SET + WALL
+"""A wall clock that was set."""
+
+
+def at_set_clock(made: Source, *messages: tuple[str, float]) -> Batch | None:
+    """One turn whose wall clock says SET."""
+    payloads = [json.dumps({"time": time, "v": 1}).encode() for _, time in messages]
+    batch = RawBatch([f"room/{device}" for device, _ in messages], payloads, 0.0, SET)
+    emissions = made.process(batch, 0, Now(0.0, SET))
+    return emissions[0].batch if emissions else None
+
+
 def test_a_time_far_ahead_is_clamped_for_the_watermark_kept_and_counted() -> None:
     made = source()
-    batch = fed(made, 0.0, ("mad", 5000), ("fast", 1030))
+    batch = at_set_clock(made, ("mad", SET + 4000), ("fast", SET + 30))
     assert batch is not None
-    assert [r["time"] for r in batch.rows] == [5000.0, 1030.0]
-    assert (batch.watermark, made.devices.latest) == (998.0, {"mad": 1000.0, "fast": 1030.0})
+    assert [r["time"] for r in batch.rows] == [SET + 4000, SET + 30]
+    assert (batch.watermark, made.devices.latest) == (SET - 2, {"mad": SET, "fast": SET + 30})
     assert made.drops == {"ahead of time (kept)": 1}
 
 
 def test_a_time_far_ahead_can_be_dropped_and_counted() -> None:
     made = source(ahead="drop")
-    batch = fed(made, 0.0, ("mad", 5000), ("a", 1000))
+    batch = at_set_clock(made, ("mad", SET + 4000), ("a", SET))
     assert batch is not None
     assert [r["source"] for r in batch.rows] == ["a"]
-    assert (made.devices.latest, made.drops) == ({"a": 1000.0}, {"ahead of time": 1})
-    assert fed(made, 1.0, ("mad", 5000)) is None
+    assert (made.devices.latest, made.drops) == ({"a": SET}, {"ahead of time": 1})
+
+
+def test_before_the_clock_is_set_nothing_is_ahead_of_it() -> None:
+    made = source(ahead="drop")
+    batch = fed(made, 0.0, ("a", 1_700_000_000.0))
+    assert batch is not None
+    assert len(batch.rows) == 1
+    assert (batch.watermark, made.drops) == (1_699_999_998.0, {})
 
 
 def test_malformed_payloads_are_counted_sampled_and_sent_on_and_nothing_else_suffers() -> None:

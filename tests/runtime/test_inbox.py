@@ -331,6 +331,25 @@ def test_an_oversized_message_is_acknowledged_in_turn_and_ends_its_ids_entry() -
     assert taken(inbox, route, message(1, dup=True)) == 1, "the id stood for another message since"
 
 
+def test_after_pubrel_an_equal_message_under_the_same_id_is_a_new_one() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    assert taken(inbox, route, message(7, qos=2)) == 1
+    flow.committed = flow.position()
+    assert inbox.due() == [(7, 2)]
+    inbox.released(7)
+    assert taken(inbox, route, message(7, qos=2, dup=True)) == 1
+    assert inbox.counters.ambiguous == 0
+
+
+def test_a_skipped_redelivery_is_not_called_unrouted() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    taken(inbox, route, message(7))
+    assert taken(inbox, route, message(7, dup=True)) == 0
+    assert (inbox.counters.redelivered, inbox.counters.unrouted) == (1, 0)
+
+
 def test_copies_under_different_subscriptions_are_different_messages() -> None:
     flow = Progress(Position())
     inbox, _ = inbox_of(flow)
