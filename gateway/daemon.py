@@ -211,6 +211,7 @@ class Daemon:
             subscriptions=[*deployment.subscriptions, (self.uplink.acks_topic, 1)],
             will=self._death("connection lost"),
             on_message=self._message_untrusted,
+            on_retained=self._retained_untrusted,
             on_connected=lambda: self._on_loop(self._linked),
             on_disconnected=lambda reason: self._on_loop(self.uplink.disconnected),
         )
@@ -243,6 +244,11 @@ class Daemon:
                 log.error("more than %d control messages wait; one on %s is dropped", queue.maxsize, topic)
 
         self._on_loop(enter)
+
+    def _retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+        """A kept acknowledgement may be older than the tables: what counts is the answer to our hello."""
+        if topic != self.uplink.acks_topic:
+            self._message_untrusted(topic, payload, request)
 
     async def _acknowledged(self, topic: str, payload: bytes, request: Request | None) -> None:
         await self.uplink.acknowledged_untrusted(payload)

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from edgert.central.broker import Broker
 from edgert.central.collector import Collector
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Landing
@@ -30,6 +29,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_topic
 from edgert.core.settings import CollectorSettings, data_folder
 from edgert.core.system_clock import SystemClock
+from edgert.mqtt.control_plane import ControlConnection
 
 log = logging.getLogger("edgert.collector")
 INBOX_BYTES: Final = 64 * 1024 * 1024
@@ -56,12 +56,13 @@ class Program:
         self._landing = Landing(root)
         self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)
         self._status_topic = f"edgert/v1/{own.fleet}/@collector/status"
-        self._broker = Broker(
+        self._broker = ControlConnection(
             settings.central,
             f"edgert-{own.id}-{secrets.token_hex(4)}",
-            results_topic(own.fleet, "+", "+", partition),
-            lambda topic, payload: self._inbox.put(Message(topic, payload)),
-            (self._status_topic, json.dumps({"online": False, "collector": own.id}).encode()),
+            subscriptions=[(results_topic(own.fleet, "+", "+", partition), 1)],
+            will=(self._status_topic, json.dumps({"online": False, "collector": own.id}).encode()),
+            on_message=lambda topic, payload, request: self._inbox.put(Message(topic, payload)),
+            on_retained=lambda topic, payload, request: None,  # results are never retained: a stranger's
         )
         self._stopping = threading.Event()
         self._unsaid: dict[str, Acknowledgement] = {}
@@ -87,11 +88,9 @@ class Program:
                 wait_s = 0.0
                 messages = self._inbox.take(self._gather_s, GATHER_BYTES, patience_s=1.0)
             self._say(self._collector.handle(messages))
-            self._broker.tend()
             self._housekeeping()
         self._say(self._collector.handle(self._inbox.take(0, 0, 0)))
-        self._broker.flush(self._status_topic, self._status(online=False), patience_s=2.0)
-        self._broker.stop()
+        self._broker.stop(farewell=(self._status_topic, self._status(online=False)))
         self._tell()
 
     def _say(self, acknowledgements: Sequence[Acknowledgement]) -> None:
@@ -100,13 +99,13 @@ class Program:
             older = self._unsaid.get(a.gateway)
             self._unsaid[a.gateway] = replace(a, answers=a.answers + older.answers) if older else a
         for a in list(self._unsaid.values()):
-            if not self._broker.publish(acks_topic(self._fleet, a.gateway), pack_acknowledgement(a)):
+            if not self._broker.publish(acks_topic(self._fleet, a.gateway), pack_acknowledgement(a), retain=True):
                 break
             del self._unsaid[a.gateway]
 
     def _housekeeping(self) -> None:
         if self._is_due("status", STATUS_S):
-            self._broker.publish(self._status_topic, self._status(online=True))
+            self._broker.publish(self._status_topic, self._status(online=True), retain=True)
         if self._is_due("tell", TELL_S):
             self._tell()
         if self._is_due("compact", COMPACT_S):

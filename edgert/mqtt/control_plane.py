@@ -29,7 +29,7 @@ UNSUPPORTED_VERSION = 132
 RECONNECT_S = (1, 60)
 PROBE_TIMEOUT_S = 3.0
 """How long `auto` waits for an answer to version 5. Some brokers (amqtt) leave such a CONNECT without one."""
-OnMessage = Callable[[str, bytes, "Request | None"], None]
+OnMessage = Callable[[str, bytes, "Request | None"], object]
 
 
 class Request:
@@ -137,6 +137,7 @@ class ControlConnection:
         if self._will:
             client.will_set(*self._will, qos=1, retain=True)
         client.reconnect_delay_set(*RECONNECT_S)
+        client.max_inflight_messages_set(1_000)
         client.max_queued_messages_set(10_000)
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
         client.on_connect_fail, client.on_subscribe = self._unreachable, self._subscribed
@@ -171,13 +172,14 @@ class ControlConnection:
             if reason.value == UNSUPPORTED_VERSION and self._settings.protocol == "auto":
                 self._change_version()
             else:
-                self.error = f"the broker refused: {reason}"
+                self._note(f"the broker refused: {reason}")
             return
         self._spoke_5 = self._spoke_5 or self.protocol == "5"
         if self._subscriptions:
             client.subscribe(self._subscriptions)
         self.connected, self.error = True, ""
         self.connects += 1
+        log.info("connected to %s, MQTT %s", self.address, self.protocol)
         self._guarded(self._on_connected)
 
     def _subscribed(
@@ -195,14 +197,20 @@ class ControlConnection:
         if silent and self._settings.protocol == "auto" and not self._spoke_5:
             self._change_version()
         elif not self._stopping:
-            self.error = self.error or f"connection lost: {reason}"
+            self._note(self.error or f"connection to {self.address} lost: {reason}")
         if was:
             self._guarded(lambda: self._on_disconnected(self.error))
 
     def _unreachable(self, client: paho.Client, data: Any) -> None:
         why = sys.exc_info()[1]  # paho calls this while it handles the error, which it does not hand over
         told = (why.strerror if isinstance(why, OSError) else None) or str(why or "nobody answers")
-        self.error = f"no connection to {self.address}: {told}"
+        self._note(f"no connection to {self.address}: {told}")
+
+    def _note(self, error: str) -> None:
+        """Keeps the reason, and says it once."""
+        if error != self.error:
+            log.warning("%s; trying again", error)
+        self.error = error
 
     @property
     def _may_fall_back(self) -> bool:
@@ -238,7 +246,7 @@ class ControlConnection:
         handle = self._on_retained if message.retain else self._on_message
         self._guarded(lambda: handle(message.topic, bytes(message.payload), request))
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _guarded(self, call: Callable[[], object]) -> None:
         try:
             call()
         except Exception:

@@ -165,7 +165,7 @@ def test_broker_that_is_away_at_start_and_goes_away_later(
 ) -> None:
     broker = mosquitto(start=False)
     collector = start(broker.port)
-    wait_until(lambda: "no connection yet" in (tmp_path / "collector.log").read_text(), "the first failure", 20)
+    wait_until(lambda: "no connection to" in (tmp_path / "collector.log").read_text(), "the first failure", 20)
     broker.start()
     outbox = Outbox(broker.port)
     g = Gateway("g1")
