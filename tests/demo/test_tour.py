@@ -1,0 +1,183 @@
+"""The five-minute tour as a reader pastes it: every ```sh block, in order, beside a demo that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.demo.test_demo import missing
+
+ROOT = Path(__file__).parents[2]
+HEADING = "Five-minute tour"
+UP_S, ROWS_S, BLOCK_S, STOP_S = 60.0, 90.0, 30.0, 40.0
+"""Longest waits: for the demo's flow, for rows in a table, for one block, for the end of the demo."""
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}"),
+]
+
+
+def tour() -> str:
+    """The tour's text: that section of the README, else its own page."""
+    readme = ROOT / "README.md"
+    text = readme.read_text() if readme.exists() else ""
+    found = re.search(rf"^(#+) {HEADING}$", text, re.MULTILINE)
+    if found is None:
+        return (ROOT / "docs" / "tour.md").read_text()
+    rest = text[found.end() :]
+    # In a block a line may begin with # too, so a next heading counts only outside of blocks.
+    parts = re.split(r"(^```.*?^```$)", rest, flags=re.MULTILINE | re.DOTALL)
+    section = ""
+    for part in parts:
+        following = None if part.startswith("```") else re.search(rf"^#{{1,{len(found[1])}}} ", part, re.MULTILINE)
+        section += part[: following.start()] if following else part
+        if following:
+            break
+    return section
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```$", tour(), re.MULTILINE | re.DOTALL)
+
+
+def wait_for(condition: Callable[[], object], what: Callable[[], str], deadline_s: float) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {deadline_s:g} s: {what()}"
+        time.sleep(0.25)
+
+
+class Reader:
+    """Two terminals in one folder: the demo in one, the other for all else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.out = folder / "demo.out"
+        self.demo: subprocess.Popen[bytes] | None = None
+        self.env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        command = folder / ".venv/bin/edgert"
+        command.parent.mkdir(parents=True)
+        # Other programs may have the usual ports, so what is pasted reaches this demo's broker by an option.
+        command.write_text(
+            f'#!/bin/sh\n[ "$1" != deploy ] || set -- "$@" --broker "$DEMO_BROKER"\n'
+            f'exec "{sys.executable}" -m edgert "$@"\n'
+        )
+        command.chmod(0o755)
+
+    def start(self) -> None:
+        """`make demo`, on ports that are free. Returns when its flow runs."""
+        command = [sys.executable, "-m", "edgert", "demo", "--plain", "--web-port", "0", "--broker-port", "0"]
+        with self.out.open("wb") as out:
+            self.demo = subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=out, stderr=out)
+        wait_for(lambda: "sensors: ready" in self.said(), self.said, UP_S)
+        self.env["DEMO_BROKER"] = self.found(r"MQTT broker: (\S+:\d+)$")
+
+    def said(self) -> str:
+        text = self.out.read_text()
+        assert self.demo is None or self.demo.poll() is None, f"the demo ended: {text}"
+        return text
+
+    def found(self, pattern: str) -> str:
+        match = re.search(pattern, self.said(), re.MULTILINE)
+        assert match, f"{pattern} is not in: {self.said()}"
+        return match[1]
+
+    def ctrl_c(self) -> str:
+        """Ends the demo; returns all it said."""
+        assert self.demo is not None
+        self.demo.send_signal(signal.SIGINT)
+        assert self.demo.wait(STOP_S) == 0, self.out.read_text()
+        self.demo = None
+        return self.out.read_text()
+
+    def paste(self, block: str) -> tuple[int, str]:
+        """(status of its last command, what it printed)."""
+        done = subprocess.run(
+            ["bash", "-c", block], cwd=self.folder, env=self.env, timeout=BLOCK_S, check=False, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    def paste_until(self, block: str, holds: Callable[[str], object]) -> str:
+        """What a reader does who is too early for a table: again."""
+        told = [""]
+
+        def look() -> bool:
+            status, told[0] = self.paste(block)
+            return status == 0 and bool(holds(told[0]))
+
+        wait_for(look, lambda: f"{block}: {told[0]}\n{self.said()}", ROWS_S)
+        return told[0]
+
+    def flows(self) -> list[str]:
+        """What the page shows."""
+        url = self.found(r"page on (http://\S+/)$")
+        with urllib.request.urlopen(f"{url}api/status", timeout=5) as answer:
+            return [flow["name"] for flow in json.load(answer)["flows"]]
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    made = Reader(tmp_path)
+    yield made
+    if made.demo is not None:
+        made.demo.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            made.demo.wait(STOP_S)
+        made.demo.kill()  # its children end with it
+        made.demo.wait()
+
+
+def newest(table: str) -> str:
+    """Start of the newest window in a printed table; empty if there is none."""
+    starts: list[str] = re.findall(r"^\d{4}-\d\d-\d\d \S+", table, re.MULTILINE)
+    return max(starts, default="")
+
+
+def test_the_tour_works_when_it_is_pasted(reader: Reader) -> None:
+    begin, look, write, deploy, own, broken, remove, again, look_again = blocks()
+
+    assert begin.strip() == "make demo"
+    reader.start()
+    first = newest(reader.paste_until(look, newest))
+
+    status, told = reader.paste(write)
+    assert (status, "flow cores is good" in told) == (0, True), told
+    status, told = reader.paste(deploy)
+    assert (status, "flow cores" in told, "accepted, version 1" in told) == (0, True, True), told
+    wait_for(lambda: "cores" in reader.flows(), lambda: "cores on the page", 10.0)
+    rows = reader.paste_until(own, newest)
+    assert "busiest" in rows
+    assert "-cpu0 " in rows
+
+    status, told = reader.paste(broken)
+    assert status == 1, told
+    for fault in ("operators.five-seconds.size_s", "'most'", "'shipp'"):
+        assert fault in told, told
+    assert "cores" in reader.flows(), "the good version runs on"
+    status, told = reader.paste(remove)
+    assert (status, "version 1 is removed" in told) == (0, True), told
+    wait_for(lambda: reader.flows() == ["machine"], lambda: "cores off the page", 10.0)
+
+    said = reader.ctrl_c()
+    assert re.search(r"central show machine --root demo-data/tables .*\n.* deploy \S+ --fleet demo .*\n +http://", said)
+    _, left = reader.paste(look)
+    assert newest(left) >= first
+    assert again.strip() == "make demo"
+    reader.start()
+    assert "version 1 is accepted" in reader.said(), "the flow of before runs on, it is not a new one"
+    reader.paste_until(look_again, lambda table: newest(table) > newest(left))
