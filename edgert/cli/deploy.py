@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import secrets
 import threading
@@ -48,6 +49,8 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     name, payload = _what(args)
+    # What the connection has to say is told as our own error.
+    logging.getLogger("edgert.mqtt").addHandler(logging.NullHandler())
     changed = threading.Event()
     deployment = _deployment(args, name, payload, changed.set)
     deployment.start()

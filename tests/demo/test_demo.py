@@ -31,9 +31,10 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def demo(data: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "edgert.cli.main", "demo", "--plain", "--web-port", "0", "--data", str(data)]
+    command = [sys.executable, "-m", "edgert.cli.main", "demo", "--plain", "--data", str(data)]
     out = (data.parent / "demo.out").open("a")
-    process = subprocess.Popen([*command, *options], stdout=out, stderr=subprocess.STDOUT, text=True)
+    ports = ("--web-port", "0", "--broker-port", "0")
+    process = subprocess.Popen([*command, *ports, *options], stdout=out, stderr=subprocess.STDOUT, text=True)
     try:
         yield process
     finally:
