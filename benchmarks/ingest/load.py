@@ -30,7 +30,7 @@ class Packets:
         self.raw = bytearray()
         self.starts = [0]
         self.stamps: list[int] = []
-        for packet_id, message in enumerate(trace * ROUNDS, 1):
+        for packet_id, message in enumerate(trace * (ROUNDS if qos else 1), 1):
             packet = encode.publish(4, message.topic, message.payload, qos=qos, packet_id=packet_id if qos else 0)
             self.stamps.append(len(self.raw) + len(packet) - len(message.payload) + message.stamp)
             self.raw += packet

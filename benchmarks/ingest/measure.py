@@ -7,8 +7,8 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class Spans:
 
 
 FULL = Spans(1.0, 3.0, 2.0, 100_000)
-QUICK = Spans(0.3, 0.7, 0.4, 20_000)
+QUICK = Spans(0.2, 0.5, 0.3, 20_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class Run:
             self._load(place, port, qos, rate, seconds) as load,
         ):
             counter.read()
+            load.read()
             load.tell("go")
             cost = self._cost(counter, lambda: int(counter.ask()))
             told = json.loads(load.read())
@@ -107,6 +108,7 @@ class Run:
             self._load(place, port, subject.qos, rate, seconds) as load,
         ):
             probe.read()
+            load.read()
             load.tell("go")
             cost = self._cost(tried.process, tried.received)
             probed = json.loads(probe.ask(str(spans.latency)))
@@ -127,13 +129,10 @@ class Run:
 
     # -- parts
 
-    @contextmanager
-    def _load(self, place: Path, port: int, qos: int, rate: int, seconds: float) -> Iterator[Child]:
-        """The generator, connected; begins when told to."""
+    def _load(self, place: Path, port: int, qos: int, rate: int, seconds: float) -> AbstractContextManager[Child]:
+        """The generator: says when it is connected, begins when told to."""
         arguments = ("--port", port, "--rate", rate, "--qos", qos, "--seconds", seconds)
-        with module("benchmarks.ingest.load", place / "load.log", *arguments) as load:
-            load.read()
-            yield load
+        return module("benchmarks.ingest.load", place / "load.log", *arguments)
 
     def _cost(self, process: Child, count: Callable[[], int]) -> tuple[float, float]:
         """(CPU µs per message, messages per second) over the steady interval."""
