@@ -265,9 +265,7 @@ def _greeting(setup: Setup) -> None:
     options = setup.options
     if not options.broker and options.broker_port and setup.broker_port != options.broker_port:
         taken = f"{setup.broker_host}:{options.broker_port}"
-        print(
-            f"{taken} is taken: our own MQTT broker is on {setup.broker} (--broker {taken} uses the one there, if it is one)"
-        )
+        print(f"{taken} is taken: our own MQTT broker is on {setup.broker} (--broker {taken} uses another there)")
     else:
         print(f"MQTT broker: {setup.broker}")
     if options.web_port and setup.web_port != options.web_port:
@@ -302,9 +300,7 @@ def _farewell(setup: Setup, demo: Demo, killed: list[str]) -> None:
         print(f"did not end within 10 s and was killed: {', '.join(killed)}")
     fleet = demo.last_look()
     if fleet.version >= 0:
-        print(
-            f"Fleet table {setup.flow_name} has {fleet.total:,} rows. The first of these shows it, with no demo running:"
-        )
+        print(f"Fleet table {setup.flow_name} has {fleet.total:,} rows. The first of these shows it without the demo:")
     else:
         print("While the demo runs, look further with:")
     print("\n".join(further(setup, sys.argv[0])))
