@@ -32,6 +32,8 @@ UNCOMMITTED_BYTES = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
 WINDOW_311 = 20
 """Mosquitto's `max_inflight_messages`, which a 3.1.1 client cannot ask about."""
+LEND_S = 0.002
+"""After a read the loop's thread works on it itself for so long at most; what is left is the workers'."""
 CACHED_TOPICS = 50_000
 
 
@@ -219,9 +221,10 @@ class Ingest:
             lookup = self._route_by_id if self._by_id else self._route_by_topic
             batches = self.inbox.receive(messages, lookup, self.clock.monotonic(), self.clock.wall())
             if batches:
-                self.pool.put(
-                    (reader.instance, 0, batch) for route, batch in batches.items() for reader in route.readers
-                )
+                entries = ((reader.instance, 0, batch) for route, batch in batches.items() for reader in route.readers)
+                self.pool.put(entries, wake=False)
+        if batches:
+            self.pool.lend(LEND_S)
 
     def _route_by_topic(self, message: Publish) -> Route:
         route = self._routes.get(message.topic)

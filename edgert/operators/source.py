@@ -8,7 +8,7 @@ time goes on at the pace of the clock, so that the last window of a sensor that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -31,6 +31,7 @@ RECOMPUTE_S = 0.05
 _TIME = itemgetter("time")
 CLOCK_IS_SET = 1_600_000_000.0
 """Wall times before this (September 2020) come from a clock that was never set."""
+KNOWN_TOPICS = 10_000
 SAMPLES = 5
 SAMPLE_BYTES = 200
 
@@ -130,7 +131,7 @@ class Source(Logic):
         self._ahead_tolerance_s = ahead_tolerance_s
         self._drops_ahead = ahead == "drop"
         self._dead_letter = dead_letter
-        self._captures = _cached(topic)
+        self._captures = Captures(topic).__getitem__
         self._next_look = 0.0
         self._next_expiry = 0.0
         self._dirty: dict[str, float] = {}
@@ -224,19 +225,18 @@ class Source(Logic):
         self.devices.greatest = max(self.devices.greatest, self.devices.watermark + self.devices.out_of_order_s)
 
 
-def _cached(topic: TopicTemplate) -> Callable[[str], dict[str, str]]:
+class Captures(dict[str, dict[str, str]]):
     """Captures by topic, remembered (bounded: a hostile publisher may use endless topics)."""
-    known: dict[str, dict[str, str]] = {}
 
-    def captures(name: str) -> dict[str, str]:
-        found = known.get(name)
-        if found is None:
-            if len(known) >= 10_000:
-                known.clear()
-            found = known[name] = topic.captures(name)
+    def __init__(self, topic: TopicTemplate) -> None:
+        super().__init__()
+        self._topic = topic
+
+    def __missing__(self, name: str) -> dict[str, str]:
+        if len(self) >= KNOWN_TOPICS:
+            self.clear()
+        found = self[name] = self._topic.captures(name)
         return found
-
-    return captures
 
 
 def make_source(build: Build) -> Source:

@@ -51,6 +51,8 @@ class Instance:
     shed: int = 0
     """Rows dropped from the queue because it was over its budget."""
     running: bool = False
+    fast_turns: int = 0
+    """Turns in a row that were not slow."""
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
         """Processes what was taken. An error of the logic costs its batch, never the worker."""

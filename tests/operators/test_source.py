@@ -19,7 +19,7 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import CLOCK_IS_SET, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Source
+from edgert.operators.source import CLOCK_IS_SET, KNOWN_TOPICS, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
 
 WALL = 1_000.0
 """The wall clock says this at monotonic 0."""
@@ -193,12 +193,11 @@ def test_event_time_that_went_on_alone_goes_on_from_there_after_a_restart() -> N
 
 
 def test_captures_are_remembered_within_a_bound() -> None:
-    made = source()
-    for number in range(10_050):
-        fed(made, 0.0, (f"d{number}", 1000))
-    cells = made._captures.__closure__ or ()
-    (known,) = [c.cell_contents for c in cells if isinstance(c.cell_contents, dict)]
-    assert 0 < len(known) <= 10_000
+    known = Captures(TopicTemplate("room/{source}"))
+    for number in range(KNOWN_TOPICS + 50):
+        assert known[f"room/d{number}"] == {"source": f"d{number}"}
+        assert len(known) <= KNOWN_TOPICS
+    assert known["room/d1"] is known["room/d1"]
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from edgert.core.batch import Batch
+from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.runtime.instance import Instance, Target
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool import FAST_TURNS, SLOW_S, Pool
 from edgert.runtime.queue import Queue
 from edgert.scheduling.consumption import at_most
 
@@ -64,8 +65,9 @@ def running(*instances: Instance, **options: Any) -> Iterator[Pool]:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("lends", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: int, seed: int) -> None:
+def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: int, seed: int, lends: bool) -> None:
     random_ = random.Random(seed)
     made: list[Instance] = []
     inputs: dict[str, int] = {}
@@ -78,7 +80,9 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
     numbers = list(range(400))
     with running(*made, workers=workers, consumption=at_most(random_.choice([1, 3, 50]))) as pool:
         for first in range(0, 400, 8):
-            pool.put([(made[0], 0, rows(*numbers[first : first + 8]))])
+            pool.put([(made[0], 0, rows(*numbers[first : first + 8]))], wake=not lends)
+            if lends:
+                pool.lend(0.001)
         assert pool.wait_empty(made, DEADLINE_S), f"seed {seed}"
     for one in made[1:]:
         logic = one.logic
@@ -255,3 +259,55 @@ def test_a_fault_in_the_last_words_of_an_operator_is_counted_and_ends_nothing() 
     one = instance("one", Mute())
     assert one.finish(Now(0.0, 0.0)).out == []
     assert (one.counters.failures, one.logic.drops["operator failed"]) == (1, 1)
+
+
+def _known(*instances: Instance) -> None:
+    for one in instances:
+        one.fast_turns = FAST_TURNS
+
+
+def test_a_lent_thread_works_until_nothing_waits() -> None:
+    ran_on: set[int] = set()
+    last = instance("last", Pass(lambda batch: ran_on.add(threading.get_ident())))
+    first = instance("first", Pass(lambda batch: ran_on.add(threading.get_ident())), last)
+    _known(first, last)
+    pool = Pool(VirtualClock())  # its workers are not started: nobody else can do it
+    pool.add([first, last])
+    pool.put([(first, 0, rows(*range(200)))], wake=False)
+    pool.lend(1.0)
+    assert last.counters.rows_in == 200
+    assert ran_on == {threading.get_ident()}
+
+
+def test_a_lent_thread_gives_the_rest_to_the_workers_when_its_time_is_over() -> None:
+    clock = VirtualClock()
+    only = instance("only", Pass(lambda batch: clock.advance(0.001)))
+    _known(only)
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([only])
+    pool.put([(only, 0, rows(*range(50)))], wake=False)
+    pool.lend(0.01)
+    assert only.counters.rows_in == 10
+    pool.start()
+    assert pool.wait_empty([only], DEADLINE_S)
+    pool.stop()
+    assert only.counters.rows_in == 50
+
+
+def test_instances_that_are_new_or_slow_are_left_to_the_workers() -> None:
+    clock = VirtualClock()
+    takes = [0.0]
+    only = instance("only", Pass(lambda batch: clock.advance(takes[0])))
+    pool = Pool(clock)
+    pool.add([only])
+    for _ in range(FAST_TURNS):
+        pool.put([(only, 0, rows(1))])
+        pool.lend(1.0)
+    assert only.counters.turns == 0, "nobody knows yet how long it takes"
+    _known(only)
+    takes[0] = 2 * SLOW_S
+    pool.lend(1.0)
+    assert only.counters.turns == 1
+    pool.put([(only, 0, rows(1))])
+    pool.lend(1.0)
+    assert only.counters.turns == 1, "it took long the last time"
