@@ -32,12 +32,10 @@ pytestmark = [
 
 
 def tour() -> str:
-    """The tour's text: that section of the README, else its own page."""
-    readme = ROOT / "README.md"
-    text = readme.read_text() if readme.exists() else ""
+    """That section of the README."""
+    text = (ROOT / "README.md").read_text()
     found = re.search(rf"^(#+) {HEADING}$", text, re.MULTILINE)
-    if found is None:
-        return (ROOT / "docs" / "tour.md").read_text()
+    assert found is not None
     rest = text[found.end() :]
     # In a block a line may begin with # too, so a next heading counts only outside of blocks.
     parts = re.split(r"(^```.*?^```$)", rest, flags=re.MULTILINE | re.DOTALL)
