@@ -18,6 +18,8 @@ from gateway.ingest import Ingest
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+IDLE_S = 0.05
+"""After a checkpoint that was asked for and had nothing to write: whoever asked waits for something else."""
 OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a call on the store thread."""
 
@@ -54,6 +56,9 @@ class Checkpointer:
         self.on_committed = on_committed
         self._due: dict[str, float] = {}
         self._asked = asyncio.Event()
+        self._idle = False
+        self._fault = ""
+        """Why the last checkpoint left a flow out."""
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
@@ -76,6 +81,8 @@ class Checkpointer:
             due = [run for name, run in self.runs.items() if asked or self._due.get(name, 0.0) <= now]
             if due and not await self.checkpoint(due):
                 await asyncio.sleep(RETRY_S)
+            elif asked and self._idle:
+                await asyncio.sleep(IDLE_S)
 
     async def checkpoint(self, runs: Iterable[FlowRun]) -> bool:
         """Captures and commits `runs`; false when the commit failed (all of it stays pending)."""
@@ -98,11 +105,14 @@ class Checkpointer:
             if written:
                 self.status.commits += 1
                 self.status.last_ms = (time.monotonic() - started) * 1e3
-                self.status.error = ""
+                self.status.error = self._fault
         if written:
             self._ingest.acknowledge()
             self._ingest.check_pressure()
             self.on_committed()
+        else:
+            self._ingest.regulate()
+        self._idle = not written
         return True
 
     def _failed(self, error: Exception) -> None:
@@ -114,13 +124,11 @@ class Checkpointer:
     def _commit(self, runs: list[FlowRun]) -> list[tuple[FlowRun, CommitForm]]:
         """On the store thread."""
         forms: list[tuple[FlowRun, CommitForm]] = []
+        self._fault = ""
         for run in runs:
             if run.ended:  # its last words and its end are one transaction, which was not reached
                 continue
-            if not run.capture(self._pool, self.position):
-                self.status.blocked += 1
-                log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", run.flow.name)
-            if form := run.form():
+            if form := self._captured(run):
                 forms.append((run, form))
         if not forms:
             return []
@@ -134,13 +142,27 @@ class Checkpointer:
                 self._compact(run)
         return forms
 
+    def _captured(self, run: FlowRun) -> CommitForm | None:
+        """What is to be written of one flow. What failed to be committed is tried again as it is, before anything more
+        is captured. The fault of one flow's operator is that flow's alone."""
+        try:
+            if not run.pending and not run.capture(self._pool, self.position):
+                self.status.blocked += 1
+                log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", run.flow.name)
+            return run.form()
+        except Exception as error:
+            self.status.failures += 1
+            self._fault = self.status.error = f"flow {run.flow.name}: {error!r}"
+            log.exception("the state of flow %s could not be captured; it is not acknowledged", run.flow.name)
+            return None
+
     def _compact(self, run: FlowRun) -> None:
         """Failing costs room only: the commit before it stands, and must not be taken for a failed one."""
         name = run.flow.name
         try:
             self._database.compact_state(name, run.compact(self._database.state(name)))
-        except StoreError as error:
-            log.error("the state of flow %s could not be compacted: %s", name, error)
+        except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
+            log.error("the state of flow %s could not be compacted: %r", name, error)
 
     def position(self, read: Callable[[], None]) -> None:
         """Runs `read` while nothing can be fed."""

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,6 +92,7 @@ class Daemon:
         self._acks: Inbound = asyncio.Queue(1_000)
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._fault = ""
 
     async def store(self, call: Callable[[], Any]) -> Any:
         """Runs `call` on the store thread, the only one that touches the database."""
@@ -116,9 +118,19 @@ class Daemon:
         _notify("STOPPING=1")
         log.info("stopping")
         await self._end()
+        if self._fault:
+            raise EdgertError(f"a part of the gateway ended: {self._fault}")
 
     def stop(self) -> None:
         self._stop.set()
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """None of them ends by itself: without it the gateway would only seem to work, so it stops (and systemd starts
+        it again)."""
+        if not task.cancelled():
+            self._fault = repr(task.exception())
+            log.error("a part of the gateway ended, so all of it does", exc_info=task.exception())
+            self.stop()
 
     async def _start(self) -> None:
         database, inbox = self.database, self.ingest.inbox
@@ -148,6 +160,8 @@ class Daemon:
             self._serve(self._acks, self._acknowledged),
         )
         self._tasks = [asyncio.create_task(w) for w in work]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
 
     async def _deploy_files(self) -> None:
         """Documents named in the settings; one that is wrong is said and costs no other."""
@@ -305,8 +319,10 @@ def _own_id() -> str:
 def _notify(state: str) -> None:
     """Tells systemd, where it waits for that (sd_notify(3))."""
     address = os.environ.get("NOTIFY_SOCKET")
-    if address:
-        import socket
-
+    if not address:
+        return
+    try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)
+    except OSError as error:
+        log.warning("systemd was not told %s: %s", state, error)

@@ -202,6 +202,7 @@ class Flows:
         self._ingest.swap((), (), lambda: self._ingest.inbox.remove_flow(old.progress))
         self._pool.remove(old.all)
         self._ingest.acknowledge()
+        self._ingest.regulate()
         self.checkpointer.on_committed()
 
     async def _write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:

@@ -80,6 +80,9 @@ class Ingest:
         self._trie: TopicTrie[Source] = TopicTrie()
         self._by_id = False
         self._window = WINDOW_311
+        self._open = False
+        """The session with the broker stands, and what it must know was committed."""
+        self._subscribing = asyncio.Lock()
         self._subscribed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -150,13 +153,22 @@ class Ingest:
         return self._ids[topic_filter]
 
     async def _subscribe(self) -> None:
+        """Brings what the broker has to what the flows want; never before the session was opened, one at a time."""
+        async with self._subscribing:
+            if self._open:
+                await self._subscribe_changes()
+
+    async def _subscribe_changes(self) -> None:
         known = dict(self._ids)
-        wanted = self._wanted()
-        if self._ids != known:
-            await self._save_subscriptions(json.dumps(self._ids))
+        while True:
+            ids = dict(self._ids)
+            wanted = self._wanted()
+            if self._ids == ids:
+                break
+            await self._save_subscriptions(json.dumps(self._ids))  # before any message can carry a new one
         before = self._subscribed or set(known)  # just connected: the session may still have what an earlier run wanted
         stale = before - set(wanted)
-        if not self.client.status.connected:
+        if not self._open:
             return
         if stale:
             self.client.unsubscribe(sorted(stale))
@@ -172,9 +184,11 @@ class Ingest:
         self._by_id = five and event.properties.get("subscription_identifier_available", 1) != 0
         self._window = 65_535 if five else WINDOW_311
         self._subscribed = set()
+        self._open = False
         with self.lock:
             self._routes = {}
             self.inbox.connection_lost()
+        self.regulate()
         self._spawn(self._open_session(event))
 
     async def _open_session(self, event: Connected) -> None:
@@ -195,11 +209,14 @@ class Ingest:
                     self._spawn(self._open_session(event))
                 return
         if event.connection == self.client.connection:
+            self._open = True
             await self._subscribe()
 
     def _disconnected(self, reason: str) -> None:
+        self._open = False
         with self.lock:
             self.inbox.connection_lost()
+        self.regulate()
 
     def _answered(self, event: Subscribed) -> None:
         for topic_filter, reason in event.results:
@@ -277,11 +294,16 @@ class Ingest:
             self.client.acknowledge(due, self.client.connection)
 
     def check_pressure(self) -> None:
-        """Asks for a checkpoint when half of a bound is used; stops reading at the bound, goes on below it."""
+        """Asks for a checkpoint when half of a bound is used."""
         inbox = self.inbox
         if len(inbox.owed) * 2 >= self._window or inbox.uncommitted_bytes * 2 >= UNCOMMITTED_BYTES:
             self._wants_checkpoint()
-        if inbox.uncommitted_bytes >= UNCOMMITTED_BYTES:
+        self.regulate()
+
+    def regulate(self) -> None:
+        """Stops reading while too much waits for acknowledgement, and goes on below that. To be called whenever that
+        may have changed: while nothing is read, nothing that is read can set it going again."""
+        if self.inbox.uncommitted_bytes >= UNCOMMITTED_BYTES:
             self.client.pause()
         else:
             self.client.resume()
@@ -301,7 +323,7 @@ class Ingest:
             try:
                 self.client.publish(message.topic, message.payload, message.qos, message.retain, properties)
             except (PublishRefused, ValueError) as error:
-                instance.logic.drops["not sent"] += 1
+                instance.unsent += 1
                 log.debug("a message to %s was not sent: %s", message.topic, error)
 
     def _spawn(self, work: Awaitable[None]) -> None:

@@ -116,6 +116,7 @@ class Status:
                 for reason, rows in list(instance.logic.drops.items()):
                     places[run.flow.name, instance.name, reason] += rows
                 places[run.flow.name, instance.name, "queue over budget"] += instance.shed
+                places[run.flow.name, instance.name, "not sent"] += instance.unsent
         return [
             {"flow": flow, "operator": operator, "reason": reason, "rows": rows}
             for (flow, operator, reason), rows in sorted(places.items())

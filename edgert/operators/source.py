@@ -74,6 +74,8 @@ class Devices:
 
     out_of_order_s: float
     idle_timeout_s: float
+    behind_tolerance_s: float = 3600.0
+    """A device further behind the newest time holds nothing back; its rows are late."""
     latest: dict[str, float] = field(default_factory=dict)
     """Newest event time of each active device."""
     heard: dict[str, float] = field(default_factory=dict)
@@ -101,7 +103,11 @@ class Devices:
     def advance(self, now: float) -> float:
         """The watermark as of `now`; it never goes back."""
         if self.latest:
-            mark = min(self.latest.values()) - self.out_of_order_s
+            limit = self.greatest - self.behind_tolerance_s
+            mark = min(self.latest.values())
+            if mark < limit:  # a device whose clock was never set, or that sends what it kept: it is late, not slow
+                mark = min((t for t in self.latest.values() if t >= limit), default=limit)
+            mark -= self.out_of_order_s
         elif self.greatest > NO_WATERMARK:
             mark = self.greatest - self.out_of_order_s + max(0.0, now - self.last_heard - self.idle_timeout_s)
         else:
@@ -121,11 +127,12 @@ class Source(Logic):
         out_of_order_s: float = 2.0,
         ahead_tolerance_s: float = 60.0,
         ahead: str = "keep",
+        behind_tolerance_s: float = 3600.0,
         dead_letter: str = "",
     ) -> None:
         super().__init__()
         self.codec = codec
-        self.devices = Devices(out_of_order_s, idle_timeout_s)
+        self.devices = Devices(out_of_order_s, idle_timeout_s, behind_tolerance_s)
         self.samples: list[BadPayload] = []
         """The newest malformed payloads, at most `SAMPLES` between two looks at them, for the log."""
         self._ahead_tolerance_s = ahead_tolerance_s
@@ -250,6 +257,7 @@ def make_source(build: Build) -> Source:
         out_of_order_s=p["out_of_order_s"],
         ahead_tolerance_s=p["ahead_tolerance_s"],
         ahead=p["ahead"],
+        behind_tolerance_s=p["behind_tolerance_s"],
         dead_letter=p["dead_letter"],
     )
 
@@ -302,6 +310,14 @@ SPECS = (
             ),
             Parameter(
                 "ahead", "string", "What becomes of a row ahead by more than that.", "keep", choices=("keep", "drop")
+            ),
+            Parameter(
+                "behind_tolerance_s",
+                "number",
+                "A device further behind the newest event time of its source holds no window back; its rows are late.",
+                3600.0,
+                "s",
+                minimum=1.0,
             ),
             Parameter(
                 "dead_letter",

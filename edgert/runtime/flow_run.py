@@ -27,6 +27,8 @@ from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_
 HOLD_S = 2.0
 """A flow whose instances reach no batch boundary within this time gets no checkpoint this time."""
 QUEUE_BYTES = 4_194_304
+OWED_BYTES = 8_388_608
+"""Budget at least of a source at QoS 1 or 2: twice the input at which the gateway stops reading from the broker."""
 COMPACT_BYTES = 65_536
 """Deltas are merged into a snapshot when they outgrow this and twice the last snapshot."""
 
@@ -36,7 +38,8 @@ class Captured:
     """What one pause took out of a flow; kept until it is committed."""
 
     position: Position
-    deltas: dict[str, Any]
+    deltas: list[dict[str, Any]]
+    """By instance; more than one where an earlier pause could not be brought to its end."""
     rows: list[Row]
     queues: dict[str, list[Entry]]
 
@@ -69,7 +72,9 @@ class FlowRun:
         self.latest: deque[Row] = deque(maxlen=5)
         self.rows_shipped = 0
         self.pending: list[Captured] = []
-        """Captured, but not committed yet (the commit may have failed)."""
+        """Captured, but not committed yet (the commit may have failed: then nothing more is captured until it is)."""
+        self._taken: list[dict[str, Any]] = []
+        """Deltas of pauses that could not be brought to their end."""
         self.ended = False
         """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
         self._queue_was_empty = True
@@ -122,19 +127,25 @@ class FlowRun:
         """The pause: stops the flow at a batch boundary, takes what changed, lets it go on.
 
         `position` runs its argument while nothing can be fed, so that position and queues belong together. False when
-        the flow reached no boundary in time.
+        the flow reached no boundary in time. What an operator's `delta` raises is raised, and what the operators before
+        it gave is kept for the next capture.
         """
         if not pool.hold(self.all, HOLD_S):
             return False
         try:
             taken: list[tuple[Position, dict[str, list[Entry]]]] = []
             position(lambda: pool.locked(lambda: taken.append((self.progress.position(), self._queues()))))
-            deltas = {name: d for name, i in self.instances.items() if (d := i.logic.delta()) is not None}
+            deltas: dict[str, Any] = {}
+            self._taken.append(deltas)
+            for name, instance in self.instances.items():
+                if (delta := instance.logic.delta()) is not None:
+                    deltas[name] = delta
             rows = self.ship.take() if self.ship else []
         finally:
             pool.release(self.all)
         at, queues = taken[0]
-        self.pending.append(Captured(at, deltas, rows, queues))
+        self.pending.append(Captured(at, [d for d in self._taken if d], rows, queues))
+        self._taken = []
         return True
 
     def _queues(self) -> dict[str, list[Entry]]:
@@ -154,7 +165,7 @@ class FlowRun:
                 if turn.messages:
                     send(instance, turn.messages)
         rows = self.ship.take() if self.ship else []
-        self.pending.append(Captured(self.progress.position(), {}, rows, {}))
+        self.pending.append(Captured(self.progress.position(), [], rows, {}))
 
     def form(self) -> CommitForm | None:
         """All that is pending as one commit; None when there is nothing worth a write to the card."""
@@ -162,7 +173,7 @@ class FlowRun:
             return None
         last = self.pending[-1]
         rows = [row for captured in self.pending for row in captured.rows]
-        deltas = [c.deltas for c in self.pending if c.deltas]
+        deltas = [d for c in self.pending for d in c.deltas]
         queue = pack_queues(last.queues)
         if not rows and not deltas and not queue and self._queue_was_empty and last.position == self.progress.committed:
             self.pending.clear()
@@ -203,15 +214,20 @@ def build_instances(physical: Plan, registry: Registry) -> dict[str, Instance]:
     """Instances with fresh logic, connected."""
     instances: dict[str, Instance] = {}
     for planned in physical.instances.values():
-        parameters = planned.parameters if planned.kind == "source" else {}
-        queue = Queue(parameters.get("queue_bytes", QUEUE_BYTES), parameters.get("overload", "shed-oldest"))
-        instances[planned.name] = Instance(
-            planned.name, planned.operators, planned.kind, make_logic(planned, physical, registry), queue
-        )
+        logic = make_logic(planned, physical, registry)
+        instances[planned.name] = Instance(planned.name, planned.operators, planned.kind, logic, _queue(planned))
     for planned in physical.instances.values():
         for target, port, source in planned.outputs:
             instances[planned.name].outputs.setdefault(port, []).append(Target(instances[target], source))
     return instances
+
+
+def _queue(planned: PhysicalInstance) -> Queue:
+    """Only a source sheds. What an acknowledgement is owed for is not shed: the gateway stops reading before that."""
+    if planned.kind != "source":
+        return Queue(QUEUE_BYTES, "keep")
+    budget = planned.parameters["queue_bytes"]
+    return Queue(max(budget, OWED_BYTES) if planned.parameters["qos"] else budget, planned.parameters["overload"])
 
 
 def make_logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Logic:

@@ -61,6 +61,8 @@ class InboxCounters:
     retained_ignored: int = 0
 
 
+MESSAGE_BYTES = 100
+"""What a waiting message costs beside its payload: two objects and two places in lists."""
 Owed = tuple[int, int, int, tuple[Progress, ...], int]
 """An acknowledgement that is owed: packet id, QoS, arrival index, flows that must have committed it, bytes."""
 
@@ -74,7 +76,7 @@ class Inbox:
     counters: InboxCounters = field(default_factory=InboxCounters)
     owed: deque[Owed] = field(default_factory=deque)
     uncommitted_bytes: int = 0
-    """Payload taken in under QoS 1 and 2 and not acknowledged yet."""
+    """What was taken in under QoS 1 and 2 and is not acknowledged yet: payload, and `MESSAGE_BYTES` each."""
     flows: list[Progress] = field(default_factory=list)
     """Every flow of the gateway; a new one starts at the current index (`add_flow`)."""
 
@@ -149,7 +151,7 @@ class Inbox:
         for batch in batches.values():
             held = sum(map(len, batch.payloads))
             size += held
-            batch.size = held + 100 * len(batch.payloads)
+            batch.size = held + MESSAGE_BYTES * len(batch.payloads)
         self.counters.messages += len(messages)
         self.counters.bytes += size
         last = self.next_index - 1
@@ -180,8 +182,9 @@ class Inbox:
             flows = route.flows
             self._forget(old)
             table.set(packet_id, digest, index)
-        self.owed.append((packet_id, message.qos, index, flows, len(payload)))
-        self.uncommitted_bytes += len(payload)
+        size = len(payload) + MESSAGE_BYTES
+        self.owed.append((packet_id, message.qos, index, flows, size))
+        self.uncommitted_bytes += size
         return route
 
     def _forget(self, index: int) -> None:

@@ -50,6 +50,8 @@ class Instance:
     counters: Counters = field(default_factory=Counters)
     shed: int = 0
     """Rows dropped from the queue because it was over its budget."""
+    unsent: int = 0
+    """Messages that the connection did not take."""
     running: bool = False
     fast_turns: int = 0
     """Turns in a row that were not slow."""

@@ -165,7 +165,7 @@ class Pool:
                 if instance is not None and turn is not None:
                     self._hand_on(instance, turn)
                 now = self._clock.monotonic()
-                number = None if self._stopping else self._policy.choose(now)
+                number = None if self._stopping else self._choose(now)
                 if number is None:
                     return
                 if now >= ends or self._instances[number].fast_turns < FAST_TURNS:
@@ -192,13 +192,26 @@ class Pool:
     def _next(self) -> tuple[Instance, list[Entry]] | None:
         """Waits for work (under the lock); None when the pool stops."""
         while not self._stopping:
-            number = self._policy.choose(self._clock.monotonic())
+            number = self._choose(self._clock.monotonic())
             if number is not None:
                 return self._take(number)
             self._asleep += 1
             self._work.wait()
             self._asleep -= 1
         return None
+
+    def _choose(self, now: float) -> int | None:
+        """What the policy says, unless it would add to a queue that is over its budget: then whoever has that queue."""
+        number = self._policy.choose(now)
+        return None if number is None else self._relieving(self._instances[number]).number
+
+    def _relieving(self, instance: Instance) -> Instance:
+        for targets in instance.outputs.values():
+            for target in targets:
+                fed = target.instance
+                if fed.queue.over and not fed.running and fed.number not in self._held:
+                    return self._relieving(fed)
+        return instance
 
     def _take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]

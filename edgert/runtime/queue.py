@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch
 
-Overload = Literal["shed-oldest", "shed-newest"]
+Overload = Literal["shed-oldest", "shed-newest", "keep"]
+"""`keep` drops nothing: the pool runs an instance with such a queue over its budget before those that feed it."""
 
 
 class Entry(NamedTuple):
@@ -34,13 +35,18 @@ class Queue:
         empty queue: it is here already, and refusing it would lose data to save nothing."""
         before, size = self.rows, entry.batch.size
         shed = 0
-        if size and self.size + size > self.budget_bytes and self.entries:
+        if size and self.size + size > self.budget_bytes and self.entries and self.overload != "keep":
             if self.overload == "shed-newest":
                 return 0, len(entry.batch)
             while self.entries and self.size + size > self.budget_bytes:
                 shed += len(self._pop().batch)
         self.append(entry)
         return self.rows - before, shed
+
+    @property
+    def over(self) -> bool:
+        """Whether it holds more than its budget."""
+        return self.size > self.budget_bytes
 
     def append(self, entry: Entry) -> None:
         """Appends whatever the budget says: for what was accepted before."""

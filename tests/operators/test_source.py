@@ -53,6 +53,16 @@ def test_a_device_silent_for_its_time_out_holds_nothing_back() -> None:
     assert fed(made, 32.0, ("a", 1032)).watermark == 1030.0  # type: ignore[union-attr]
 
 
+def test_a_device_without_a_clock_holds_nothing_back() -> None:
+    made = source(behind_tolerance_s=600.0)
+    batch = fed(made, 0.0, ("good", 1_000_000), ("no-clock", 12))
+    assert batch is not None
+    assert batch.watermark == 999_998.0
+    slow = fed(made, 1.0, ("good", 1_000_001), ("slow", 999_500))
+    assert slow is not None
+    assert slow.watermark == 999_998.0, "it never goes back"
+
+
 def test_when_all_are_silent_event_time_goes_on_at_the_pace_of_the_clock() -> None:
     made = source()
     fed(made, 0.0, ("a", 1000))

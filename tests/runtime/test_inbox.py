@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from edgert.core.position import Position
 from edgert.mqtt.packets import Publish
-from edgert.runtime.inbox import NOWHERE, Inbox, Reader, Route
+from edgert.runtime.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 from edgert.runtime.progress import Progress
 
 WINDOW = 4
@@ -397,9 +397,9 @@ def test_bytes_that_wait_for_a_commit_are_known() -> None:
     flow = Progress(Position())
     inbox, route = inbox_of(flow)
     taken(inbox, route, message(1, b"123"), message(2, b"45"))
-    assert inbox.uncommitted_bytes == 5
+    assert inbox.uncommitted_bytes == 5 + 2 * MESSAGE_BYTES
     flow.committed = Position(1)
     inbox.due()
-    assert inbox.uncommitted_bytes == 2
+    assert inbox.uncommitted_bytes == 2 + MESSAGE_BYTES
     inbox.connection_lost()
     assert (inbox.uncommitted_bytes, inbox.due()) == (0, [])

@@ -311,3 +311,30 @@ def test_instances_that_are_new_or_slow_are_left_to_the_workers() -> None:
     pool.put([(only, 0, rows(1))])
     pool.lend(1.0)
     assert only.counters.turns == 1, "it took long the last time"
+
+
+def test_a_queue_over_its_budget_is_worked_off_before_more_is_put_on_it() -> None:
+    """The first instance has by far the longest queue; the second's budget is 100 bytes, and it drops nothing."""
+    longest = [0]
+
+    def look(batch: Batch) -> None:
+        longest[0] = max(longest[0], second.queue.size)
+
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(100, "keep"))
+    first = instance("first", Grow(look), second)
+    _known(first, second)
+    pool = Pool(VirtualClock(), consumption=at_most(10))
+    pool.add([first, second])
+    pool.put([(first, 0, rows(*range(5_000)))], wake=False)
+    pool.lend(1.0)
+    assert second.counters.rows_in == 5_000
+    assert second.shed == 0
+    assert longest[0] <= 100
+
+
+class Grow(Pass):
+    """Gives on batches of 10 bytes per row."""
+
+    def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
+        super().process(batch, source, now)
+        return (Emission(0, Batch(batch.rows, batch.arrival, batch.watermark, 10 * len(batch.rows))),)

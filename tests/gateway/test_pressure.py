@@ -1,0 +1,133 @@
+"""When the gateway stops reading, and that it goes on; what a failing disk or operator costs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.errors import StoreError
+from edgert.mqtt.packets import Publish
+from gateway.ingest import UNCOMMITTED_BYTES
+from tests.gateway.test_flows import Gateway, document
+from tests.waiting import in_loop
+
+
+def fill(gateway: Gateway) -> int:
+    """Feeds QoS 1 messages up to the bound on uncommitted input; how many they were."""
+    payload = b'{"time": 1700000000, "x": "' + b"y" * 1000 + b'"}'
+    count = UNCOMMITTED_BYTES // len(payload) + 1
+    for first in range(1, count + 1, 100):
+        gateway.ingest.feed(
+            [Publish("x/a", payload, 1, False, False, n) for n in range(first, min(first + 100, count + 1))]
+        )
+    gateway.ingest.check_pressure()
+    return count
+
+
+@in_loop
+async def test_at_the_bound_nothing_more_is_read_and_a_commit_sets_it_going_again(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    fill(gateway)
+    assert gateway.ingest.client._paused
+    assert await gateway.checkpoint()
+    assert not gateway.ingest.client._paused
+    gateway.crash()
+
+
+@pytest.mark.parametrize("change", ["replace", "remove", "disconnect"])
+@in_loop
+async def test_whatever_frees_the_input_sets_reading_going_again(tmp_path: Path, change: str) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    fill(gateway)
+    assert gateway.ingest.client._paused
+    if change == "replace":
+        await gateway.flows.deploy(document(description="new"), "mqtt")
+    elif change == "remove":
+        await gateway.flows.remove("f")
+    else:
+        gateway.ingest._disconnected("the broker went away")
+    assert not gateway.ingest.client._paused
+    gateway.crash()
+
+
+@in_loop
+async def test_input_that_an_acknowledgement_is_owed_for_is_never_shed_before_reading_stops(tmp_path: Path) -> None:
+    """Small messages: what they cost beside their payload counts for the bound as it does for the queue."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    run = gateway.flows.runs["f"]
+    assert gateway.pool.hold(run.all, 5.0)
+    packet_id = 0
+    while not gateway.ingest.client._paused:
+        gateway.ingest.feed(
+            [Publish("x/a", b'{"time": 1700000000}', 1, False, False, packet_id + n) for n in range(1, 101)]
+        )
+        gateway.ingest.check_pressure()
+        packet_id += 100
+    gateway.pool.release(run.all)
+    assert await asyncio.to_thread(gateway.pool.wait_empty, run.all, 60.0)
+    assert [i.shed for i in run.all] == [0, 0, 0]
+    assert run.instances["minute"].counters.rows_in == packet_id
+    gateway.crash()
+
+
+@in_loop
+async def test_retries_of_a_commit_keep_one_capture_and_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    run = gateway.flows.runs["f"]
+    with monkeypatch.context() as full:
+
+        def fail(*_: Any) -> None:
+            raise StoreError("full")
+
+        full.setattr(gateway.database, "commit", fail)
+        for n in range(1, 6):
+            gateway.feed(n, float(n))
+            assert not await gateway.checkpoint()
+            assert len(run.pending) == 1
+    assert await gateway.checkpoint()
+    assert await gateway.checkpoint(), "what came meanwhile"
+    gateway.ingest.acknowledge()
+    assert not gateway.ingest.inbox.owed
+    gateway.crash()
+    again = Gateway(tmp_path / "db")
+    await again.flows.remove("f")
+    assert again.shipped() == 5
+    again.crash()
+
+
+@in_loop
+async def test_an_operator_that_cannot_tell_its_state_holds_up_its_own_flow_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    await gateway.flows.deploy(document("other"), "mqtt")
+    run, other = gateway.flows.runs["f"], gateway.flows.runs["other"]
+    gateway.feed(1, 1.0)
+    with monkeypatch.context() as broken:
+
+        def fail() -> Any:
+            raise RuntimeError("no state today")
+
+        broken.setattr(run.instances["minute"].logic, "delta", fail)
+        await gateway.checkpoint()
+        assert other.progress.committed.index == 1
+        assert run.progress.committed.index == 0
+        assert "no state today" in gateway.checkpointer.status.error
+    assert await gateway.checkpoint()
+    assert run.progress.committed.index == 1
+    gateway.crash()
+    again = Gateway(tmp_path / "db")
+    for name in ("f", "other"):
+        await again.flows.remove(name)
+    assert again.shipped() == 2, "the source's part, taken at the failed pause, was not lost"
+    again.crash()
