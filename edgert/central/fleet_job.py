@@ -12,9 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
 from edgert.central.fleet_table import FleetTable
 from edgert.central.lease import Lease, LeaseLost
-from edgert.central.tables import join, list_tables
+from edgert.central.tables import TableError, join, list_tables
 from edgert.core.settings import FleetJob as Settings
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("edgert.central.fleet")
 LOOK_S: Final = 1.0
+RETRY_S: Final = 5.0
 LONGEST_WAIT_S: Final = 60.0
 PATIENCE_S: Final = 60.0
 
@@ -46,6 +50,8 @@ class FleetJob:
         self._lease = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}")
         self._streams: dict[str, _Stream] = {}
         self._stopping = threading.Event()
+        self._trouble = ""
+        """Why the storage could not be used at the last look."""
         # It tells each failure of a batch with its whole traceback; we tell it in a line.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
 
@@ -66,18 +72,22 @@ class FleetJob:
     def run(self) -> None:
         """Until `stop`: waits for the lease, follows every landing table, restarts what fails with a back-off."""
         while not self._stopping.is_set() and not self._acquired():
-            self._stopping.wait(5.0)
+            self._stopping.wait(RETRY_S)
         while not self._stopping.is_set():
             try:
                 self._lease.hold()
+                self._look()
             except LeaseLost as error:
                 log.error("%s; its streams stop here", error)
                 self._end()
                 self._streams.clear()
                 if not self._acquired():
-                    self._stopping.wait(5.0)
+                    self._stopping.wait(RETRY_S)
                 continue
-            self._look()
+            except TableError as error:
+                self._failed(error)  # a storage comes back; if that takes too long, the lease is lost as always
+            else:
+                self._trouble = ""
             self._stopping.wait(LOOK_S)
         self._end()
         self._lease.release()
@@ -88,7 +98,16 @@ class FleetJob:
         except LeaseLost as error:
             log.warning("%s; waiting", error)
             return False
+        except TableError as error:
+            self._failed(error)
+            return False
         return True
+
+    def _failed(self, error: TableError) -> None:
+        """Said once, not with every look."""
+        if str(error) != self._trouble:
+            log.error("%s; trying again", error)
+        self._trouble = str(error)
 
     def _look(self) -> None:
         for flow in list_tables(self._root, "landing"):
@@ -97,13 +116,14 @@ class FleetJob:
                 log.info("landing/%s: following", flow)
         for flow, stream in self._streams.items():
             if stream.query is not None and not stream.query.isActive:
-                self._ended(flow, stream)
+                self._ended(flow, stream, stream.query.exception())
             if stream.query is None and time.monotonic() >= stream.not_before:
-                stream.query = self._start(stream.table, once=False)
+                try:
+                    stream.query = self._start(stream.table, once=False)
+                except (PySparkException, Py4JJavaError) as error:  # it looks at the table at once
+                    self._ended(flow, stream, error)
 
-    def _ended(self, flow: str, stream: _Stream) -> None:
-        assert stream.query is not None
-        error = stream.query.exception()
+    def _ended(self, flow: str, stream: _Stream, error: Exception | None) -> None:
         text = " ".join(str(error).split())[:300] if error else "it ended"
         # A new column ends a stream once, by Delta's rule; the next start goes on with it.
         evolved = "DELTA_SCHEMA_CHANGED" in text

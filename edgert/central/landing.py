@@ -21,7 +21,7 @@ from typing import Final, Literal
 from edgert.central import frames
 from edgert.central.checks import CheckedRows, check_rows, unite
 from edgert.central.lineage import Opening
-from edgert.central.tables import Conflict, Table, is_null, join, list_tables
+from edgert.central.tables import Conflict, Table, TableError, is_null, join, list_tables
 from edgert.core.errors import PayloadError
 from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch, Schema
 
@@ -83,13 +83,19 @@ class FlowTable:
             self.read_opens()
 
     def read_opens(self) -> None:
-        """Read the opening rows, which stand in a partition of their own (day is null)."""
+        """Read the opening rows, which stand in a partition of their own (day is null). Raises `TableError`."""
         columns = ["gateway", "epoch", "lineage"]
         for row in self.table.read(columns, is_null("day")).sort_by("epoch").to_pylist():
             epoch = (row["gateway"], row["epoch"])
             if row["lineage"] and epoch not in self.opened:
-                schema, parent, cut = frames.lineage_of(row["lineage"])
-                self.note(Opening(*epoch, parent, cut), schema)
+                # The door let only good ones in: this is a table that somebody else wrote to.
+                try:
+                    schema, parent, cut = frames.lineage_of(row["lineage"])
+                    self.note(Opening(*epoch, parent, cut), schema)
+                except (PayloadError, LookupError, TypeError, ValueError, AttributeError) as error:
+                    raise TableError(
+                        f"{self.table.uri}: opening row of {epoch}: expected a lineage: {error}"
+                    ) from error
 
     def schema_of(self, epoch: tuple[str, int]) -> Schema | None:
         """The schema of an epoch (gateway, epoch), also if another collector landed its opening batch."""
@@ -99,9 +105,9 @@ class FlowTable:
 
     def note(self, opening: Opening, schema: Schema) -> None:
         """An epoch was opened."""
+        self.schema = unite(self.schema, schema)  # first: what does not fit is not noted at all
         self.openings.append(opening)
         self.opened[(opening.gateway, opening.epoch)] = schema
-        self.schema = unite(self.schema, schema)
 
 
 class Landing:

@@ -3,17 +3,20 @@
 `deltalake` refuses a commit when another one with the same transaction identifier came after the handle was loaded;
 lower and equal versions it accepts. So whoever appends refreshes, reads the versions, and appends, all with one
 handle; on `Conflict` all of it again.
+
+Whatever the storage, Arrow or `deltalake` raise comes out of here as `TableError` or `Conflict`, nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 from pyarrow import fs
 
 from edgert.core.errors import EdgertError
@@ -30,6 +33,20 @@ class TableError(EdgertError):
     """A table could not be read or written; the message says which and why."""
 
 
+@contextmanager
+def _told(uri: str, what: str) -> Iterator[None]:
+    """Errors of what is done within, as `Conflict` or `TableError`: `uri`: `what`: why."""
+    try:
+        yield
+    except EdgertError:
+        raise
+    except CommitFailedError as error:
+        raise Conflict(str(error)) from error
+    # deltalake raises OSError, ValueError, TypeError and plain Exception for what a storage or a log file is.
+    except Exception as error:
+        raise TableError(f"{uri}: {what}: {str(error) or type(error).__name__}") from error
+
+
 class Table:
     """A Delta table that may not exist yet. `uri` is a folder or a URI that Delta supports."""
 
@@ -40,33 +57,34 @@ class Table:
 
     def refresh(self) -> bool:
         """Load what others committed. Returns whether the table exists. Raises `TableError`."""
-        try:
-            if self._handle is not None:
-                self._handle.update_incremental()
+        known, self._handle = self._handle, None  # what could not be refreshed is loaded anew
+        with _told(self.uri, "expected a Delta table that can be read"):
+            if known is not None:
+                known.update_incremental()
+                self._handle = known
             elif DeltaTable.is_deltatable(self.uri):
                 self._handle = DeltaTable(self.uri)
-        except (DeltaError, OSError) as error:
-            self._handle = None
-            raise TableError(f"{self.uri}: expected a Delta table that can be read: {error}") from error
         return self._handle is not None
 
     def version(self, application: str) -> int:
-        """The greatest number committed under a transaction identifier, as of the last refresh (0: none)."""
-        found = self._handle.transaction_version(application) if self._handle else None
-        return int(found or 0)
+        """The greatest number committed under a transaction identifier, as of the last refresh (0: none).
+
+        Raises `TableError`, as all that follows does.
+        """
+        with _told(self.uri, "could not be read"):
+            return int((self._handle.transaction_version(application) if self._handle else None) or 0)
 
     def fields(self) -> list[pa.Field]:
         """The table's columns as of the last refresh (none if it does not exist)."""
-        return list(pa.schema(self._handle.schema().to_arrow())) if self._handle else []
+        with _told(self.uri, "could not be read"):
+            return list(pa.schema(self._handle.schema().to_arrow())) if self._handle else []
 
     def read(self, columns: list[str], where: Any = None) -> pa.Table:
         """Some columns of the rows for which a pyarrow expression holds, as of the last refresh."""
         if self._handle is None:
             return pa.table({c: [] for c in columns})
-        try:
+        with _told(self.uri, "could not be read"):
             return self._handle.to_pyarrow_dataset().to_table(columns=columns, filter=where)
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TableError(f"{self.uri}: could not be read: {error}") from error
 
     def append(self, data: pa.Table, versions: Mapping[str, int]) -> None:
         """One commit: the rows, and a number per transaction identifier. Columns that are new evolve the table.
@@ -84,15 +102,11 @@ class Table:
         known = self.fields()
         names = {f.name for f in known}
         new = [f for f in data.schema if f.name not in names]
-        whole = _in_schema(data, pa.schema([*known, *new]))
-        try:
+        with _told(self.uri, "could not be written"):
+            whole = _in_schema(data, pa.schema([*known, *new]))
             write_deltalake(
                 self._handle, whole, mode="append", schema_mode="merge" if new else None, commit_properties=commit
             )
-        except CommitFailedError as error:
-            raise Conflict(str(error)) from error
-        except (DeltaError, OSError) as error:
-            raise TableError(f"{self.uri}: could not be written: {error}") from error
 
     def replace(self, data: pa.Table, versions: Mapping[str, int], where: str) -> None:
         """As `append`, but the rows for which the SQL expression `where` holds give way to the new ones."""
@@ -100,36 +114,34 @@ class Table:
         if self._handle is None:
             self._create(data, commit)
             return
-        try:
+        with _told(self.uri, "could not be written"):
             write_deltalake(self._handle, data, mode="overwrite", predicate=where, commit_properties=commit)
-        except CommitFailedError as error:
-            raise Conflict(str(error)) from error
-        except (DeltaError, OSError) as error:
-            raise TableError(f"{self.uri}: could not be written: {error}") from error
 
     def compact(self, at_least: int) -> int:
         """Rewrite partitions' small files as few when there are `at_least` of them. Returns how many went."""
         if not self.refresh() or self._handle is None:
             return 0
-        sizes = pa.table(self._handle.get_add_actions(flatten=True))["size_bytes"].to_pylist()
-        if sum(1 for s in sizes if s < _SMALL_BYTES) < at_least:
-            return 0
         try:
-            return int(self._handle.optimize.compact()["numFilesRemoved"])
-        except CommitFailedError:
+            with _told(self.uri, "could not be compacted"):
+                sizes = pa.table(self._handle.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+                if sum(1 for s in sizes if s < _SMALL_BYTES) < at_least:
+                    return 0
+                return int(self._handle.optimize.compact()["numFilesRemoved"])
+        except Conflict:
             return 0  # the next period tries again
-        except (DeltaError, OSError) as error:
-            raise TableError(f"{self.uri}: could not be compacted: {error}") from error
 
     def _create(self, data: pa.Table, commit: CommitProperties) -> None:
         # Table and first rows are one commit, so there is never a table whose rows say nothing about it.
-        try:
-            write_deltalake(self.uri, data, mode="error", partition_by=[self._partition_by], commit_properties=commit)
-        except (DeltaError, OSError) as error:
-            if DeltaTable.is_deltatable(self.uri):
-                raise Conflict(f"{self.uri} was created by another writer: {error}") from error
-            raise TableError(f"{self.uri}: could not be created: {error}") from error
-        self._handle = DeltaTable(self.uri)
+        with _told(self.uri, "could not be created"):
+            try:
+                write_deltalake(
+                    self.uri, data, mode="error", partition_by=[self._partition_by], commit_properties=commit
+                )
+            except Exception as error:
+                if DeltaTable.is_deltatable(self.uri):
+                    raise Conflict(f"{self.uri} was created by another writer: {error}") from error
+                raise
+            self._handle = DeltaTable(self.uri)
 
 
 def _in_schema(data: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -155,9 +167,10 @@ def join(root: str, *parts: str) -> str:
 
 
 def list_tables(root: str, kind: str) -> list[str]:
-    """The names of the tables under `root`/`kind`, sorted; none if there is no such folder."""
+    """The names of the tables under `root`/`kind`, sorted; none if there is no such folder. Raises `TableError`."""
     folder = join(root, kind)
-    filesystem, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
-    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    folders = [info.base_name for info in found if info.type == fs.FileType.Directory]
-    return sorted(name for name in folders if DeltaTable.is_deltatable(join(folder, name)))
+    with _told(folder, "expected a folder of tables that can be listed"):
+        filesystem, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
+        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        folders = [info.base_name for info in found if info.type == fs.FileType.Directory]
+        return sorted(name for name in folders if DeltaTable.is_deltatable(join(folder, name)))
