@@ -12,6 +12,19 @@ _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 MAX_TOPIC_BYTES = 65_535
 
 
+def matches(text: str, topic: str) -> bool:
+    """Whether filter `text` matches `topic`. A leading wildcard does not match a topic that begins with `$`."""
+    wanted, levels = text.split("/"), topic.split("/")
+    if topic.startswith("$") and wanted[0] in ("+", "#"):
+        return False
+    for place, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if place >= len(levels) or level not in ("+", levels[place]):
+            return False
+    return len(wanted) == len(levels)
+
+
 class TopicTemplate:
     """A parsed template. Raises `ValueError` ("expected ..., got ...") for text that is none.
 

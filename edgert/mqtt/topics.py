@@ -24,19 +24,6 @@ def check_filter(text: str) -> None:
             raise ValueError(f"expected + only as a whole level, got {show(text)}")
 
 
-def matches(text: str, topic: str) -> bool:
-    """Whether filter `text` matches `topic`. A leading wildcard does not match a topic that begins with `$`."""
-    wanted, levels = text.split("/"), topic.split("/")
-    if topic.startswith("$") and wanted[0] in ("+", "#"):
-        return False
-    for place, level in enumerate(wanted):
-        if level == "#":
-            return True
-        if place >= len(levels) or level not in ("+", levels[place]):
-            return False
-    return len(wanted) == len(levels)
-
-
 def _levels(text: str) -> list[str]:
     """Levels of a filter. No topic is empty, so `#` is the same as `+/#`, and `/#` as `/+/#`."""
     return [*text.split("/")[:-1], "+", "#"] if text in ("#", "/#") else text.split("/")

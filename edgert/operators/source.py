@@ -18,7 +18,7 @@ from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.topic_template import TopicTemplate, matches
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
@@ -47,19 +47,9 @@ class BadPayload:
 
 def _check_dead_letter(node: Node, flow: Flow) -> Iterable[Problem]:
     dead_letter, topic = node.parameters.get("dead_letter"), node.parameters.get("topic")
-    if dead_letter and isinstance(topic, TopicTemplate) and _matches(topic.filter, str(dead_letter)):
+    if dead_letter and isinstance(topic, TopicTemplate) and matches(topic.filter, str(dead_letter)):
         path = f"operators.{node.name}.dead_letter"
         yield Problem(path, f"a topic that this source does not read itself ({topic.filter})", repr(dead_letter))
-
-
-def _matches(topic_filter: str, topic: str) -> bool:
-    wanted, levels = topic_filter.split("/"), topic.split("/")
-    for at, level in enumerate(wanted):
-        if level == "#":
-            return True
-        if at >= len(levels) or level not in ("+", levels[at]):
-            return False
-    return len(wanted) == len(levels)
 
 
 def _dead_letter_topic(text: str) -> str:

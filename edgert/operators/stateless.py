@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgert.core.errors import Problem
+from edgert.core.results import KEY_TYPES
 from edgert.expr.compile import Chain, Filter, Map, Select, Step, compile_chain
 from edgert.expr.parse import parse
 from edgert.expr.tree import Expression, check_field_name, fields
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Parameter
 
-KEY_TYPES = ("string", "double", "long", "boolean")
 ALWAYS = ("time", "source")
 _ON_ERROR = Parameter(
     "on_error",

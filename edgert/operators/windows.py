@@ -17,7 +17,7 @@ from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import PayloadError, Problem, show
-from edgert.core.results import Schema, schema_untrusted
+from edgert.core.results import RESERVED_COLUMNS, Schema, schema_untrusted
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
@@ -32,22 +32,7 @@ from edgert.operators.aggregates import (
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 RESULT, CONTRIBUTION = 0, 1
-RESERVED = frozenset(
-    [
-        "time",
-        "source",
-        "window_start",
-        "window_end",
-        "gateway",
-        "gateways",
-        "epoch",
-        "stream",
-        "sequence",
-        "flow_version",
-        "lineage",
-        "day",
-    ]
-)
+RESERVED = RESERVED_COLUMNS | {"time", "source"}
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""
 
@@ -65,7 +50,7 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-KEY_TYPES: Mapping[str, Callable[[Any], Any]] = {"string": str, "double": float, "long": _long, "boolean": _boolean}
+AS_KEY: Mapping[str, Callable[[Any], Any]] = {"string": str, "double": float, "long": _long, "boolean": _boolean}
 
 _ADD = """\
 def add(rows, open_window, generation, dirty):
@@ -268,7 +253,7 @@ class TumblingWindow(Logic):
         head: Row = {"time": start, "source": self.name, "window_start": start, "window_end": end}
         for (name, kind), value in zip(self.keys, values, strict=True):
             try:
-                head[name] = None if value is None else KEY_TYPES[kind](value)
+                head[name] = None if value is None else AS_KEY[kind](value)
             except (ValueError, TypeError, OverflowError):
                 return None
         return head
