@@ -122,7 +122,7 @@ class Flows:
         ordinal = epoch_ordinal(before.epoch) + 1 if before else 1
         return StoredFlow(
             flow.name, flow.document, before.version + 1 if before else 1, origin, False,
-            make_epoch(ordinal, secrets.randbits(32)), before.confirmed if before else 0, Position(),
+            make_epoch(ordinal, secrets.randbits(32)), Position(),
         )  # fmt: skip
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
@@ -163,12 +163,9 @@ class Flows:
         self, stored: StoredFlow, run: FlowRun, last: FlowCommit | None, pages: dict[int, bytes], index: int
     ) -> None:
         """On the store thread, so that epochs which the uplink renamed a moment ago are known."""
-        before = next((f for f in self._database.flows() if f.name == stored.name), None)
         greatest = max(self._database.epochs(stored.name), default=0)
         if greatest >= stored.epoch:
             stored = replace(stored, epoch=make_epoch(epoch_ordinal(greatest) + 1, secrets.randbits(32)))
-        if before:
-            stored = replace(stored, confirmed=before.confirmed)
         self._database.put_flow(stored, run.schema, last, pages, index)
         run.epoch = stored.epoch
 
@@ -220,6 +217,6 @@ class Flows:
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""
         if name in self._stored:
-            self._stored[name] = replace(self._stored[name], epoch=epoch, confirmed=epoch)
+            self._stored[name] = replace(self._stored[name], epoch=epoch)
         if name in self.runs:
             self.runs[name].epoch = epoch

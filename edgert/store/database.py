@@ -18,12 +18,20 @@ import msgspec
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, pack_result
+from edgert.store import file, outbox
+from edgert.store.outbox import LIVE, OutboxEntry, OutboxSize
 from edgert.store.schema import upgrade
 
-LIVE = 0
-"""The stream in which results normally leave."""
+CHECKED_BYTES = 64 << 20
+"""A larger file is checked at a start without its outbox, or a long outage would be followed by a long start."""
 BATCH_ROWS = 1_000
 """Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
+
+WAITING = "SELECT flow, epoch, stream FROM stream WHERE batches > 0 ORDER BY flow, epoch, stream"
+ENTRIES = (
+    "SELECT epoch, stream, sequence, payload FROM outbox "
+    "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +44,6 @@ class StoredFlow:
     origin: str
     removed: bool
     epoch: int
-    confirmed: int
-    """Greatest epoch about which the collector was asked: numbers up to it may leave the board."""
     position: Position
 
 
@@ -54,24 +60,6 @@ class FlowCommit:
     """Contributions for the outbox, as lists in the order of `columns`."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxEntry:
-    epoch: int
-    stream: int
-    sequence: int
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxSize:
-    batches: int
-    rows: int
-    bytes: int
-
-    def plus(self, change: OutboxSize) -> OutboxSize:
-        return OutboxSize(self.batches + change.batches, self.rows + change.rows, self.bytes + change.bytes)
-
-
 class Database:
     """Opens, checks and if need be upgrades the file. Raises `StoreError` saying what to do."""
 
@@ -79,30 +67,55 @@ class Database:
         self.path = path
         self.gateway = gateway
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = file.lock(path)
+        except OSError as error:
+            raise StoreError(f"cannot lock the database {path}: {error}; check the folder and its disk") from error
+        try:
+            self._open()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _open(self) -> None:
+        path = self.path
+        try:
+            file.private(path)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            fault = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            fault = self._fault()
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
         if fault != "ok":
             raise StoreError(f"the database {path} is damaged ({fault}); move it away to begin anew")
+        self._change = OutboxSize(0, 0, 0)
+        self.outbox_size = self._change
+        """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
         try:
             upgrade(self._db)
+            # what was being sent when the last process ended may have left the board
+            self._db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
         except sqlite3.Error as error:
             raise StoreError(f"the database {path} could not be brought up to date: {error}") from error
-        query = "SELECT count(*), coalesce(sum(rows), 0), coalesce(sum(length(payload)), 0) FROM outbox"
+        query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
-        """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
-        self._change = OutboxSize(0, 0, 0)
+
+    def _fault(self) -> str:
+        """ "ok", or what is wrong with the file."""
+        if self.path.stat().st_size <= CHECKED_BYTES:
+            return str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        names = self._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'outbox'").fetchall()
+        found = (self._db.execute(f"PRAGMA quick_check('{name}')").fetchone()[0] for (name,) in names)
+        return next((fault for fault in found if fault != "ok"), "ok")
 
     def close(self) -> None:
         self._db.close()
+        self._lock.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         self._change = OutboxSize(0, 0, 0)
+        self._rollback()  # one that could not be taken back when it failed
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
@@ -116,8 +129,11 @@ class Database:
         self.outbox_size = self.outbox_size.plus(self._change)
 
     def _rollback(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise StoreError(f"a transaction of the database {self.path} could not be taken back: {error}") from error
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         """Every read goes through here, so that a failing disk is a `StoreError` too."""
@@ -129,11 +145,11 @@ class Database:
     # -- what a start needs
 
     def flows(self) -> list[StoredFlow]:
-        columns = "name, document, version, origin, removed, epoch, confirmed, position, missing"
+        columns = "name, document, version, origin, removed, epoch, position, missing"
         return [
-            StoredFlow(name, json.loads(document), version, origin, bool(removed), epoch, confirmed,
+            StoredFlow(name, json.loads(document), version, origin, bool(removed), epoch,
                        Position(position, frozenset(msgspec.msgpack.decode(missing, type=list[int]))))
-            for name, document, version, origin, removed, epoch, confirmed, position, missing in self._rows(
+            for name, document, version, origin, removed, epoch, position, missing in self._rows(
                 f"SELECT {columns} FROM flow ORDER BY name"
             )
         ]  # fmt: skip
@@ -177,7 +193,7 @@ class Database:
         db.execute("INSERT OR REPLACE INTO queue VALUES (?, ?)", (flow, commit.queue))
         if commit.rows:
             epoch, version = db.execute("SELECT epoch, version FROM flow WHERE name = ?", (flow,)).fetchone()
-            sequence = self._last(db, flow, epoch, LIVE)
+            sequence = outbox.last(db, flow, epoch, LIVE)
             for at in range(0, len(commit.rows), BATCH_ROWS):
                 rows = commit.rows[at : at + BATCH_ROWS]
                 sequence += 1
@@ -185,22 +201,8 @@ class Database:
                     gateway=self.gateway, flow=flow, epoch=epoch, stream=LIVE, sequence=sequence, flow_version=version,
                     columns=commit.columns, rows=rows,
                 )  # fmt: skip
-                self._put(db, batch, len(rows))
-            self._count(db, flow, epoch, LIVE, sequence)
-
-    def _put(self, db: sqlite3.Connection, batch: RowsBatch | OpenBatch, rows: int) -> None:
-        payload = pack_result(batch)
-        values = (batch.flow, batch.epoch, batch.stream, batch.sequence, rows, payload)
-        db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)", values)
-        self._change = self._change.plus(OutboxSize(1, rows, len(payload)))
-
-    def _last(self, db: sqlite3.Connection, flow: str, epoch: int, stream: int) -> int:
-        query = "SELECT sequence FROM stream WHERE flow = ? AND epoch = ? AND stream = ?"
-        found = db.execute(query, (flow, epoch, stream)).fetchone()
-        return found[0] if found else 0
-
-    def _count(self, db: sqlite3.Connection, flow: str, epoch: int, stream: int, sequence: int) -> None:
-        db.execute("INSERT OR REPLACE INTO stream VALUES (?, ?, ?, ?)", (flow, epoch, stream, sequence))
+                change = outbox.put(db, flow, epoch, LIVE, sequence, len(rows), pack_result(batch))
+                self._change = self._change.plus(change)
 
     def _write_table(self, db: sqlite3.Connection, pages: Mapping[int, bytes], next_index: int) -> None:
         db.executemany("INSERT OR REPLACE INTO page VALUES (?, ?)", [(n, raw) for n, raw in pages.items() if raw])
@@ -241,7 +243,7 @@ class Database:
             self._forget_state(db, flow.name)
             missing = msgspec.msgpack.encode(sorted(flow.position.missing))
             values = (flow.name, json.dumps(flow.document), flow.version, flow.origin, int(flow.removed), flow.epoch,
-                      flow.confirmed, flow.position.index, missing)  # fmt: skip
+                      flow.position.index, missing)  # fmt: skip
             if schema is not None:
                 parent = max(self.epochs(flow.name), default=None)
                 cut = {} if parent is None else self.last_sequences(flow.name, parent)
@@ -249,9 +251,9 @@ class Database:
                     gateway=self.gateway, flow=flow.name, epoch=flow.epoch, stream=LIVE, sequence=1,
                     flow_version=flow.version, schema=schema, parent=parent, cut=cut,
                 )  # fmt: skip
-                self._put(db, opened, 0)
-                self._count(db, flow.name, flow.epoch, LIVE, 1)
-            db.execute("INSERT OR REPLACE INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+                change = outbox.put_opening(db, flow.name, flow.epoch, pack_result(opened))
+                self._change = self._change.plus(change)
+            db.execute("INSERT OR REPLACE INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             self._write_table(db, pages, next_index)
 
     def remove_flow(self, name: str, last: FlowCommit | None, pages: Mapping[int, bytes], next_index: int) -> None:
@@ -267,57 +269,60 @@ class Database:
         db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         db.execute("DELETE FROM queue WHERE flow = ?", (flow,))
 
-    def confirm(self, flow: str, epoch: int) -> None:
-        """The collector knows nothing newer: numbers up to this epoch may leave the board."""
-        with self._transaction() as db:
-            db.execute("UPDATE flow SET confirmed = ? WHERE name = ?", (epoch, flow))
+    def epoch(self, flow: str) -> int | None:
+        """The epoch in which the flow numbers its results now; None for a flow that is not known."""
+        found = self._rows("SELECT epoch FROM flow WHERE name = ?", flow)
+        return found[0][0] if found else None
 
-    def rebase(self, flow: str, renamed: Mapping[int, int], parent: int, cut: Mapping[int, int]) -> None:
-        """The collector knows a newer epoch (this card was replaced): renames epochs that have never left the board,
-        in order; the first gets `parent` and `cut`."""
+    def departed(self, flow: str) -> dict[int, dict[int, int]]:
+        """Epoch → stream → the greatest number that may have left the board with what this database says."""
+        query = "SELECT epoch, stream, coalesce(departed, sequence) FROM stream WHERE flow = ? ORDER BY epoch, stream"
+        found: dict[int, dict[int, int]] = {}
+        for epoch, stream, number in self._rows(query, flow):
+            found.setdefault(epoch, {})[stream] = number
+        return found
+
+    def departs(self, flow: str, epoch: int, stream: int) -> None:
+        """To be called before a stream is sent: from now on each of its numbers may have left the board."""
+        where = "WHERE flow = ? AND epoch = ? AND stream = ? AND departed IS NOT NULL"
+        if self._rows(f"SELECT 1 FROM stream {where}", flow, epoch, stream):
+            with self._transaction() as db:
+                db.execute(f"UPDATE stream SET departed = NULL {where}", (flow, epoch, stream))
+
+    def rebase(
+        self, flow: str, renamed: Mapping[int, int], parent: int, cut: Mapping[int, int],
+        kept: Mapping[int, int] | None = None, gap: str = "",
+    ) -> None:  # fmt: skip
+        """The collector knows a newer epoch than this database: epochs get new names, in order; the first of them gets
+        `parent` and `cut`, each other goes on from the one before it.
+
+        An epoch that has never left the board disappears under its old name. With `kept` the first one has: it stays,
+        with its numbers up to `kept` per stream, and only what stands above in the outbox gets the new name (and new
+        numbers), after a batch that says `gap`.
+        """
         with self._transaction() as db:
             for old, new in renamed.items():
-                self._rename_epoch(db, flow, old, new, parent, cut)
-                parent, cut = new, self.last_sequences(flow, new)
-            db.execute("UPDATE flow SET epoch = ?, confirmed = ? WHERE name = ?", (parent, parent, flow))
-
-    def _rename_epoch(
-        self, db: sqlite3.Connection, flow: str, old: int, new: int, parent: int, cut: Mapping[int, int]
-    ) -> None:
-        query = "SELECT stream, sequence, rows, payload FROM outbox WHERE flow = ? AND epoch = ?"
-        for stream, sequence, rows, payload in db.execute(query, (flow, old)).fetchall():
-            plain = {**msgspec.msgpack.decode(payload, strict=False), "epoch": new}
-            if plain["kind"] == "open":
-                plain.update(parent=parent, cut=dict(cut))
-            renamed = msgspec.msgpack.encode(plain)
-            values = (flow, new, stream, sequence, rows, renamed)
-            db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)", values)
-            self._change = self._change.plus(OutboxSize(0, 0, len(renamed) - len(payload)))
-        db.execute("DELETE FROM outbox WHERE flow = ? AND epoch = ?", (flow, old))
-        db.execute("UPDATE stream SET epoch = ? WHERE flow = ? AND epoch = ?", (new, flow, old))
+                change = outbox.reopen(db, flow, old, new, parent, cut, kept or {}, gap)
+                self._change = self._change.plus(change)
+                if kept is None:
+                    db.execute("DELETE FROM stream WHERE flow = ? AND epoch = ?", (flow, old))
+                    db.execute("DELETE FROM opening WHERE flow = ? AND epoch = ?", (flow, old))
+                parent, cut, kept, gap = new, self.last_sequences(flow, new), None, ""
+            db.execute("UPDATE flow SET epoch = ? WHERE name = ?", (parent, flow))
 
     # -- outbox
 
     def outbox(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
         """Entries of one stream with a sequence above `after`, in order."""
-        query = (
-            "SELECT epoch, stream, sequence, payload FROM outbox "
-            "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? ORDER BY sequence LIMIT ?"
-        )
-        return [OutboxEntry(*row) for row in self._rows(query, flow, epoch, stream, after, limit)]
+        return [OutboxEntry(*row) for row in self._rows(ENTRIES, flow, epoch, stream, after, limit)]
 
     def outbox_streams(self) -> list[tuple[str, int, int]]:
         """(flow, epoch, stream) of everything that waits in the outbox."""
-        query = "SELECT DISTINCT flow, epoch, stream FROM outbox ORDER BY flow, epoch, stream"
-        return self._rows(query)
+        return self._rows(WAITING)
 
     def acknowledged(self, acks: Mapping[tuple[str, int, int], int]) -> int:
         """Deletes what the collector has; returns how many batches that were."""
-        query = (
-            "DELETE FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence <= ? "
-            "RETURNING rows, length(payload)"
-        )
         with self._transaction() as db:
-            gone = [size for key, sequence in acks.items() for size in db.execute(query, (*key, sequence))]
-            self._change = OutboxSize(-len(gone), -sum(rows for rows, _ in gone), -sum(size for _, size in gone))
-        return len(gone)
+            for key, sequence in acks.items():
+                self._change = self._change.plus(outbox.free(db, *key, 0, sequence))
+            return -self._change.batches

@@ -16,7 +16,6 @@ UPGRADES: tuple[str, ...] = (
         origin TEXT NOT NULL,            -- 'mqtt' or 'file'
         removed INTEGER NOT NULL,        -- 1: stopped for good; the row stays while its numbers are needed
         epoch INTEGER NOT NULL,
-        confirmed INTEGER NOT NULL,      -- greatest epoch that the collector was asked about: it may leave the board
         position INTEGER NOT NULL,       -- arrival index
         missing BLOB NOT NULL            -- MessagePack list of indices below it that were not taken
     ) WITHOUT ROWID;
@@ -29,10 +28,18 @@ UPGRADES: tuple[str, ...] = (
     CREATE INDEX state_of_flow ON state (flow, number);
     CREATE TABLE queue (flow TEXT PRIMARY KEY, blob BLOB NOT NULL) WITHOUT ROWID;
     CREATE TABLE page (page INTEGER PRIMARY KEY, blob BLOB NOT NULL);   -- the id table, 256 ids a page
-    CREATE TABLE stream (                -- the last number given, kept when the outbox is empty
+    CREATE TABLE stream (                -- kept when the outbox is empty
         flow TEXT NOT NULL, epoch INTEGER NOT NULL, stream INTEGER NOT NULL,
-        sequence INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,       -- the last number given
+        departed INTEGER DEFAULT 0,      -- the last number that may have left the board; NULL: any, it is being sent
+        batches INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,    -- what waits in the outbox
         PRIMARY KEY (flow, epoch, stream)
+    ) WITHOUT ROWID;
+    CREATE INDEX stream_waiting ON stream (flow, epoch, stream) WHERE batches > 0;
+    CREATE TABLE opening (               -- the opening batch of each epoch, as it was packed
+        flow TEXT NOT NULL, epoch INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        PRIMARY KEY (flow, epoch)
     ) WITHOUT ROWID;
     CREATE TABLE outbox (
         flow TEXT NOT NULL, epoch INTEGER NOT NULL, stream INTEGER NOT NULL, sequence INTEGER NOT NULL,

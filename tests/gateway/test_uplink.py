@@ -1,67 +1,20 @@
-"""The uplink with a database of its own, a clock turned by hand and a connection that only notes what it is given."""
+"""What the uplink sends when: hello first, a window, again what is not acknowledged, renamed for a new card."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgert.core.clock import VirtualClock
+from edgert.core.errors import StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
-from edgert.core.position import Position
-from edgert.core.results import Acknowledgement, Hello, OpenBatch, Schema, pack_acknowledgement, unpack_result_untrusted
-from edgert.store.database import Database, FlowCommit, StoredFlow
-from gateway.uplink import HELLO_S, RESEND_S, WINDOW, Uplink
-from tests.waiting import in_loop
-
-SCHEMA = Schema(60.0, (), (("n", "count"),))
-E1, E2, E7 = (make_epoch(n, 5) for n in (1, 2, 7))
-Acks = dict[tuple[str, int, int], int]
-
-
-class Rig:
-    def __init__(self, folder: Path) -> None:
-        self.database = Database(folder / "gateway.db", "g1")
-        self.clock = VirtualClock()
-        self.sent: list[Any] = []
-        self.connected = True
-        self.renamed: list[tuple[str, int]] = []
-        self.uplink = Uplink("fleet", "g1", self.database, self.clock, self.store, self.publish)
-        self.uplink.on_epoch = lambda flow, epoch: self.renamed.append((flow, epoch))
-
-    async def store(self, call: Callable[[], Any]) -> Any:
-        return call()
-
-    def publish(self, topic: str, payload: bytes) -> bool:
-        if self.connected:
-            assert topic.startswith("edgert/v1/fleet/@results/0/g1/")
-            self.sent.append(unpack_result_untrusted(payload))
-        return self.connected
-
-    def flow(self, epoch: int = E1, name: str = "f", confirmed: int = 0, version: int = 1) -> None:
-        stored = StoredFlow(name, {}, version, "mqtt", False, epoch, confirmed, Position())
-        self.database.put_flow(stored, SCHEMA, None, {}, 1)
-
-    def rows(self, batches: int, name: str = "f") -> None:
-        for _ in range(batches):
-            columns = ("window_start", "window_end", "n")
-            self.database.commit([FlowCommit(name, Position(), [], b"", columns, [[0.0, 60.0, 1]])], {}, 1)
-
-    async def acknowledge(self, acks: Acks | None = None, answers: tuple[str, ...] = (), gateway: str = "g1") -> None:
-        message = Acknowledgement(gateway=gateway, collector="c", acks=acks or {}, answers=answers)
-        await self.uplink.acknowledged_untrusted(pack_acknowledgement(message))
-
-    async def turn(self) -> list[Any]:
-        """What one turn sends: hello as its flow's name, results as (epoch, sequence)."""
-        self.sent.clear()
-        await self.uplink._turn()
-        return [m.flow if isinstance(m, Hello) else (m.epoch, m.sequence) for m in self.sent]
-
-    async def admitted(self) -> None:
-        self.uplink.connected()
-        await self.acknowledge(answers=("f",))
+from edgert.core.results import OpenBatch
+from gateway import uplink as uplink_module
+from gateway.uplink import HELLO_S, RESEND_MOST_S, RESEND_S, WINDOW
+from tests.gateway.uplink_rig import E1, E2, E7, Rig
+from tests.waiting import in_loop, until
 
 
 @pytest.fixture
@@ -82,7 +35,7 @@ async def test_nothing_leaves_before_the_collector_answered_hello(rig: Rig) -> N
     assert await rig.turn() == ["f"]
     await rig.acknowledge(answers=("f",))
     assert await rig.turn() == [(E1, 1)]
-    assert rig.database.flows()[0].confirmed == E1
+    assert rig.database.departed("f") == {E1: {0: 1}}
 
 
 @in_loop
@@ -119,7 +72,102 @@ async def test_without_progress_a_stream_is_sent_again_from_its_last_acknowledge
     rig.clock.advance(RESEND_S)
     assert await rig.turn() == [], "progress was made a moment ago"
     rig.clock.advance(1.0)
-    assert await rig.turn() == [(E1, 3), (E1, 4)]
+    assert await rig.turn() == ["f"], "is anybody there?"
+    await rig.acknowledge({("f", E1, 0): 2}, answers=("f",))
+    assert await rig.turn() == [(E1, 3)]
+    await rig.acknowledge({("f", E1, 0): 3})
+    assert await rig.turn() == [(E1, 4)]
+
+
+@in_loop
+async def test_a_collector_that_lands_nothing_costs_one_batch_each_time_and_that_ever_more_seldom(rig: Rig) -> None:
+    rig.flow()
+    rig.rows(WINDOW + 9)
+    await rig.admitted()
+    assert len(await rig.turn()) == WINDOW
+    waits = []
+    for _ in range(8):
+        started = rig.clock.monotonic()
+        while await rig.turn() != ["f"]:
+            rig.clock.advance(5.0)
+        waits.append(rig.clock.monotonic() - started)
+        await rig.acknowledge(answers=("f",))
+        assert await rig.turn() == [(E1, 1)]
+        assert await rig.turn() == []
+    assert waits == [20, 35, 65, 125, 245, 485, 605, 605]
+    assert RESEND_MOST_S == 600
+    await rig.acknowledge({("f", E1, 0): 1})
+    assert await rig.turn() == [(E1, n) for n in range(2, WINDOW + 2)], "all of a window at the first progress"
+    rig.clock.advance(RESEND_S + 1)
+    assert await rig.turn() == ["f"]
+    await rig.admitted()
+    assert len(await rig.turn()) == WINDOW, "a new connection is a new chance"
+
+
+@in_loop
+async def test_a_collector_that_is_away_gets_only_hellos(rig: Rig) -> None:
+    rig.flow()
+    rig.rows(WINDOW)
+    await rig.admitted()
+    await rig.turn()
+    sent = []
+    for _ in range(60):
+        rig.clock.advance(10.0)
+        sent += await rig.turn()
+    assert set(sent) == {"f"}
+    assert len(sent) <= 60
+
+
+@pytest.mark.parametrize("error", [ValueError("payload too large"), StoreError("disk gone")])
+def test_a_turn_that_fails_is_said_and_the_next_ones_go_on(
+    error: Exception, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uplink_module, "PAUSE_S", 0.001)
+    failures: list[str] = []
+
+    def publish(topic: str, payload: bytes) -> bool:
+        if len(failures) < 3:
+            failures.append(rig.uplink.status.error)
+            raise error
+        return rig.publish(topic, payload)
+
+    @in_loop
+    async def run() -> None:
+        rig.flow()
+        rig.uplink.publish = publish
+        rig.uplink.connected()
+        task = asyncio.create_task(rig.uplink.run())
+        await until(lambda: rig.sent, "a hello after three failures")
+        await until(lambda: not rig.uplink.status.error, "the error to be taken back")
+        task.cancel()
+        assert failures == ["", str(error), str(error)]
+
+    run()
+
+
+@in_loop
+async def test_what_is_committed_during_a_turn_starts_another(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if turns == 1:
+            rig.uplink.committed()
+
+    waits: list[Any] = []
+
+    async def wait_for(waited: Any, **options: float) -> None:
+        waits.append(rig.uplink._wake.is_set())
+        waited.close()
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(type(rig.uplink), "_turn", lambda self: turn())
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    task = asyncio.create_task(rig.uplink.run())
+    await until(lambda: turns >= 2, "a second turn")
+    task.cancel()
+    assert waits[:2] == [True, False]
 
 
 @in_loop
@@ -180,33 +228,11 @@ async def test_a_new_card_takes_epochs_above_what_the_tables_hold(rig: Rig) -> N
     assert rig.uplink.status.error == ""
 
 
-@pytest.mark.parametrize("acks", [{("f", E7, 0): 3}, {("f", E1, 0): 500}])
-def test_a_card_older_than_the_tables_says_so_until_the_flow_is_deployed_anew(acks: Acks, rig: Rig) -> None:
-    @in_loop
-    async def run() -> None:
-        rig.flow(E1, confirmed=E1)
-        rig.uplink.connected()
-        await rig.acknowledge(acks, answers=("f",))
-        assert "restored or cloned card" in rig.uplink.status.error
-        rig.flow(E1, name="other")
-        await rig.acknowledge(answers=("other",))
-        assert "flow f" in rig.uplink.status.error, "the answer about another flow takes nothing back"
-
-        rig.flow(E2, confirmed=E1, version=2)
-        await rig.acknowledge(acks, answers=("f",))
-        assert rig.uplink.status.error == ""
-        ((_, greatest, stream), number) = next(iter(acks.items()))
-        opened = unpack_result_untrusted(rig.database.outbox("f", rig.database.epochs("f")[-1], 0, 0, 1)[0].payload)
-        assert isinstance(opened, OpenBatch)
-        assert opened.epoch > greatest
-        assert (opened.parent, opened.cut) == (greatest, {stream: number})
-
-    run()
-
-
 @in_loop
 async def test_a_collector_that_knows_only_older_epochs_changes_nothing(rig: Rig) -> None:
-    rig.flow(E2, confirmed=E2)
+    rig.flow(E2)
+    await rig.admitted()
+    await rig.turn()
     rig.uplink.connected()
     await rig.acknowledge({("f", make_epoch(1, 99), 0): 3}, answers=("f",))
     assert rig.database.epochs("f") == [E2]

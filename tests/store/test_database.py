@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from edgert.core.errors import StoreError
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, unpack_result_untrusted
+from edgert.store import database as database_module
 from edgert.store.database import BATCH_ROWS, Database, FlowCommit, StoredFlow
+from edgert.store.outbox import OutboxSize
 from edgert.store.schema import UPGRADES
 
 SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
@@ -31,7 +34,7 @@ def database(tmp_path: Path) -> Database:
 
 
 def flow(epoch: int, version: int = 1, position: Position | None = None) -> StoredFlow:
-    return StoredFlow("f", {"name": "f"}, version, "mqtt", False, epoch, 0, position or Position())
+    return StoredFlow("f", {"name": "f"}, version, "mqtt", False, epoch, position or Position())
 
 
 def commit(*rows: Any, index: int = 5, deltas: tuple[bytes, ...] = (b"d",)) -> FlowCommit:
@@ -120,7 +123,7 @@ def test_rebase_renames_what_never_left_and_gives_it_new_parents(database: Datab
     first, rows = entries(database, n1)
     (second,) = entries(database, n2)
     assert (first.parent, first.cut, rows.epoch, second.parent, second.cut) == (old, {0: 44}, n1, n1, {0: 2})
-    assert (database.flows()[0].epoch, database.flows()[0].confirmed) == (n2, n2)
+    assert database.epoch("f") == n2
     size = database.outbox_size
     assert (size.batches, size.rows) == (3, 1)
     assert size.bytes == sum(
@@ -138,6 +141,177 @@ def test_acknowledgements_delete_up_to_their_number_and_nothing_else(database: D
     assert [e.sequence for e in database.outbox("f", E1, 0, 0, 1)] == [3]
     assert (database.outbox_size.batches, database.outbox_size.rows) == (2, 2)
     assert database.outbox_streams() == [("f", E1, 0)]
+
+
+def test_what_waits_is_counted_per_stream_and_known_again_at_the_next_start(tmp_path: Path) -> None:
+    database = Database(tmp_path / "gateway.db", "g1")
+    for epoch in (E1, E2):
+        database.put_flow(flow(epoch), SCHEMA, None, {}, 1)
+        database.commit([commit(*[ROW] * (BATCH_ROWS + 1))], {}, 1)
+    database.acknowledged({("f", E1, 0): 99, ("f", E2, 0): 2})
+    size = database.outbox_size
+    assert (size.batches, size.rows, database.outbox_streams()) == (1, 1, [("f", E2, 0)])
+    assert size.bytes == len(database.outbox("f", E2, 0, 0, 9)[0].payload)
+    database.close()
+    again = Database(tmp_path / "gateway.db", "g1")
+    assert again.outbox_size == size
+    again.acknowledged({("f", E2, 0): 3})
+    assert (again.outbox_size, again.outbox_streams()) == (OutboxSize(0, 0, 0), [])
+
+
+def test_a_long_outbox_is_not_read_at_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The payload's pages are written over: who reads them fails."""
+    path = tmp_path / "gateway.db"
+    database = Database(path, "g1")
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.commit([commit([0.0, 60.0, "long" * 100_000, 1])], {}, 1)
+    size = database.outbox_size
+    database.close()
+    raw = path.read_bytes()
+    at = raw.index(b"long" * 1_000, 100_000)
+    path.write_bytes(raw[:at] + b"\xff" * 20_000 + raw[at + 20_000 :])
+    with pytest.raises(StoreError, match="damaged"):
+        Database(path, "g1")
+    monkeypatch.setattr(database_module, "CHECKED_BYTES", 0)
+    assert Database(path, "g1").outbox_size == size
+
+
+def test_a_large_file_whose_other_tables_are_damaged_is_still_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "CHECKED_BYTES", 0)
+    test_a_damaged_file_is_refused_and_told_what_to_do("torn", tmp_path)
+
+
+def test_what_the_uplink_asks_at_each_turn_is_looked_up_not_searched_for(database: Database) -> None:
+    asked: list[str] = []
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.commit([commit(ROW)], {}, 1)
+    database._db.set_trace_callback(asked.append)
+    database.outbox_streams()
+    database.outbox("f", E1, 0, 1, 9)
+    database.departed("f")
+    database.departs("f", E1, 0)
+    database.epoch("f")
+    database.acknowledged({("f", E1, 0): 1})
+    database.commit([commit(ROW)], {}, 1)
+    database._db.set_trace_callback(None)
+    asked = [a for a in asked if a.startswith(("SELECT", "DELETE", "UPDATE"))]
+    assert len(asked) >= 8
+    for query in asked:
+        for *_, plan in database._db.execute(f"EXPLAIN QUERY PLAN {query}"):
+            # the index holds nothing but the streams of which something waits
+            assert plan.startswith("SEARCH") or plan == "SCAN stream USING INDEX stream_waiting", (query, plan)
+
+
+def test_a_long_epoch_is_renamed_a_few_batches_at_a_time(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    for _ in range(200):
+        database.commit([commit([0.0, 60.0, "x" * 100_000, 1])], {}, 1)
+    tracemalloc.start()
+    try:
+        database.rebase("f", {E1: E2}, E1 - 1, {})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert database.outbox_size.bytes > 20_000_000
+    assert peak < 8_000_000
+    numbers = [e.sequence for at in range(0, 201, 10) for e in database.outbox("f", E2, 0, at, 10)]
+    assert numbers == list(range(1, 202))
+
+
+def test_an_epoch_is_split_above_what_may_have_left(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    for n in range(4):
+        database.commit([commit([0.0, 60.0, "a", n])], {}, 1)
+    database.acknowledged({("f", E1, 0): 2})
+    database.rebase("f", {E1: E2}, E1, {0: 3}, {0: 3}, "why")
+    assert [b.sequence for b in entries(database, E1)] == [3]
+    opened, gap, *rows = entries(database, E2)
+    assert (opened.parent, opened.cut, opened.schema) == (E1, {0: 3}, SCHEMA)
+    assert (gap.sequence, gap.text, gap.rows) == (2, "why", None)
+    assert [(b.sequence, b.rows[0][3]) for b in rows] == [(3, 2), (4, 3)]
+    assert (database.outbox_size.batches, database.epoch("f")) == (5, E2)
+    database.commit([commit(ROW)], {}, 1)
+    assert entries(database, E2)[-1].sequence == 5
+
+
+def test_what_may_have_left_is_what_was_there_when_sending_ended(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    database = Database(path, "g1")
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    assert database.departed("f") == {E1: {0: 0}}
+    database.departs("f", E1, 0)
+    database.commit([commit(ROW)], {}, 1)
+    assert database.departed("f") == {E1: {0: 2}}
+    for _ in range(2):
+        database.close()
+        database = Database(path, "g1")
+        database.commit([commit(ROW)], {}, 1)
+        assert database.departed("f") == {E1: {0: 2}}, "nothing was sent since"
+
+
+def test_two_processes_on_one_database_are_one_too_many(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    database = Database(path, "g1")
+    with pytest.raises(StoreError, match=rf"in use by another gateway \(process {os.getpid()}\): stop that one"):
+        Database(path, "g1")
+    database.close()
+    command = [sys.executable, "-c", COMMITS, str(path)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    assert child.stdout
+    child.stdout.readline()
+    with pytest.raises(StoreError, match=f"process {child.pid}"):
+        Database(path, "g1")
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    Database(path, "g1").close()
+
+
+def test_nobody_else_may_read_the_database(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    old = os.umask(0)
+    try:
+        database = Database(folder / "gateway.db", "g1")
+        database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+        files = {f.name: f.stat().st_mode & 0o777 for f in folder.iterdir()}
+    finally:
+        os.umask(old)
+    assert set(files) >= {"gateway.db", "gateway.db-wal", "gateway.db-shm"}
+    assert (set(files.values()), folder.stat().st_mode & 0o777) == ({0o600}, 0o700)
+    database.close()
+    (folder / "gateway.db").chmod(0o644)
+    Database(folder / "gateway.db", "g1").close()
+    assert (folder / "gateway.db").stat().st_mode & 0o777 == 0o600
+
+
+class FailsAt:
+    """A connection one of whose statements fails."""
+
+    def __init__(self, inner: sqlite3.Connection, statements: set[str]) -> None:
+        self.inner, self.statements = inner, statements
+
+    def execute(self, query: str, *arguments: Any) -> Any:
+        if query in self.statements:
+            raise sqlite3.OperationalError(f"{query}: disk I/O error")
+        return self.inner.execute(query, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_a_rollback_that_fails_is_a_store_error_and_is_made_up_for_by_the_next(database: Database) -> None:
+    failing: Any = FailsAt(database._db, {"COMMIT", "ROLLBACK"})
+    database._db = failing
+    with pytest.raises(StoreError, match="could not be taken back"):
+        database.set_meta("key", 1)
+    with pytest.raises(StoreError, match="could not be taken back"):
+        database.set_meta("key", 2)
+    failing.statements.clear()
+    assert database._db.in_transaction
+    database.set_meta("other", 3)
+    assert (database.meta("key"), database.meta("other")) == (None, 3)
 
 
 def test_a_snapshot_takes_the_place_of_what_it_says(database: Database) -> None:
@@ -180,6 +354,7 @@ def test_a_damaged_file_is_refused_and_told_what_to_do(damage: str, tmp_path: Pa
 
 COMMITS = """
 import sys
+import tracemalloc
 from pathlib import Path
 from tests.store.test_database import *
 database = Database(Path(sys.argv[1]), "g1")

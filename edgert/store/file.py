@@ -1,0 +1,51 @@
+"""The database's file before SQLite touches it: nobody else may read it, and one process alone may use it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from edgert.core.errors import StoreError
+
+
+def private(path: Path) -> None:
+    """Makes the file if need be, readable to its owner only; SQLite gives its -wal and -shm files the same mode."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(number).st_mode & 0o077:
+            os.fchmod(number, 0o600)
+    finally:
+        os.close(number)
+    for beside in ("-wal", "-shm"):
+        left_over = Path(f"{path}{beside}")
+        if left_over.exists():
+            left_over.chmod(0o600)
+
+
+def lock(path: Path) -> IO[str]:
+    """Takes the database for this process until the file is closed; the kernel takes it back from a process that dies.
+
+    Two daemons on one database would give the same numbers to different results. Raises `StoreError` naming the other.
+    """
+    name = Path(f"{path}.lock")
+    name.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = file.read(20).strip() or "unknown"
+        file.close()
+        raise StoreError(
+            f"the database {path} is in use by another gateway (process {holder}): stop that one first, "
+            "or give this one a gateway.data_dir of its own"
+        ) from None
+    except OSError:
+        file.close()
+        raise
+    file.truncate()
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file

@@ -1,0 +1,126 @@
+"""The outbox inside a transaction of the one database: what is put there, freed, and moved into another epoch.
+
+Each function returns how the outbox's size changes; what waits per stream is counted in `stream`, in the same
+transaction, so that neither a start nor a turn of the uplink has to look through the outbox itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from edgert.core.results import GapBatch, pack_result
+
+LIVE = 0
+"""The stream in which results normally leave."""
+MOVED_AT_ONCE = 32
+"""Batches in memory while an epoch is moved: some 3 MB."""
+WENT_BACK = "database went back in time"
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEntry:
+    epoch: int
+    stream: int
+    sequence: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxSize:
+    batches: int
+    rows: int
+    bytes: int
+
+    def plus(self, change: OutboxSize) -> OutboxSize:
+        return OutboxSize(self.batches + change.batches, self.rows + change.rows, self.bytes + change.bytes)
+
+
+def last(db: sqlite3.Connection, flow: str, epoch: int, stream: int) -> int:
+    """The last number given in a stream."""
+    query = "SELECT sequence FROM stream WHERE flow = ? AND epoch = ? AND stream = ?"
+    found = db.execute(query, (flow, epoch, stream)).fetchone()
+    return int(found[0]) if found else 0
+
+
+def put(
+    db: sqlite3.Connection, flow: str, epoch: int, stream: int, sequence: int, rows: int, payload: bytes
+) -> OutboxSize:
+    """One batch, whose number is the stream's last from now on."""
+    db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)", (flow, epoch, stream, sequence, rows, payload))
+    db.execute(
+        "INSERT INTO stream (flow, epoch, stream, sequence, batches, rows, bytes) VALUES (?, ?, ?, ?, 1, ?, ?) "
+        "ON CONFLICT DO UPDATE SET sequence = excluded.sequence, batches = batches + 1, rows = rows + excluded.rows, "
+        "bytes = bytes + excluded.bytes",
+        (flow, epoch, stream, sequence, rows, len(payload)),
+    )
+    return OutboxSize(1, rows, len(payload))
+
+
+def free(db: sqlite3.Connection, flow: str, epoch: int, stream: int, low: int, high: int) -> OutboxSize:
+    """Deletes the batches of one stream with numbers above `low` and up to `high`."""
+    query = (
+        "DELETE FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? AND sequence <= ? "
+        "RETURNING rows, length(payload)"
+    )
+    gone = db.execute(query, (flow, epoch, stream, low, high)).fetchall()
+    change = OutboxSize(-len(gone), -sum(rows for rows, _ in gone), -sum(size for _, size in gone))
+    if gone:
+        query = (
+            "UPDATE stream SET batches = batches + ?, rows = rows + ?, bytes = bytes + ? "
+            "WHERE flow = ? AND epoch = ? AND stream = ?"
+        )
+        db.execute(query, (change.batches, change.rows, change.bytes, flow, epoch, stream))
+    return change
+
+
+def put_opening(db: sqlite3.Connection, flow: str, epoch: int, payload: bytes) -> OutboxSize:
+    """The first batch of an epoch, kept for good: an epoch that goes on from this one opens with the same schema."""
+    db.execute("INSERT INTO opening VALUES (?, ?, ?)", (flow, epoch, payload))
+    return put(db, flow, epoch, LIVE, 1, 0, payload)
+
+
+def reopen(
+    db: sqlite3.Connection, flow: str, old: int, new: int, parent: int, cut: Mapping[int, int],
+    kept: Mapping[int, int], gap: str = "",
+) -> OutboxSize:  # fmt: skip
+    """Opens epoch `new` with the schema of `old` and moves into it, in order and numbered anew, what `old` has in the
+    outbox above the number `kept` of its stream. With `gap`, the second batch says so. `new` counts as departed."""
+    query = "SELECT payload FROM opening WHERE flow = ? AND epoch = ?"
+    (raw,) = db.execute(query, (flow, old)).fetchone()
+    opening = {**msgspec.msgpack.decode(raw, strict=False), "epoch": new, "parent": parent, "cut": dict(cut)}
+    change = put_opening(db, flow, new, msgspec.msgpack.encode(opening))
+    if gap:
+        batch = GapBatch(
+            gateway=opening["gateway"], flow=flow, epoch=new, stream=LIVE, sequence=2,
+            flow_version=opening["flow_version"], reason=WENT_BACK, text=gap,
+        )  # fmt: skip
+        change = change.plus(put(db, flow, new, LIVE, 2, 0, pack_result(batch)))
+    query = "SELECT stream FROM stream WHERE flow = ? AND epoch = ? ORDER BY stream"
+    for (stream,) in db.execute(query, (flow, old)).fetchall():
+        change = change.plus(_move(db, flow, old, new, stream, kept.get(stream, 0)))
+    db.execute("UPDATE stream SET departed = NULL WHERE flow = ? AND epoch = ?", (flow, new))
+    return change
+
+
+def _move(db: sqlite3.Connection, flow: str, old: int, new: int, stream: int, after: int) -> OutboxSize:
+    """One stream, a few batches at a time: an outbox may be larger than the memory."""
+    query = (
+        "SELECT sequence, rows, payload FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? "
+        "ORDER BY sequence LIMIT ?"
+    )
+    change, number, at = OutboxSize(0, 0, 0), last(db, flow, new, stream), after
+    while entries := db.execute(query, (flow, old, stream, at, MOVED_AT_ONCE)).fetchall():
+        for _, rows, payload in entries:
+            plain = msgspec.msgpack.decode(payload, strict=False)
+            if plain["kind"] == "open":
+                continue
+            number += 1
+            moved = msgspec.msgpack.encode({**plain, "epoch": new, "sequence": number})
+            change = change.plus(put(db, flow, new, stream, number, rows, moved))
+        at = entries[-1][0]
+        change = change.plus(free(db, flow, old, stream, after, at))
+    return change

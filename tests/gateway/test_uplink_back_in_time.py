@@ -1,0 +1,224 @@
+"""Databases that went back in time: a file copied aside, used on, and put back. The collector is a model of the real
+one: it lands what comes next in each stream, drops what it has, and counts by lineage.
+
+    this card    ──1──2──3──┬──4──5──6──            the tables have 1..6
+    its copy                └──4'─5'──              4' and 5' are not 4 and 5
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.central.lineage import Opening, counted
+from edgert.core.errors import StoreError
+from edgert.core.ids import epoch_ordinal, make_epoch
+from edgert.core.results import GapBatch, Hello, OpenBatch, RowsBatch
+from edgert.store.database import Database
+from edgert.store.outbox import WENT_BACK
+from tests.gateway.uplink_rig import E1, E2, E7, Rig
+from tests.waiting import in_loop
+
+COPIED = ("gateway.db", "gateway.db-wal")
+
+
+class Collector:
+    def __init__(self) -> None:
+        self.landed: dict[tuple[int, int], list[Any]] = {}
+
+    async def serve(self, rig: Rig, turns: int = 8) -> None:
+        """Takes what some turns of the uplink send, and answers each."""
+        for _ in range(turns):
+            await rig.turn()
+            hello = [m.flow for m in rig.sent if isinstance(m, Hello)]
+            for batch in rig.sent:
+                if not isinstance(batch, Hello):
+                    stream = self.landed.setdefault((batch.epoch, batch.stream), [])
+                    if batch.sequence == len(stream) + 1:
+                        stream.append(batch)
+            acks = {("f", *key): len(stream) for key, stream in self.landed.items() if stream}
+            await rig.acknowledge(acks, answers=tuple(hello))
+
+    def rows(self) -> list[int]:
+        """What the fleet table counts."""
+        opened = [b for s in self.landed.values() for b in s if isinstance(b, OpenBatch)]
+        valid = counted([Opening("g1", b.epoch, b.parent, b.cut) for b in opened])
+        found = []
+        for (epoch, stream), batches in self.landed.items():
+            if ("g1", epoch) in valid:
+                cut = valid["g1", epoch]
+                last = len(batches) if cut is None else cut.get(stream, 0)
+                found += [row[2] for b in batches[:last] if isinstance(b, RowsBatch) for row in b.rows]
+        return sorted(found)
+
+    def gaps(self) -> list[GapBatch]:
+        return [b for s in self.landed.values() for b in s if isinstance(b, GapBatch)]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path / "card")
+
+
+def save(rig: Rig) -> None:
+    for name in COPIED:
+        if (rig.folder / name).exists():
+            shutil.copy(rig.folder / name, rig.folder / f"saved-{name}")
+
+
+def restore(rig: Rig, made: int) -> Rig:
+    """The same card as it was at `save`; the rows it makes from now on count from `made`."""
+    rig.database.close()
+    for name in COPIED:
+        (rig.folder / name).unlink(missing_ok=True)
+        if (rig.folder / f"saved-{name}").exists():
+            shutil.copy(rig.folder / f"saved-{name}", rig.folder / name)
+    return Rig(rig.folder, made)
+
+
+def restart(rig: Rig) -> Rig:
+    rig.database.close()
+    return Rig(rig.folder, rig.made)
+
+
+@pytest.mark.parametrize("offline_starts", [0, 2])
+@pytest.mark.parametrize("made_offline", [1, 2, 3, 40])
+def test_rows_made_after_a_restore_are_not_taken_for_those_of_the_same_numbers(
+    made_offline: int, offline_starts: int, rig: Rig
+) -> None:
+    @in_loop
+    async def run() -> None:
+        collector = Collector()
+        rig.flow()
+        rig.rows(2)
+        rig.uplink.connected()
+        await collector.serve(rig)
+        save(rig)
+        rig.rows(3)
+        await collector.serve(rig)
+        assert collector.rows() == [1, 2, 3, 4, 5]
+        restored = restore(rig, made=100)
+        restored.rows(made_offline)
+        for _ in range(offline_starts):
+            restored = restart(restored)
+        restored.uplink.connected()
+        await collector.serve(restored)
+        assert collector.rows() == [1, 2, *range(101, 101 + made_offline)], "all that this database computes, once"
+        assert restored.database.outbox_size.batches == 0
+        (gap,) = collector.gaps()
+        assert (gap.reason, gap.rows, gap.sequence) == (WENT_BACK, None, 2)
+        assert epoch_ordinal(gap.epoch) == 2
+        assert restored.renamed[-1] == ("f", gap.epoch)
+        restored.rows(1)
+        for _ in range(2):
+            restored = restart(restored)
+            restored.uplink.connected()
+            await collector.serve(restored)
+        assert len(collector.gaps()) == 1, "said once"
+        assert len(collector.rows()) == 3 + made_offline
+        restored.database.close()
+
+    run()
+
+
+@in_loop
+async def test_what_waited_in_the_outbox_of_the_copy_is_neither_lost_nor_doubled(rig: Rig) -> None:
+    """Numbers 2..6 waited when the copy was made; the collector has them, and 7..9, from the original."""
+    collector = Collector()
+    rig.flow()
+    rig.uplink.connected()
+    await collector.serve(rig)
+    rig.rows(5)
+    save(rig)
+    rig.rows(3)
+    await collector.serve(rig)
+    restored = restore(rig, made=100)
+    restored.rows(1)
+    restored.uplink.connected()
+    await collector.serve(restored)
+    assert collector.rows() == [1, 2, 3, 4, 5, 101]
+
+
+@in_loop
+async def test_a_copy_from_before_a_new_version_goes_on_from_the_epoch_it_never_had(rig: Rig) -> None:
+    collector = Collector()
+    rig.flow()
+    rig.rows(2)
+    rig.uplink.connected()
+    await collector.serve(rig)
+    save(rig)
+    rig.rows(1)
+    rig.flow(E7, version=2)
+    rig.rows(2)
+    await collector.serve(rig)
+    restored = restore(rig, made=100)
+    restored.rows(3)
+    restored.flow(E2, version=2)
+    restored.rows(1)
+    restored.uplink.connected()
+    await collector.serve(restored)
+    assert collector.rows() == [1, 2, 3, 4, 5, 101, 102, 103, 104]
+    assert [epoch_ordinal(e) for e in restored.database.epochs("f")] == [1, 8, 9]
+    (gap,) = collector.gaps()
+    assert gap.flow_version == 1
+    assert "stay" in gap.text
+
+
+@in_loop
+async def test_a_copy_that_opened_the_epoch_but_never_sent_it_ships_all_of_it_again(rig: Rig) -> None:
+    collector = Collector()
+    rig.flow()
+    rig.rows(2)
+    save(rig)
+    rig.uplink.connected()
+    await collector.serve(rig)
+    restored = restore(rig, made=100)
+    restored.rows(1)
+    restored.uplink.connected()
+    await collector.serve(restored)
+    assert collector.rows() == [1, 2, 101]
+    (opened,) = [b for (e, _), s in collector.landed.items() for b in s if isinstance(b, OpenBatch) and e != E1]
+    assert (opened.parent, opened.cut) == (E1, {0: 0})
+
+
+@in_loop
+async def test_nothing_leaves_or_is_deleted_until_the_new_epoch_is_open(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other half of a clone shows up while we are connected: an acknowledgement above all that we have given."""
+    rig.flow()
+    rig.rows(3)
+    await rig.admitted()
+    await rig.turn()
+    await rig.acknowledge({("f", E1, 0): 9})
+    assert rig.database.outbox_size.batches == 4
+    assert await rig.turn() == ["f"]
+
+    def fails(*arguments: object) -> None:
+        raise StoreError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "rebase", fails)
+        await rig.acknowledge({("f", E1, 0): 9}, answers=("f",))
+        assert rig.database.outbox_size.batches == 4
+        assert await rig.turn() == []
+    rig.clock.advance(10.0)
+    assert await rig.turn() == ["f"]
+    await rig.acknowledge({("f", E1, 0): 9}, answers=("f",))
+    new = rig.database.epoch("f")
+    assert new is not None
+    assert epoch_ordinal(new) == 2
+
+
+@in_loop
+async def test_a_flow_in_trouble_does_not_hold_up_another(rig: Rig) -> None:
+    rig.flow()
+    rig.flow(name="other")
+    rig.uplink.connected()
+    await rig.acknowledge(answers=("f", "other"))
+    await rig.turn()
+    await rig.acknowledge({("f", make_epoch(9, 1), 0): 9, ("other", E1, 0): 1})
+    assert rig.database.outbox_streams() == [("f", E1, 0)]
