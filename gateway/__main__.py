@@ -19,7 +19,7 @@ from edgert.core.settings import GatewaySettings
 DEFAULT_CONFIG = Path("/etc/edgert/gateway.toml")
 EPILOG = """\
 Every setting is also an environment variable (EDGERT_SENSORS_HOST=...); `edgert config sample gateway` prints all.
-exit status: 0 stopped by SIGTERM or SIGINT, 1 could not start or go on, 2 wrong arguments"""
+exit status: 0 stopped by SIGTERM or SIGINT, 1 could not start or go on, 2 wrong arguments, 130 interrupted at start"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = load(GatewaySettings, path, os.environ)
         set_up(settings.log.level, env=os.environ)
         _serve(settings)
+    except KeyboardInterrupt:  # before the daemon listens for it
+        return 130
     except EdgertError as error:
         print(f"edgert-gateway: {error}", file=sys.stderr)
         return 1

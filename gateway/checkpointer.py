@@ -54,7 +54,7 @@ class Checkpointer:
         """Held while a checkpoint or a change of a flow is under way."""
         self._database, self._store, self._pool, self._ingest = database, store, pool, ingest
         self.on_committed = on_committed
-        self._due: dict[str, float] = {}
+        self._due: dict[FlowRun, float] = {}
         self._asked = asyncio.Event()
         self._idle = False
         self._fault = ""
@@ -68,17 +68,18 @@ class Checkpointer:
         """Until cancelled."""
         while True:
             now = time.monotonic()
-            for name, run in self.runs.items():
-                self._due.setdefault(name, now + run.flow.checkpoint_interval_s)
-            soonest = min((self._due[n] for n in self.runs), default=now + 1.0)
+            # a run that is new gets its own interval; what was due for another of its name is forgotten
+            self._due = {run: self._due.get(run, now + run.flow.checkpoint_interval_s) for run in self.runs.values()}
+            soonest = min(self._due.values(), default=now + 1.0)
             try:
-                await asyncio.wait_for(self._asked.wait(), max(0.0, min(1.0, soonest - now)))
+                async with asyncio.timeout(max(0.0, min(1.0, soonest - now))):  # wait_for may swallow a cancel (3.11)
+                    await self._asked.wait()
                 asked = True
             except TimeoutError:
                 asked = False
             self._asked.clear()
             now = time.monotonic()
-            due = [run for name, run in self.runs.items() if asked or self._due.get(name, 0.0) <= now]
+            due = [run for run in self.runs.values() if asked or self._due.get(run, 0.0) <= now]
             if due and not await self.checkpoint(due):
                 await asyncio.sleep(RETRY_S)
             elif asked and self._idle:
@@ -90,7 +91,7 @@ class Checkpointer:
             chosen = [run for run in runs if self.runs.get(run.flow.name) is run]
             started = time.monotonic()
             for run in chosen:
-                self._due[run.flow.name] = started + run.flow.checkpoint_interval_s
+                self._due[run] = started + run.flow.checkpoint_interval_s
             try:
                 written: list[tuple[FlowRun, CommitForm]] = await self._store(lambda: self._commit(chosen))
             except StoreError as error:

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import edgert
 from edgert.core.batch import RawBatch
 from edgert.core.config import parse
-from edgert.core.errors import DocumentError, EdgertError, Problem, StoreError
+from edgert.core.errors import DocumentError, EdgertError, Problem, StoreError, show
 from edgert.core.ids import gateway_id
 from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings, data_folder
@@ -122,6 +122,10 @@ class Daemon:
             raise EdgertError(f"a part of the gateway ended: {self._fault}")
 
     def stop(self) -> None:
+        """Asked for twice (a second Ctrl-C or SIGTERM), the process ends at once: a crash costs a redelivery only."""
+        if self._stop.is_set():
+            log.warning("ending at once")
+            os._exit(1)
         self._stop.set()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
@@ -130,7 +134,7 @@ class Daemon:
         if not task.cancelled():
             self._fault = repr(task.exception())
             log.error("a part of the gateway ended, so all of it does", exc_info=task.exception())
-            self.stop()
+            self._stop.set()
 
     async def _start(self) -> None:
         database, inbox = self.database, self.ingest.inbox
@@ -281,10 +285,9 @@ class Daemon:
     async def _apply_settings(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """Only what cannot cut the board off may be set from afar."""
         foreign = [
-            Problem(f"{section}.{key}", f"one of {', '.join(LIVE_SETTINGS)} (others are set in gateway.toml)", "it")
-            for section, table in document.items()
-            for key in (table if isinstance(table, Mapping) else {"": None})
-            if f"{section}.{key}" not in LIVE_SETTINGS
+            Problem(path, f"one of {', '.join(LIVE_SETTINGS)} (others are set in gateway.toml)", show(value))
+            for path, value in _leaves(document)
+            if path not in LIVE_SETTINGS
         ]
         if foreign:
             raise DocumentError("config", foreign)
@@ -306,6 +309,15 @@ class Daemon:
     async def _checkpoint_command(self) -> Mapping[str, Any]:
         done = await self.checkpointer.checkpoint(self.flows.runs.values())
         return {"committed": done, **dataclasses.asdict(self.checkpointer.status)}
+
+
+def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(section.key, value) of each setting in a document; (section, value) where no section stands."""
+    for section, table in document.items():
+        if isinstance(table, Mapping):
+            yield from ((f"{section}.{key}", value) for key, value in table.items())
+        else:
+            yield section, table
 
 
 def _own_id() -> str:

@@ -18,7 +18,8 @@ from typing import Any
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import FLOW_NAME
-from edgert.flow.document import load, read_untrusted
+from edgert.flow.document import from_plain, read_untrusted
+from edgert.flow.graph import Flow
 from edgert.mqtt.control_plane import Request
 from edgert.mqtt.deployment import digest
 from gateway.flows import Flows
@@ -71,11 +72,7 @@ class Deployment:
             if not FLOW_NAME.fullmatch(name):
                 raise DocumentError("flow", [Problem("topic", f"a flow's name ({FLOW_NAME.pattern})", show(name))])
             if payload:
-                flow = load(payload, self.flows.registry, what=f"flow {name}")
-                if flow.name != name:
-                    raise DocumentError(
-                        f"flow {name}", [Problem("name", f"{name!r}, as in the topic", show(flow.name))]
-                    )
+                flow = self._checked_untrusted(name, payload)
                 answer = {"accepted": True, "version": await self.flows.deploy(flow, "mqtt"), "errors": []}
             else:
                 version = self.flows.version(name)
@@ -90,6 +87,21 @@ class Deployment:
         answer["running_version"] = self.flows.version(name)
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/flows/{name}/state", answer)
+
+    def _checked_untrusted(self, name: str, payload: bytes) -> Flow:
+        """The flow of a document. Raises `DocumentError` with every fault, a name other than the topic's among them."""
+        what = f"flow {name}"
+        document = read_untrusted(payload, what=what)
+        problems: list[Problem] = []
+        if "name" in document and document["name"] != name:
+            problems.append(Problem("name", f"{name!r}, as in the topic", show(document["name"])))
+        try:
+            flow = from_plain(document, self.flows.registry, what=what)
+        except DocumentError as error:
+            raise DocumentError(what, [*problems, *error.problems]) from None
+        if problems:
+            raise DocumentError(what, problems)
+        return flow
 
     def _refusal(self, error: EdgertError) -> dict[str, Any]:
         self.rejected += 1
@@ -110,13 +122,14 @@ class Deployment:
             document = read_untrusted(payload, what="config") if payload else {}
             added = await self.apply_settings(document)
             self.config_version += 1
-            answer = {"accepted": True, "version": self.config_version, "errors": [], **added}
+            answer = {"accepted": True, "errors": [], **added}
         except EdgertError as error:
             answer = self._refusal(error)
             log.warning("a config is refused: %s", error)
         except Exception as error:
             answer = self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
             log.exception("a config could not be carried out")
+        answer["version"] = self.config_version
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/config/state", answer)
 

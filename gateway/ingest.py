@@ -14,7 +14,7 @@ import xxhash
 from edgert.core.clock import Clock
 from edgert.core.errors import StoreError
 from edgert.core.settings import Sensors
-from edgert.mqtt.control_plane import read_password
+from edgert.mqtt.control_plane import read_password, tls_context
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Oversized, Publish, Subscription, reason_text
@@ -344,4 +344,7 @@ def _password(settings: Sensors) -> bytes | None:
 
 
 def _tls(settings: Sensors) -> Tls | None:
+    """Raises `EdgertError` naming the file at fault: better at the start than once a second in the log."""
+    if settings.tls:
+        tls_context(settings)
     return Tls(settings.ca_file, settings.cert_file, settings.key_file) if settings.tls else None

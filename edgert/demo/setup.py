@@ -117,8 +117,11 @@ def prepare(options: Options) -> Setup:
 
 def lock(data: Path) -> IO[str]:
     """The folder belongs to this demo until the file returned is closed. Raises `EdgertError` if another has it."""
-    data.mkdir(parents=True, exist_ok=True)
-    holder = (data / ".lock").open("a")
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        holder = (data / ".lock").open("a")
+    except OSError as problem:
+        raise EdgertError(f"--data {data}: expected a folder that can be written, got: {problem.strerror}") from problem
     try:
         fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:

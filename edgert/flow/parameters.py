@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -68,24 +69,31 @@ Faults = list[tuple[str, str, str]]
 def _parse(parameter: Parameter, value: Any) -> tuple[Faults, Any]:
     value = _typed(parameter, value)
     faults: Faults = []
-    if parameter.parse_item is not None:
-        value, faults = _items(parameter.parse_item, value)
+    if parameter.parse_item is not None or parameter.parse_entry is not None:
+        value, faults = _items(parameter, value)
     if parameter.parse is not None and not faults:
         value = _called(parameter.parse, value, "")
     return faults, value
 
 
-def _items(parse: Callable[[str], Any], value: Any) -> tuple[Any, Faults]:
+def _items(parameter: Parameter, value: Any) -> tuple[Any, Faults]:
     """Every item parsed, by itself, so that one fault hides no other."""
     faults: Faults = []
     parsed: dict[Any, Any] = {}
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in pairs:
         try:
-            parsed[key] = _called(parse, item, f".{key}" if isinstance(value, dict) else f"[{key}]")
+            parsed[key] = _called(_parser(parameter, key), item, f".{key}" if isinstance(value, dict) else f"[{key}]")
         except _Fault as fault:
             faults.append(fault.problem)
     return (parsed if isinstance(value, dict) else list(parsed.values())), faults
+
+
+def _parser(parameter: Parameter, key: Any) -> Callable[[Any], Any]:
+    if parameter.parse_entry is not None:
+        return partial(parameter.parse_entry, key)
+    assert parameter.parse_item is not None
+    return parameter.parse_item
 
 
 def _called(parse: Callable[[Any], Any], value: Any, at: str) -> Any:

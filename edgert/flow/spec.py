@@ -28,6 +28,8 @@ class Parameter:
     maximum: float | None = None
     parse: Callable[[Any], Any] | None = None
     """Turns the plain value into what the logic uses; raises `ValueError` saying `expected ..., got ...`."""
+    parse_entry: Callable[[str, str], Any] | None = None
+    """For `string_map`: gets key and value of each entry, before `parse`."""
     parse_item: Callable[[str], Any] | None = None
     """For `strings` and `string_map`: the same for each item, before `parse` (so a fault is shown at its item)."""
 

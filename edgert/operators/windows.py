@@ -77,15 +77,16 @@ def add(rows, open_window, generation, dirty):
 """
 
 
-def _parse_aggregates(plain: Mapping[str, str]) -> tuple[Aggregate, ...]:
-    if not plain:
+def _parse_aggregate(name: str, text: str) -> Aggregate:
+    if not COLUMN.fullmatch(name) or "__" in name or name in RESERVED:
+        raise ValueError(f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}")
+    return parse_aggregate(name, text)
+
+
+def _parse_aggregates(parsed: Mapping[str, Aggregate]) -> tuple[Aggregate, ...]:
+    if not parsed:
         raise ValueError('expected at least one aggregate, for instance { n = "count()" }, got none')
-    for name in plain:
-        if not COLUMN.fullmatch(name) or "__" in name or name in RESERVED:
-            raise ValueError(
-                f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}"
-            )
-    return tuple(parse_aggregate(name, text) for name, text in plain.items())
+    return tuple(parsed.values())
 
 
 def _fields(node: Node) -> FieldUse:
@@ -337,6 +338,7 @@ SPECS = (
                 "Column name to aggregate: "
                 + ", ".join(f"`{f}`" for f in FUNCTIONS)
                 + "; for instance `mean(temperature)`.",
+                parse_entry=_parse_aggregate,
                 parse=_parse_aggregates,
             ),
             Parameter(

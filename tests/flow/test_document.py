@@ -286,3 +286,24 @@ def test_whatever_stands_in_a_document_it_is_a_flow_or_a_document_error(
 def test_any_bytes_are_a_flow_or_a_document_error(text: str | bytes) -> None:
     with pytest.raises(DocumentError):
         load(text, REGISTRY)
+
+
+def test_every_aggregate_is_checked_by_itself() -> None:
+    document = {
+        "name": "f",
+        "operators": {
+            "in": {"type": "mqtt_source", "topic": "x"},
+            "w": {
+                "type": "tumbling_window",
+                "input": "in",
+                "size_s": 1,
+                "aggregates": {"day": "count()", "a__b": "count()", "x y": "count()", "m": "median(v)", "n": "count()"},
+            },
+            "out": {"type": "ship", "input": "w"},
+        },
+    }
+    with pytest.raises(DocumentError) as refused:
+        from_plain(document, REGISTRY)
+    assert [p.path for p in refused.value.problems] == [
+        f"operators.w.aggregates.{column}" for column in ("day", "a__b", "x y", "m")
+    ]

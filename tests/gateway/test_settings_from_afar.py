@@ -31,7 +31,7 @@ async def test_the_number_of_rows_per_turn_may_change_while_running(tmp_path: Pa
         ({"pool": {"consumption_rows": 0}}, ["pool.consumption_rows"]),
         ({"pool": {"consumption_rows": "many"}}, ["pool.consumption_rows"]),
         ({"pool": {"consumption_rows": None}}, ["document"]),
-        ({"pool": 5}, ["pool."]),
+        ({"pool": 5}, ["pool"]),
         ({"nonsense": {"x": 1}}, ["nonsense.x"]),
     ],
 )  # fmt: skip

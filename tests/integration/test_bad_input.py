@@ -91,7 +91,7 @@ def test_a_document_with_five_errors_is_refused_with_five_and_the_old_version_ru
         "checkpoint.interval_s",
         "operators.readings.codec",
         "operators.valid.where",
-        "operators.window.aggregates",
+        "operators.window.aggregates.n",
         "operators.window.size_s",
     ]
     assert all(e["expected"] and e["got"] for e in answer["errors"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import queue
+import signal
+import time
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -13,6 +15,7 @@ from paho.mqtt.properties import Properties
 
 from tests.integration import truth
 from tests.integration.rig import FLEET, Rig
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 BASE = f"edgert/v1/{FLEET}/g1"
@@ -100,3 +103,18 @@ def test_a_flow_goes_on_after_a_stop_with_its_open_windows(rig: Rig) -> None:
     rig.publish(truth.as_messages(packs[300:]))
     rig.finish(gateway, "city-air", 700)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 3600.0).items()}
+
+
+def test_sigterm_and_sigint_end_it_at_any_moment_after_the_start(rig: Rig) -> None:
+    """Around the connection to the central side, where much happens in one turn of the loop."""
+    gateway = rig.gateway()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document(size_s=60.0))["accepted"]
+    assert gateway.terminate() == 0
+    for attempt in range(12):
+        gateway.start()
+        assert gateway.process is not None
+        wait_until(lambda: gateway.text().count("is ready") == attempt + 2, "the gateway to be ready")  # noqa: B023
+        time.sleep(0.01 * attempt)
+        gateway.process.send_signal(signal.SIGINT if attempt % 2 else signal.SIGTERM)
+        assert gateway.process.wait(15) == 0, gateway.text()[-2000:]
