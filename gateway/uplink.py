@@ -226,7 +226,8 @@ class Uplink:
             self._trouble("outbox", "")
             pause = PAUSE_S
             try:
-                await asyncio.wait_for(self._wake.wait(), timeout=1.0)
+                async with asyncio.timeout(1.0):  # wait_for may swallow a cancel (Python 3.11)
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 
