@@ -168,13 +168,27 @@ class Daemon:
             task.add_done_callback(self._task_ended)
 
     async def _deploy_files(self) -> None:
-        """Documents named in the settings; one that is wrong is said and costs no other."""
+        """Documents named in the settings; one that is wrong is said and costs no other. What was deployed over MQTT
+        since counts more than its file, and a flow whose file is no longer named is removed."""
+        named: list[str] = []
         for name in self.settings.flows.files:
             try:
-                text = await asyncio.to_thread(Path(name).read_bytes)
-                await self.flows.deploy(load(text, self.flows.registry, what=name), "file")
+                flow = load(await asyncio.to_thread(Path(name).read_bytes), self.flows.registry, what=name)
+                named.append(flow.name)
+                if self.flows.origin(flow.name) == "mqtt":
+                    log.info("flow file %s is not used: flow %s was deployed over MQTT since", name, flow.name)
+                else:
+                    await self.flows.deploy(flow, "file")
             except (OSError, EdgertError) as error:
                 log.error("flow file %s is not deployed: %s", name, error)
+        if len(named) < len(self.settings.flows.files):
+            return  # one that cannot be read may be that of any flow
+        for left in [n for n in self.flows.runs if n not in named and self.flows.origin(n) == "file"]:
+            log.info("flow %s is removed: its file is no longer named in flows.files", left)
+            try:
+                await self.flows.remove(left)
+            except EdgertError as error:
+                log.error("flow %s is not removed: %s", left, error)
 
     async def _end(self) -> None:
         """What was taken in is processed and committed, so that the next start has nothing to do again."""

@@ -64,6 +64,11 @@ class Flows:
         run = self.runs.get(name)
         return run.version if run else None
 
+    def origin(self, name: str) -> str | None:
+        """Where the flow's document came from, "mqtt" or "file"; None when there is none, or it was removed."""
+        stored = self._stored.get(name)
+        return stored.origin if stored and not stored.removed else None
+
     # -- start
 
     def load(self, flows: Sequence[StoredFlow], states: dict[str, tuple[list[bytes], bytes]]) -> None:

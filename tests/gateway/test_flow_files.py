@@ -1,0 +1,86 @@
+"""Flows from files named in the settings, over starts in which files and retained documents change."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from edgert.core.settings import Flows, Gateway, GatewaySettings
+from edgert.flow.document import load
+from gateway.daemon import Daemon
+from tests.waiting import in_loop
+
+DOCUMENT = """
+name = "{name}"
+description = "{description}"
+[operators.in]
+type = "mqtt_source"
+topic = "x/{{source}}"
+[operators.out]
+type = "publish"
+input = "in"
+topic = "y"
+"""
+
+
+class Board:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def file(self, name: str, description: str = "") -> str:
+        path = self.folder / f"{name}.toml"
+        path.write_text(DOCUMENT.format(name=name, description=description))
+        return str(path)
+
+    async def start(self, *files: str, mqtt: str = "") -> dict[str, str]:
+        """One life with these `flows.files`, in which flow `mqtt` comes over MQTT; name → description of what ran."""
+        gateway = Gateway(id="g1", data_dir=str(self.folder / "data"))
+        daemon = Daemon(GatewaySettings(gateway=gateway, flows=Flows(files=files)))
+        stored = daemon.database.flows()
+        daemon.flows.load(stored, {f.name: (daemon.database.state(f.name), b"") for f in stored})
+        daemon.pool.start()
+        try:
+            await daemon._deploy_files()
+            if mqtt:
+                text = DOCUMENT.format(name=mqtt, description="mqtt").encode()
+                await daemon.flows.deploy(load(text, daemon.flows.registry), "mqtt")
+            return {name: run.flow.description for name, run in sorted(daemon.flows.runs.items())}
+        finally:
+            daemon.pool.stop()
+            daemon.database.close()
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board(tmp_path)
+
+
+@in_loop
+async def test_a_flow_whose_file_is_no_longer_named_is_removed_at_the_next_start(board: Board) -> None:
+    a, b = board.file("a"), board.file("b")
+    assert await board.start(a, b, mqtt="c") == {"a": "", "b": "", "c": "mqtt"}
+    assert await board.start(b) == {"b": "", "c": "mqtt"}
+    assert await board.start(a, b) == {"a": "", "b": "", "c": "mqtt"}, "named again, it runs again"
+
+
+@in_loop
+async def test_a_file_that_cannot_be_read_removes_nothing(board: Board) -> None:
+    a, b = board.file("a"), board.file("b")
+    await board.start(a, b)
+    Path(a).write_text("name = ")
+    assert await board.start(a, b) == {"a": "", "b": ""}
+    assert await board.start(a, str(board.folder / "none.toml")) == {"a": "", "b": ""}
+
+
+@in_loop
+async def test_a_file_changes_its_flow_until_that_was_deployed_over_mqtt(
+    board: Board, caplog: pytest.LogCaptureFixture
+) -> None:
+    await board.start(board.file("a", "first"))
+    assert await board.start(board.file("a", "second")) == {"a": "second"}
+    assert await board.start(board.file("a", "second"), mqtt="a") == {"a": "mqtt"}
+    with caplog.at_level(logging.INFO):
+        assert await board.start(board.file("a", "third")) == {"a": "mqtt"}
+    assert "a.toml is not used: flow a was deployed over MQTT since" in caplog.text
