@@ -54,13 +54,20 @@ def _measure(name: str, arguments: argparse.Namespace) -> int:
     if lack := benchmark.lacks():
         print(f"benchmarks: {name} needs what this machine lacks: {lack}", file=sys.stderr)
         return 3
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(
+            f"benchmarks: --out {arguments.out}: expected a folder that can be written, got: {error.strerror}",
+            file=sys.stderr,
+        )
+        return 2
     repetitions = arguments.repetitions or (1 if arguments.quick else benchmark.repetitions)
     report = Report(name, benchmark.about, machine.describe(), repetitions)
     options = Options(arguments.quick, repetitions, say=lambda text: print(text, file=sys.stderr, flush=True))
     benchmark.measure(options, report)
     report.machine["load_after"] = machine.load()
     print(report.table())
-    arguments.out.mkdir(parents=True, exist_ok=True)
     written = [report.write_json(arguments.out), benchmark.draw(report, arguments.out)]
     print("\nwritten: " + ", ".join(map(str, written)))
     return 0 if report.holds else 1

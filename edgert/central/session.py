@@ -93,7 +93,7 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
             # The quick compiler alone: the first batch then costs half the CPU, and the later ones no more.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m",
         }
     return settings
 

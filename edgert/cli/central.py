@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     show = _add(under, "show", _show, "print a table, newest windows first (without Spark)")
     show.add_argument("table", metavar="TABLE", help="a flow's name (its fleet table), or as `tables` lists it")
-    show.add_argument("--limit", type=int, default=20, metavar="N", help="rows at most (default 20)")
+    show.add_argument("--limit", type=count, default=20, metavar="N", help="rows at most (default 20)")
     show.add_argument("--where", default="", metavar="SQL", help="condition, such as \"source = 'a1' AND n > 5\"")
     show.add_argument("--json", action="store_true", help="one JSON object per line")
 
@@ -47,6 +47,13 @@ def _add(
     parser.add_argument("--root", metavar="FOLDER", help="folder or URI of the tables")
     parser.set_defaults(do=do)
     return parser
+
+
+def count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
 
 
 def run(args: argparse.Namespace) -> int:

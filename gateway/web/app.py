@@ -75,7 +75,8 @@ class Events:
             while not self._closing.is_set():
                 yield b"data: " + self._snapshots.json() + b"\n\n"
                 try:
-                    await asyncio.wait_for(self._closing.wait(), self._interval_s)
+                    async with asyncio.timeout(self._interval_s):
+                        await self._closing.wait()
                 except TimeoutError:
                     pass
         finally:
