@@ -26,6 +26,7 @@ from edgert.central.tables import TableError
 from edgert.core import log as logs
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
+from edgert.core.packing import MAX_BYTES
 from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_topic
 from edgert.core.settings import CollectorSettings, data_folder
 from edgert.core.system_clock import SystemClock
@@ -62,6 +63,7 @@ class Program:
             subscriptions=[(results_topic(own.fleet, "+", "+", partition), 1)],
             will=(self._status_topic, json.dumps({"online": False, "collector": own.id}).encode()),
             on_message=lambda topic, payload, request: self._inbox.put(Message(topic, payload)),
+            max_message_bytes=MAX_BYTES,
             on_retained=lambda topic, payload, request: None,  # results are never retained: a stranger's
         )
         self._stopping = threading.Event()
@@ -125,8 +127,9 @@ class Program:
 
     def _status(self, online: bool) -> bytes:
         counters = self._collector.counters.plain()
+        dropped = self._inbox.dropped + self._broker.oversized
         return json.dumps(
-            {"online": online, "collector": self.settings.collector.id, **counters, "dropped": self._inbox.dropped}
+            {"online": online, "collector": self.settings.collector.id, **counters, "dropped": dropped}
         ).encode()
 
     def _tell(self) -> None:

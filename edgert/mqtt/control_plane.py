@@ -10,6 +10,7 @@ import logging
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,11 @@ UNSUPPORTED_VERSION = 132
 RECONNECT_S = (1, 60)
 PROBE_TIMEOUT_S = 3.0
 """How long `auto` waits for an answer to version 5. Some brokers (amqtt) leave such a CONNECT without one."""
+REMEMBER_S = 600.0
+"""How long `auto` stays with 3.1.1 after a broker refused version 5, or left it without an answer."""
+QUEUED_MESSAGES = 1_000
+"""Messages of ours that paho keeps; `publish` is false past them. The outbox keeps what it sends until it landed."""
+MAX_MESSAGE_BYTES = 1 << 20
 OnMessage = Callable[[str, bytes, "Request | None"], object]
 
 
@@ -44,7 +50,8 @@ class ControlConnection:
     """Keeps one connection for ever. Callbacks run on paho's thread; `publish` may be called from any thread.
 
     `on_subscribed` is called after each connect, once the broker has taken all `subscriptions`. `on_retained` takes the
-    messages that the broker had kept; without it they go to `on_message` like all others.
+    messages that the broker had kept; without it they go to `on_message` like all others. A message of more than
+    `max_message_bytes` goes to neither: it is counted in `oversized`.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class ControlConnection:
         on_connected: Callable[[], None] = lambda: None,
         on_subscribed: Callable[[], None] = lambda: None,
         on_disconnected: Callable[[str], None] = lambda reason: None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self._settings = settings
         self._client_id = client_id
@@ -67,10 +75,15 @@ class ControlConnection:
         self._on_message, self._on_retained = on_message, on_retained or on_message
         self._on_connected, self._on_disconnected = on_connected, on_disconnected
         self._on_subscribed = on_subscribed
+        self._max_message_bytes = max_message_bytes
         self._version = MQTTProtocolVersion.MQTTv311 if settings.protocol == "3.1.1" else MQTTProtocolVersion.MQTTv5
         self._answered = False
         self._spoke_5 = False
-        self._stopping = False
+        self._old_until = float("-inf")
+        """Until then (monotonic) the broker is known not to speak 5."""
+        self._returns = 0
+        """How often 5 was tried anew since the last connection."""
+        self._stopping = threading.Event()
         self._replacing = False
         self._life = threading.Lock()
         """Held while a client is made or ended, so that none is left behind."""
@@ -79,6 +92,7 @@ class ControlConnection:
         self.error = ""
         """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
+        self.oversized = 0
         self._client = self._make()
 
     @property
@@ -101,7 +115,7 @@ class ControlConnection:
 
     def stop(self, farewell: tuple[str, bytes] | None = None, timeout_s: float = 2.0) -> None:
         """Publishes `farewell` (retained) if the connection stands, and ends it."""
-        self._stopping = True
+        self._stopping.set()
         with self._life:
             self._end_probe()
             if self.connected and farewell:
@@ -137,8 +151,8 @@ class ControlConnection:
         if self._will:
             client.will_set(*self._will, qos=1, retain=True)
         client.reconnect_delay_set(*RECONNECT_S)
-        client.max_inflight_messages_set(1_000)
-        client.max_queued_messages_set(10_000)
+        client.max_inflight_messages_set(QUEUED_MESSAGES)
+        client.max_queued_messages_set(QUEUED_MESSAGES)
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
         client.on_connect_fail, client.on_subscribe = self._unreachable, self._subscribed
         client.on_socket_open = self._opened
@@ -163,6 +177,7 @@ class ControlConnection:
     def _unanswered(self) -> None:
         if not self._answered:
             log.info("no answer to a version 5 CONNECT within %g s: trying 3.1.1", PROBE_TIMEOUT_S)
+            self._old_until = time.monotonic() + REMEMBER_S
             self._change_version()
 
     def _connected(self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
@@ -170,6 +185,7 @@ class ControlConnection:
         self._end_probe()
         if reason.is_failure:
             if reason.value == UNSUPPORTED_VERSION and self._settings.protocol == "auto":
+                self._old_until = time.monotonic() + REMEMBER_S
                 self._change_version()
             else:
                 self._note(f"the broker refused: {reason}")
@@ -179,6 +195,7 @@ class ControlConnection:
             client.subscribe(self._subscriptions)
         self.connected, self.error = True, ""
         self.connects += 1
+        self._returns = 0
         log.info("connected to %s, MQTT %s", self.address, self.protocol)
         self._guarded(self._on_connected)
 
@@ -194,10 +211,11 @@ class ControlConnection:
     def _lost(self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         was, self.connected = self.connected, False
         silent, self._answered = not was and not self._answered, False
-        if silent and self._settings.protocol == "auto" and not self._spoke_5:
+        if silent and self._may_fall_back:
             self._change_version()
-        elif not self._stopping:
+        elif not self._stopping.is_set():
             self._note(self.error or f"connection to {self.address} lost: {reason}")
+            self._return_to_5()
         if was:
             self._guarded(lambda: self._on_disconnected(self.error))
 
@@ -205,6 +223,7 @@ class ControlConnection:
         why = sys.exc_info()[1]  # paho calls this while it handles the error, which it does not hand over
         told = (why.strerror if isinstance(why, OSError) else None) or str(why or "nobody answers")
         self._note(f"no connection to {self.address}: {told}")
+        self._return_to_5()
 
     def _note(self, error: str) -> None:
         """Keeps the reason, and says it once."""
@@ -217,29 +236,56 @@ class ControlConnection:
         """A broker that has spoken 5 knows it: its silence later means something else (a restart)."""
         return self._settings.protocol == "auto" and self.protocol == "5" and not self._spoke_5
 
-    def _change_version(self) -> None:
+    def _return_to_5(self) -> None:
+        """A connection in 3.1.1 has ended or failed. That it came to 3.1.1 may have been a broker's restart."""
+        if self._settings.protocol == "auto" and self.protocol != "5" and time.monotonic() >= self._old_until:
+            shortest, longest = RECONNECT_S
+            self._change_version(min(longest, shortest * 2.0 ** min(self._returns, 20)))
+            self._returns += 1
+
+    def _change_version(self, wait_s: float = 0.0) -> None:
         """Some 3.1.1 brokers refuse version 5 with a reason, others close or say nothing; then it is the other's turn.
 
         A client that is being replaced has no say any more.
         """
-        if self._stopping or self._replacing:
+        if self._stopping.is_set() or self._replacing:
             return
         self._replacing = True
         five = self.protocol == "5"
         self._version = MQTTProtocolVersion.MQTTv311 if five else MQTTProtocolVersion.MQTTv5
-        threading.Thread(target=self._replace, name="mqtt-version", daemon=True).start()
+        threading.Thread(target=self._replace, args=(wait_s,), name="mqtt-version", daemon=True).start()
 
-    def _replace(self) -> None:
+    def _replace(self, wait_s: float) -> None:
         with self._life:
             self._end_probe()
             self._client.disconnect()
             self._client.loop_stop()
-            self._answered = self._replacing = False
-            if not self._stopping:
+            self._end_probe()
+        while not self._stopping.wait(wait_s) and not self._replaced():
+            wait_s = RECONNECT_S[0]
+
+    def _replaced(self) -> bool:
+        with self._life:
+            if self._stopping.is_set():
+                return True
+            try:
                 self._client = self._make()
-                self.start()
+            except (EdgertError, OSError, ValueError) as error:  # a file that is just being written
+                self._note(f"no connection to {self.address}: {error}")
+                return False
+            self._answered = self._replacing = False
+            self.start()
+            return True
 
     def _message(self, client: paho.Client, data: Any, message: paho.MQTTMessage) -> None:
+        size = len(message.payload)
+        if size > self._max_message_bytes:
+            self.oversized += 1
+            log.warning(
+                "%r: expected at most %d bytes, got %d: dropped (%d so far)",
+                message.topic, self._max_message_bytes, size, self.oversized,
+            )  # fmt: skip
+            return
         properties = message.properties
         answer = getattr(properties, "ResponseTopic", None)
         request = Request(answer, getattr(properties, "CorrelationData", None)) if answer else None

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,3 +131,132 @@ def test_no_broker_a_refusal_and_a_false_certificate_are_told_apart(
         with connection(port, settings=settings) as made:
             wait_until(lambda made=made: made.error, "the error")  # type: ignore[misc]
             assert expected.lower() in made.error.lower()
+
+
+class FakeBroker:
+    """Answers each connection as told, and remembers which version it asked for (5, or 4: 3.1.1)."""
+
+    def __init__(self, *answers: str | Callable[[], object]) -> None:
+        self._answers = iter(answers)
+        self._last = answers[-1]
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self.levels: list[int] = []
+        self.open: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                one, _ = self._server.accept()
+            except OSError:
+                return
+            level = one.recv(4096)[8]
+            answer = next(self._answers, self._last)
+            if answer == "serve":
+                one.sendall(b"\x20\x03\0\0\0" if level == 5 else b"\x20\x02\0\0")
+            elif answer == "refuse":
+                one.sendall(b"\x20\x03\0\x84\0")
+            elif answer != "silent":
+                if callable(answer):
+                    answer()
+                one.close()
+            self.open.append(one)
+            self.levels.append(level)
+
+    def drop(self) -> None:
+        """Ends the newest connection."""
+        self.open[-1].shutdown(socket.SHUT_RDWR)
+        self.open[-1].close()
+
+    def leave(self) -> None:
+        """Listens no more, and ends the newest connection."""
+        self._server.shutdown(socket.SHUT_RDWR)  # else the thread in `accept` keeps it
+        self._server.close()
+        self.drop()
+
+    def close(self) -> None:
+        if self._server.fileno() >= 0:
+            self._server.shutdown(socket.SHUT_RDWR)
+            self._server.close()
+        for one in self.open:
+            one.close()
+
+
+@contextmanager
+def fake_broker(*answers: str | Callable[[], object]) -> Iterator[FakeBroker]:
+    made = FakeBroker(*answers)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "remember_s", "then"),
+    [("close", 600.0, 5), ("refuse", 600.0, 4), ("silent", 600.0, 4), ("refuse", 0.0, 5), ("silent", 0.0, 5)],
+)
+def test_after_a_loss_5_is_tried_again_unless_the_broker_said_lately_that_it_knows_it_not(
+    monkeypatch: pytest.MonkeyPatch, first: str, remember_s: float, then: int
+) -> None:
+    monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    monkeypatch.setattr(control_plane, "REMEMBER_S", remember_s)
+    with fake_broker(first, "serve") as broker, connection(broker.port) as made:
+        wait_until(lambda: made.connects == 1, "the first connection")
+        assert (broker.levels, made.protocol) == ([5, 4], "3.1.1")
+        broker.drop()
+        wait_until(lambda: made.connects == 2, "the next connection")
+        assert (broker.levels, made.protocol) == ([5, 4, then], "5" if then == 5 else "3.1.1")
+
+
+def test_broker_that_was_away_in_between_is_asked_for_5_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    with fake_broker("close", "serve") as broker, connection(broker.port) as made:
+        wait_until(lambda: made.connects == 1, "the first connection")
+        broker.leave()
+        wait_until(lambda: "Connection refused" in made.error, "a failed attempt")
+        assert made.protocol == "5"
+
+
+def test_a_broker_that_always_breaks_off_is_not_asked_without_a_pause() -> None:
+    with fake_broker("close") as broker, connection(broker.port):
+        end = time.monotonic() + 0.8
+        wait_until(lambda: time.monotonic() > end, "less than one pause")
+        assert broker.levels == [5, 4]
+
+
+def test_password_file_that_is_away_for_a_moment_does_not_end_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    secret = tmp_path / "password"
+    secret.write_text("p")
+    settings = {"username": "u", "password_file": str(secret)}
+    with fake_broker(secret.unlink, "serve") as broker, connection(broker.port, settings=settings) as made:
+        wait_until(lambda: str(secret) in made.error, "the reason")
+        secret.write_text("p")
+        wait_until(lambda: made.connected, "the connection")
+        assert made.error == ""
+
+
+def test_message_over_the_limit_is_counted_and_goes_nowhere(mosquitto: MakeBroker) -> None:
+    got: list[int] = []
+    with connection(
+        mosquitto().port,
+        subscriptions=[("t", 1)],
+        on_message=lambda topic, payload, request: got.append(len(payload)),
+        max_message_bytes=1_000,
+    ) as made:
+        wait_until(lambda: made.connected, "the connection")
+        for size in (1_000, 1_001, 5):
+            made.publish("t", bytes(size))
+        wait_until(lambda: len(got) == 2, "the others")
+        assert (got, made.oversized) == ([1_000, 5], 1)
+
+
+def test_what_waits_for_the_broker_is_bounded() -> None:
+    with fake_broker("serve") as broker, connection(broker.port) as made:
+        wait_until(lambda: made.connected, "the connection")
+        taken = [made.publish("t", b"x") for _ in range(control_plane.QUEUED_MESSAGES + 1)]
+        assert taken == [True] * control_plane.QUEUED_MESSAGES + [False]
