@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pytest
 
@@ -155,17 +155,18 @@ async def test_what_is_committed_during_a_turn_starts_another(rig: Rig, monkeypa
         if turns == 1:
             rig.uplink.committed()
 
-    waits: list[Any] = []
+    waits: list[bool] = []
 
-    async def wait_for(waited: Any, **options: float) -> None:
-        waits.append(rig.uplink._wake.is_set())
-        waited.close()
-        await asyncio.sleep(0)
+    class Wake(asyncio.Event):
+        async def wait(self) -> Literal[True]:
+            waits.append(self.is_set())
+            await asyncio.sleep(0)
+            return True
 
     monkeypatch.setattr(type(rig.uplink), "_turn", lambda self: turn())
-    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    rig.uplink._wake = Wake()
     task = asyncio.create_task(rig.uplink.run())
-    await until(lambda: turns >= 2, "a second turn")
+    await until(lambda: len(waits) >= 2, "a second turn")
     task.cancel()
     assert waits[:2] == [True, False]
 
