@@ -69,7 +69,7 @@ async def test_a_flow_whose_file_is_no_longer_named_is_removed_at_the_next_start
 async def test_a_file_that_cannot_be_read_removes_nothing(board: Board) -> None:
     a, b = board.file("a"), board.file("b")
     await board.start(a, b)
-    Path(a).write_text("name = ")
+    board.file("a", 'an "odd" one')
     assert await board.start(a, b) == {"a": "", "b": ""}
     assert await board.start(a, str(board.folder / "none.toml")) == {"a": "", "b": ""}
 
