@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from edgert.central.collector import Collector
@@ -30,6 +31,7 @@ from edgert.core.packing import MAX_BYTES
 from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_topic
 from edgert.core.settings import CollectorSettings, data_folder
 from edgert.core.system_clock import SystemClock
+from edgert.mqtt.address import split_broker
 from edgert.mqtt.control_plane import ControlConnection
 
 log = logging.getLogger("edgert.collector")
@@ -162,13 +164,21 @@ def settings_of(options: argparse.Namespace) -> CollectorSettings:
     if options.fleet:
         env["EDGERT_COLLECTOR_FLEET"] = options.fleet
     if options.broker:
-        host, colon, port = options.broker.rpartition(":")
-        env["EDGERT_CENTRAL_HOST"] = host if colon else options.broker
-        if colon:
-            env["EDGERT_CENTRAL_PORT"] = port
+        host, port = split_broker(options.broker)
+        env["EDGERT_CENTRAL_HOST"], env["EDGERT_CENTRAL_PORT"] = host, str(port)
     # The gateway's settings have a section of the same name: what only it knows is not ours to refuse.
     env.pop("EDGERT_CENTRAL_ENABLED", None)
     return load(CollectorSettings, options.config, env)
+
+
+def make_root(root: str) -> None:
+    """Makes a folder of tables that is not there yet. Raises `EdgertError` if it cannot be: better at the start."""
+    if "://" in root:
+        return
+    try:
+        Path(root).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EdgertError(f"tables in {root}: expected a folder that can be made, got: {error.strerror}") from error
 
 
 def collect(options: argparse.Namespace) -> int:
@@ -176,7 +186,9 @@ def collect(options: argparse.Namespace) -> int:
     try:
         settings = settings_of(options)
         logs.set_up(settings.log.level, env=os.environ)
-        program = Program(settings, table_root(settings))
+        root = table_root(settings)
+        make_root(root)
+        program = Program(settings, root)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: threading.Thread(target=program.stop).start())
         program.run()

@@ -80,10 +80,12 @@ def _collect(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from edgert.central.collector_main import make_root
     from edgert.core import log as logs
 
     settings, root = _settings(args)
     logs.set_up(settings.log.level, env=os.environ)
+    make_root(root)
     job_settings = settings.fleet_job
     if args.master:
         job_settings = replace(job_settings, master=args.master)

@@ -21,7 +21,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edgert.core.errors import EdgertError
+from edgert.core.errors import EdgertError, show
 from edgert.core.settings import Connection
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,11 @@ class ControlConnection:
         if request is not None and request.correlation is not None and self.protocol == "5":
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.CorrelationData = request.correlation
-        info = self._client.publish(topic, payload, qos, retain, properties)
+        try:
+            info = self._client.publish(topic, payload, qos, retain, properties)
+        except ValueError as error:  # a response topic is whatever the asker wrote
+            log.warning("nothing was published on %s: %s", show(topic), error)
+            return False
         return bool(info.rc == paho.MQTT_ERR_SUCCESS)
 
     # -- paho
