@@ -300,6 +300,7 @@ class _Wire(asyncio.Protocol):
         self._stopped_by_client = False
         self._timer: asyncio.TimerHandle | None = None
         self._ticker: asyncio.TimerHandle | None = None
+        self._killer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.writable = True
@@ -319,7 +320,7 @@ class _Wire(asyncio.Protocol):
             self._timer = self._loop.call_later(pause_s, self._resume)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for handle in (self._timer, self._ticker):
+        for handle in (self._timer, self._ticker, self._killer):
             if handle is not None:
                 handle.cancel()
         self._transport = None
@@ -338,8 +339,10 @@ class _Wire(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
+        """Writes what is left, and ends; within a while, even if the peer takes nothing more and keeps TCP open."""
         if self._transport is not None:
             self._transport.close()
+            self._killer = self._loop.call_later(_CLOSE_TIMEOUT_S, self.abort)
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edgert.mqtt import transport
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.packets import Oversized, Publish, Subscription, Will
@@ -378,3 +379,30 @@ async def test_stopping_while_there_is_no_broker_ends_at_once(mosquitto: MakeBro
     await until(lambda: receiver.client.status.error, "a first attempt")
     await asyncio.wait_for(receiver.client.stop(), 1.0)
     assert receiver.disconnected == []
+
+
+@in_loop
+async def test_a_broker_that_says_good_bye_reads_nothing_and_keeps_tcp_open_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What waits in our buffer can never be written; closing alone would wait for it for ever."""
+    monkeypatch.setattr(transport, "_CLOSE_TIMEOUT_S", 0.1)
+    said = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"\x20\x03\0\0\0")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await said.wait()
+        writer.write(b"\xe0\x01\x8b")  # DISCONNECT: server shutting down
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    receiver = Recorder(server.sockets[0].getsockname()[1], protocol="5", max_outgoing_bytes=1 << 26)
+    async with running(receiver):
+        for _ in range(32):
+            receiver.client.publish("t", bytes(1 << 20), qos=1)
+        await until(lambda: receiver.client._wire and not receiver.client._wire.writable, "a full buffer")
+        said.set()
+        await until(lambda: receiver.disconnected, "the good-bye")
+        await until(lambda: len(receiver.connected) == 2, "the next connection")
+    server.close()
