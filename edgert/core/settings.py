@@ -165,10 +165,11 @@ class Collector:
         "in $XDG_STATE_HOME/edgert",
     )
     gather_s: float = setting(
-        1.0, doc="results are gathered for this long into one commit of a table", unit="s", minimum=0.01, maximum=60
-    )
-    gather_rows: int = setting(
-        20_000, doc="a commit is made earlier when so many rows wait", unit="rows", minimum=1, maximum=1_000_000
+        1.0,
+        doc="results are gathered for this long into one commit of a table, or until 4 MiB of them wait",
+        unit="s",
+        minimum=0.01,
+        maximum=60,
     )
     hold_s: float = setting(
         10.0,
