@@ -45,7 +45,11 @@ class Certificates:
     def __post_init__(self) -> None:
         names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
         key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        self._openssl("req", "-x509", *key, "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.crt")
+        # Python 3.13 checks strictly: an authority must say that it may sign
+        usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+        self._openssl(
+            "req", "-x509", *key, "-subj", "/CN=test authority", *usage, "-keyout", "ca.key", "-out", "ca.crt"
+        )
         for name, extension in (("server", names), ("client", "extendedKeyUsage=clientAuth")):
             self._openssl(
                 "req", "-x509", *key, "-subj", f"/CN={name}", "-addext", extension, "-CA", "ca.crt", "-CAkey", "ca.key",

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from paho.mqtt import publish
 
 from edgert.mqtt import transport
 from edgert.mqtt.events import Connected, Subscribed
@@ -96,9 +97,8 @@ async def test_messages_arrive_in_order(mosquitto: MakeBroker, protocol: str, qo
     async with running(Recorder(broker, filters=(("a/+", qos),), protocol=protocol)) as receiver:
         assert receiver.connected[0].protocol == protocol
         count = 50
-        command = ["mosquitto_pub", "-p", str(broker.port), "-t", "a/b", "-q", str(qos), "-l"]
-        publisher = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
-        await publisher.communicate(b"".join(b"%d\n" % i for i in range(count)))
+        messages: Any = [("a/b", b"%d" % i, qos, False) for i in range(count)]
+        await asyncio.to_thread(publish.multiple, messages, port=broker.port)
         await until(lambda: len(receiver.messages) == count, "all messages")
         assert receiver.payloads == [b"%d" % i for i in range(count)]
         assert {(m.topic, m.qos, m.dup, m.subscription_ids) for m in receiver.messages} == {
