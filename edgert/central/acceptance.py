@@ -13,11 +13,15 @@ from __future__ import annotations
 import enum
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from edgert.central.recent import Recent
 
 T = TypeVar("T")
 Key = tuple[str, str, int, int]
 """(gateway, flow, epoch, stream)."""
+MOST_STREAMS: Final = 100_000
+"""Streams whose place is known at a time, about 500 bytes each. One more makes the longest unused be learned anew."""
 
 
 class Verdict(enum.Enum):
@@ -47,12 +51,17 @@ class Acceptance(Generic[T]):
     """Takes items in order per stream. `hold_s` and `hold_bytes` bound what waits behind a gap, over all streams.
 
     A longer hold spares sending again when results overtake each other; a shorter one spares memory. 0 holds nothing.
+    `most_streams` (at least 2) bounds the streams; what is forgotten can be learned again from the tables.
     """
 
-    def __init__(self, hold_s: float, hold_bytes: int) -> None:
+    def __init__(self, hold_s: float, hold_bytes: int, most_streams: int = MOST_STREAMS) -> None:
         self._hold_s = hold_s
         self._hold_bytes = hold_bytes
-        self._streams: dict[Key, _Stream[T]] = {}
+        self._streams: Recent[Key, _Stream[T]] = Recent(most_streams)
+        self._holding: dict[Key, _Stream[T]] = {}
+        """Those streams of which something is held."""
+        self._lost = 0
+        """What was held of streams that were forgotten, until `expire` tells it."""
         self._ready: deque[T] = deque()
         self.held_items = 0
         self.held_bytes = 0
@@ -68,16 +77,23 @@ class Acceptance(Generic[T]):
 
     def learn(self, key: Key, version: int) -> None:
         """The tables hold the stream up to `version`."""
-        stream = self._streams.setdefault(key, _Stream(version))
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = _Stream(version)
+            for old, forgotten in self._streams.set(key, stream):
+                self._lost += len(forgotten.held)
+                self._drop(old, forgotten)
         if version >= stream.accepted:
             stream.accepted = version
             for sequence in [s for s in stream.held if s <= version]:
-                self._release(stream, sequence)
+                self._release(key, stream, sequence)
             self._advance(key)
 
     def offer(self, key: Key, sequence: int, item: T, size: int, now: float) -> Verdict:
         """One result of a stream that is known. `size` in bytes, `now` in seconds of a clock that never goes back."""
-        stream = self._streams[key]
+        stream = self._streams.get(key)
+        if stream is None:
+            raise KeyError(key)
         if sequence <= stream.accepted or sequence in stream.held:
             return Verdict.DUPLICATE
         if sequence == stream.accepted + 1 and self._opened(key):
@@ -88,6 +104,7 @@ class Acceptance(Generic[T]):
         if self.held_bytes + size > self._hold_bytes or self._hold_s <= 0:
             return Verdict.FULL
         stream.held[sequence] = _Held(item, size, now + self._hold_s)
+        self._holding[key] = stream
         self.held_items += 1
         self.held_bytes += size
         return Verdict.HELD
@@ -99,20 +116,23 @@ class Acceptance(Generic[T]):
         return ready
 
     def expire(self, now: float) -> int:
-        """Drop what was held too long; returns how many."""
-        dropped = 0
-        for stream in self._streams.values():
+        """Drop what was held too long; returns how many were dropped since the last call."""
+        dropped, self._lost = self._lost, 0
+        for key, stream in list(self._holding.items()):
             for sequence in [s for s, h in stream.held.items() if h.until <= now]:
-                self._release(stream, sequence)
+                self._release(key, stream, sequence)
                 dropped += 1
         return dropped
 
     def forget(self, key: Key) -> None:
         """The stream's version has to be learned anew; what was held of it is dropped."""
-        stream = self._streams.pop(key, None)
-        for sequence in list(stream.held) if stream else ():
-            assert stream is not None
-            self._release(stream, sequence)
+        stream = self._streams.pop(key)
+        if stream is not None:
+            self._drop(key, stream)
+
+    def _drop(self, key: Key, stream: _Stream[T]) -> None:
+        for sequence in list(stream.held):
+            self._release(key, stream, sequence)
 
     def _opened(self, key: Key) -> bool:
         return key[3] == 0 or self.accepted((*key[:3], 0)) >= 1
@@ -121,17 +141,20 @@ class Acceptance(Generic[T]):
         """Take what was held and has come into order; opening an epoch frees its other streams."""
         self._drain(key)
         if key[3] == 0 and self.accepted(key) >= 1:
-            for other in [k for k, s in self._streams.items() if s.held and k[:3] == key[:3] and k != key]:
+            for other in [k for k in self._holding if k[:3] == key[:3] and k != key]:
                 self._drain(other)
 
     def _drain(self, key: Key) -> None:
-        stream = self._streams[key]
+        stream = self._streams.get(key)
+        assert stream is not None, "only what is known is drained"
         while stream.accepted + 1 in stream.held and self._opened(key):
             stream.accepted += 1
-            self._ready.append(self._release(stream, stream.accepted))
+            self._ready.append(self._release(key, stream, stream.accepted))
 
-    def _release(self, stream: _Stream[T], sequence: int) -> T:
+    def _release(self, key: Key, stream: _Stream[T], sequence: int) -> T:
         held = stream.held.pop(sequence)
+        if not stream.held:
+            self._holding.pop(key, None)
         self.held_items -= 1
         self.held_bytes -= held.size
         return held.item

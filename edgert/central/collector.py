@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from edgert.central.acceptance import Acceptance, Key, Verdict
+from edgert.central.acceptance import MOST_STREAMS, Acceptance, Key, Verdict
 from edgert.central.inbox import Message
 from edgert.central.landing import Batch, Landing, Report, key_of
+from edgert.central.recent import Recent
 from edgert.central.tables import Conflict, TableError
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, show
@@ -24,6 +25,12 @@ _JUNK_PER_CALL: Final = 20
 """Messages without a number that one call keeps for people to look at; the others are only counted."""
 _STREAMS_PER_FLOW: Final = 64
 """Streams of one gateway's flow that an acknowledgement names at most, those of the greatest epochs."""
+_STREAMS_PER_GATEWAY: Final = 4_096
+"""As many at most in all; each flow has at least 4."""
+MOST_FLOWS: Final = 1_000
+"""Flows, so landing tables, that one gateway may have."""
+MOST_GATEWAYS: Final = 20_000
+"""Gateways known at a time. One more makes the longest silent be learned anew."""
 
 
 @dataclass(slots=True)
@@ -41,6 +48,7 @@ class Counters:
     held: int = 0
     expired: int = 0
     not_held: int = 0
+    refused_flows: int = 0
     failures: int = 0
     last_error: str = ""
 
@@ -51,21 +59,42 @@ class Counters:
 
 @dataclass(slots=True)
 class _Gateway:
-    acks: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    acks: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
+    """Flow -> (epoch, stream) -> sequence."""
+    flows: set[str] = field(default_factory=set)
     answers: set[str] = field(default_factory=set)
+    refused: bool = False
+
+    def note(self, known: dict[Key, int]) -> None:
+        """What the tables hold of this gateway."""
+        for (_, flow, epoch, stream), version in known.items():
+            self.acks.setdefault(flow, {})[(epoch, stream)] = version
+            self.flows.add(flow)
 
 
 class Collector:
-    """Not for more than one thread. `hold_bytes` bounds what waits behind a gap."""
+    """Not for more than one thread. `hold_bytes` bounds what waits behind a gap, the `most_`s what names make grow."""
 
-    def __init__(self, name: str, landing: Landing, clock: Clock, hold_s: float, hold_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        landing: Landing,
+        clock: Clock,
+        hold_s: float,
+        hold_bytes: int,
+        *,
+        most_streams: int = MOST_STREAMS,
+        most_gateways: int = MOST_GATEWAYS,
+        most_flows: int = MOST_FLOWS,
+    ) -> None:
         self._name = name
         self._landing = landing
         self._clock = clock
-        self._acceptance: Acceptance[Batch] = Acceptance(hold_s, hold_bytes)
-        self._gateways: dict[str, _Gateway] = {}
+        self._acceptance: Acceptance[Batch] = Acceptance(hold_s, hold_bytes, most_streams)
+        self._gateways: Recent[str, _Gateway] = Recent(most_gateways)
+        self._most_flows = most_flows
         self._touched: set[str] = set()
-        self._landed: dict[Key, int] = {}
+        self._landed: Recent[Key, int] = Recent(most_streams)
         """What the tables hold for sure; `_acceptance` runs ahead of it."""
         self._unlanded: list[Batch] = []
         self._waiting: deque[Message] = deque()
@@ -105,20 +134,37 @@ class Collector:
         except PayloadError as error:
             self._malformed(message, str(error))
             return
-        self._meet(result.gateway)
+        gateway = self._meet(result.gateway, result.flow)
         if isinstance(result, Hello):
-            self._gateways[result.gateway].answers.add(result.flow)
-            self._touched.add(result.gateway)
-        else:
+            if result.flow not in gateway.acks:  # a flow that another collector took, for example
+                gateway.note(self._landing.of_flow(result.gateway, result.flow))
+            if self._has_room(gateway.answers, gateway, result):
+                gateway.answers.add(result.flow)
+                self._touched.add(result.gateway)
+        elif self._has_room(gateway.flows, gateway, result):
+            gateway.flows.add(result.flow)
             self._offer(result, len(message.payload))
+
+    def _has_room(self, flows: set[str], gateway: _Gateway, result: Result) -> bool:
+        """Whether a result's flow is one of `flows`, or one more is allowed. Else it is counted, and said once."""
+        if result.flow in flows or len(flows) < self._most_flows:
+            return True
+        self.counters.refused_flows += 1
+        if not gateway.refused:
+            log.error(
+                "gateway %s: expected at most %d flows: %s is refused", result.gateway, self._most_flows, result.flow
+            )
+        gateway.refused = True
+        return False
 
     def _offer(self, batch: Batch, size: int) -> None:
         key = key_of(batch)
         # Stream 0 says whether the epoch was opened.
         for stream in (key, (*key[:3], 0)):
             if not self._acceptance.knows(stream):
-                self._landed[stream] = self._landing.version(stream)
-                self._acceptance.learn(stream, self._landed[stream])
+                version = self._landing.version(stream)
+                self._landed.set(stream, version)
+                self._acceptance.learn(stream, version)
         verdict = self._acceptance.offer(key, batch.sequence, batch, size, self._clock.monotonic())
         if verdict is Verdict.DUPLICATE:
             self.counters.duplicates += 1
@@ -134,12 +180,13 @@ class Collector:
         lost = {key_of(b) for b in self._unlanded if b.sequence > report.versions[key_of(b)]}
         self._unlanded.clear()
         for key, version in report.versions.items():
-            self._landed[key] = version
-            self._touch(key)
+            self._landed.set(key, version)
         for key in lost:
             # The tables hold less than they did (a restored copy?): the outbox has to send again from there.
             self._acceptance.forget(key)
         self._count(report)
+        for key in report.versions:
+            self._touch(key)
 
     def _keep_junk(self) -> None:
         if self._junk:
@@ -168,30 +215,41 @@ class Collector:
             self._junk.append((message.topic, message.payload, reason))
             log.warning("to quarantine: %s: %s", message.topic, reason)
 
-    def _meet(self, gateway: str) -> None:
+    def _meet(self, name: str, flow: str) -> _Gateway:
         """At first sight of a gateway, its acknowledgement is what the tables say."""
-        if gateway in self._gateways:
-            return
-        known = self._landing.known(gateway)
-        self._gateways[gateway] = _Gateway({key[1:]: version for key, version in known.items()})
+        gateway = self._gateways.get(name)
+        if gateway is None:
+            gateway = _Gateway()
+            gateway.note(self._landing.known(name, flow))
+            for old, _ in self._gateways.set(name, gateway):
+                self._touched.discard(old)
+        return gateway
 
     def _touch(self, key: Key) -> None:
-        gateway, flow, epoch, stream = key
-        acks = self._gateways[gateway].acks
-        if self._landed[key]:
-            acks[(flow, epoch, stream)] = self._landed[key]
-        of_flow = sorted(k for k in acks if k[0] == flow)
-        for old in of_flow[:-_STREAMS_PER_FLOW]:
-            del acks[old]
-        self._touched.add(gateway)
+        name, flow, epoch, stream = key
+        gateway = self._meet(name, flow)
+        landed = self._landed.get(key)
+        if landed is None:
+            landed = self._landing.version(key)
+            self._landed.set(key, landed)
+        if landed:
+            acks = gateway.acks.setdefault(flow, {})
+            acks[(epoch, stream)] = landed
+            most = min(_STREAMS_PER_FLOW, max(4, _STREAMS_PER_GATEWAY // len(gateway.acks)))
+            for old in sorted(acks)[:-most]:
+                del acks[old]
+        self._touched.add(name)
 
     def _acknowledgements(self) -> list[Acknowledgement]:
         made = []
         for name in sorted(self._touched):
-            gateway = self._gateways[name]
+            gateway = self._gateways.get(name)
+            if gateway is None:
+                continue
             answers = tuple(sorted(gateway.answers))
             gateway.answers.clear()
-            made.append(Acknowledgement(gateway=name, collector=self._name, acks=dict(gateway.acks), answers=answers))
+            acks = {(flow, *stream): n for flow, streams in gateway.acks.items() for stream, n in streams.items()}
+            made.append(Acknowledgement(gateway=name, collector=self._name, acks=acks, answers=answers))
         self._touched.clear()
         return made
 

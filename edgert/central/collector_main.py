@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central.collector import Collector
+from edgert.central.collector import MOST_GATEWAYS, Collector
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Landing
 from edgert.central.tables import TableError
@@ -101,7 +101,9 @@ class Program:
         """Publish; what finds no connection is said when there is one (the newest of each gateway)."""
         for a in acknowledgements:
             older = self._unsaid.get(a.gateway)
-            self._unsaid[a.gateway] = replace(a, answers=a.answers + older.answers) if older else a
+            self._unsaid[a.gateway] = replace(a, answers=tuple({*a.answers, *older.answers})) if older else a
+        for gateway in list(self._unsaid)[:-MOST_GATEWAYS]:
+            del self._unsaid[gateway]  # it asks again
         for a in list(self._unsaid.values()):
             if not self._broker.publish(acks_topic(self._fleet, a.gateway), pack_acknowledgement(a), retain=True):
                 break

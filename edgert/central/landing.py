@@ -29,6 +29,8 @@ Batch = OpenBatch | RowsBatch | GapBatch | RefusedBatch
 Key = tuple[str, str, int, int]
 log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20
+LOOK_S: Final = 60.0
+"""How often at most all landing tables are looked at for the sake of gateways that are new to this process."""
 
 
 @dataclass(slots=True)
@@ -73,14 +75,18 @@ class FlowTable:
         self.table = Table(join(root, "landing", flow))
         self.opened: dict[tuple[str, int], Schema] = {}
         """(gateway, epoch) -> schema."""
+        self.greatest: dict[str, int] = {}
+        """Gateway -> its greatest epoch."""
         self.schema: Schema | None = None
         self.openings: list[Opening] = []
         """What opening rows say of where epochs come from, as of the last `read_opens`."""
 
-    def refresh(self) -> None:
-        """Look at what others committed."""
-        if self.table.refresh() and self.schema is None:
+    def refresh(self) -> bool:
+        """Look at what others committed. Returns whether the table exists. Raises `TableError`."""
+        exists = self.table.refresh()
+        if exists and self.schema is None:
             self.read_opens()
+        return exists
 
     def read_opens(self) -> None:
         """Read the opening rows, which stand in a partition of their own (day is null). Raises `TableError`."""
@@ -108,15 +114,21 @@ class FlowTable:
         self.schema = unite(self.schema, schema)  # first: what does not fit is not noted at all
         self.openings.append(opening)
         self.opened[(opening.gateway, opening.epoch)] = schema
+        self.greatest[opening.gateway] = max(opening.epoch, self.greatest.get(opening.gateway, opening.epoch))
 
 
 class Landing:
     """Appends results to the tables under one root. Not for more than one thread; several processes may race."""
 
-    def __init__(self, root: str, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, root: str, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.root = root
         self._wall = wall
+        self._monotonic = monotonic
+        self._looked_at = float("-inf")
         self._flows: dict[str, FlowTable] = {}
+        """Those whose table exists: names alone, which anybody can send, are not kept."""
         self._quarantine = Table(join(root, "quarantine"))
         self._gaps = Table(join(root, "gaps"))
 
@@ -124,24 +136,41 @@ class Landing:
         """The last sequence of a stream that is in the tables (0: none)."""
         return self._version(key, self._refresh(key[1]))
 
-    def known(self, gateway: str) -> dict[Key, int]:
-        """For each flow of a gateway: the streams of its greatest epoch, with their last sequence in the tables."""
+    def known(self, gateway: str, flow: str = "") -> dict[Key, int]:
+        """For each flow of a gateway: the streams of its greatest epoch, with their last sequence in the tables.
+
+        `flow` is looked at now. What another collector opened in other flows may be up to `LOOK_S` old.
+        """
+        if self._monotonic() - self._looked_at >= LOOK_S:
+            for name in list_tables(self.root, "landing"):
+                self._refresh(name).read_opens()
+            self._looked_at = self._monotonic()
+        elif flow:
+            self._refresh(flow).read_opens()
         known: dict[Key, int] = {}
-        for flow in list_tables(self.root, "landing"):
-            at = self._refresh(flow)
-            at.read_opens()
-            epoch = max((e for g, e in at.opened if g == gateway), default=None)
-            if epoch is None:
-                continue
-            stream = missed = 0
-            # Stream numbers go up by one, and at most two are open: two unknown in a row are the end.
-            while missed < 2:
-                key = (gateway, flow, epoch, stream)
-                version = self._version(key, at)
-                missed = 0 if version else missed + 1
-                if version:
-                    known[key] = version
-                stream += 1
+        for name in [name for name, at in self._flows.items() if gateway in at.greatest]:
+            known |= self._streams(gateway, name)
+        return known
+
+    def of_flow(self, gateway: str, flow: str) -> dict[Key, int]:
+        """As `known`, for one flow."""
+        at = self._refresh(flow)
+        at.read_opens()
+        return self._streams(gateway, flow) if gateway in at.greatest else {}
+
+    def _streams(self, gateway: str, flow: str) -> dict[Key, int]:
+        at = self._refresh(flow)
+        epoch = at.greatest[gateway]
+        known: dict[Key, int] = {}
+        stream = missed = 0
+        # Stream numbers go up by one, and at most two are open: two unknown in a row are the end.
+        while missed < 2:
+            key = (gateway, flow, epoch, stream)
+            version = self._version(key, at)
+            missed = 0 if version else missed + 1
+            if version:
+                known[key] = version
+            stream += 1
         return known
 
     def land(self, batches: Sequence[Batch]) -> Report:
@@ -181,8 +210,9 @@ class Landing:
         return sum(t.compact(at_least) for t in tables)
 
     def _refresh(self, flow: str) -> FlowTable:
-        at = self._flows.setdefault(flow, FlowTable(self.root, flow))
-        at.refresh()
+        at = self._flows.get(flow) or FlowTable(self.root, flow)
+        if at.refresh():
+            self._flows[flow] = at
         self._quarantine.refresh()
         self._gaps.refresh()
         return at

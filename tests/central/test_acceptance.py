@@ -115,3 +115,17 @@ def test_whatever_is_lost_doubled_or_overtaken_each_stream_is_taken_once_and_in_
             acceptance = Acceptance(5.0, 1000)
     for key, length in lengths.items():
         assert landed[key] == list(range(1, length + 1))
+
+
+def test_longest_unused_stream_is_forgotten_with_what_was_held_of_it() -> None:
+    acceptance: Acceptance[Item] = Acceptance(hold_s=5.0, hold_bytes=100, most_streams=2)
+    acceptance.learn(KEY, 0)
+    offer(acceptance, KEY, 2)
+    for epoch in range(2, 50):
+        acceptance.learn(("g", "flow", epoch, 0), 0)
+        assert not acceptance.knows(("g", "flow", epoch - 2, 0))
+    assert not acceptance.knows(KEY)
+    assert (acceptance.held_items, acceptance.held_bytes) == (0, 0)
+    assert (acceptance.expire(0.0), acceptance.expire(99.0)) == (1, 0)
+    acceptance.learn(KEY, 0)
+    assert offer(acceptance, KEY, 1) is Verdict.TAKEN

@@ -9,7 +9,7 @@ import pytest
 
 from edgert.central.collector import Collector
 from edgert.central.inbox import Inbox, Message
-from edgert.central.landing import Batch, Landing
+from edgert.central.landing import Batch, FlowTable, Landing
 from edgert.central.tables import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.results import GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
@@ -138,3 +138,69 @@ def test_waiting_network_goes_on_when_the_inbox_is_emptied() -> None:
     assert [m.payload for m in inbox.take(0, 1, 60.0)] == [b"2"]
     network.join(10)
     assert inbox.dropped == 0
+
+
+def test_what_is_kept_of_names_is_bounded_and_learned_again_from_the_tables(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path))
+    small = Collector("c", landing, VirtualClock(), 10.0, 10_000, most_streams=4, most_gateways=3)
+    gateways = [Gateway(f"g{i}") for i in range(8)]
+    for g in gateways:
+        (said,) = small.handle([message(g.open())])
+        assert said.acks == {(FLOW, EPOCH, 0): 1}
+    assert (len(small._gateways), len(small._landed), len(small._acceptance._streams)) == (3, 4, 4)
+    for g in gateways:
+        (said,) = small.handle([message(g.rows(contribution(0, "a", 1.0)))])
+        assert said.acks == {(FLOW, EPOCH, 0): 2}
+    for i in range(50):
+        small.handle([message(Hello(gateway=f"x{i}", flow=f"y{i}"))])
+    assert len(small._gateways) == 3
+    assert list(landing._flows) == [FLOW]
+
+
+def test_more_gateways_at_once_than_are_kept_all_land(tmp_path: Path) -> None:
+    small = Collector("c", Landing(str(tmp_path)), VirtualClock(), 10.0, 10_000, most_streams=2, most_gateways=2)
+    gateways = [Gateway(f"g{i}") for i in range(6)]
+    small.handle([message(g.open()) for g in gateways])
+    assert (small.counters.last_error, small.counters.commits) == ("", 1)
+    for g in gateways:
+        (said,) = small.handle([message(Hello(gateway=g.name, flow=FLOW))])
+        assert said.acks == {(FLOW, EPOCH, 0): 1}
+
+
+def test_flows_of_one_gateway_are_bounded_and_those_it_has_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = Collector("c", Landing(str(tmp_path)), VirtualClock(), 10.0, 10_000, most_flows=2)
+    flows = [Gateway("g1", flow=f"f{i}") for i in range(5)]
+    small.handle([message(g.open()) for g in flows])
+    (said,) = small.handle([message(flows[0].rows(contribution(0, "a", 1.0)))])
+    assert said.acks == {("f0", EPOCH, 0): 2, ("f1", EPOCH, 0): 1}
+    assert small.counters.refused_flows == 3
+    assert sorted(p.name for p in (tmp_path / "landing").iterdir()) == ["f0", "f1"]
+    assert len([r for r in caplog.records if "at most 2 flows" in r.message]) == 1
+    again = Collector("c", Landing(str(tmp_path)), VirtualClock(), 10.0, 10_000, most_flows=2)
+    again.handle([message(Gateway("g1", flow="f4").open())])
+    assert again.counters.refused_flows == 1
+
+
+def test_new_gateway_does_not_cost_a_look_at_all_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing = Landing(str(tmp_path))
+    landing.land([Gateway("g1", flow=f"f{i}").open() for i in range(5)])
+    collector = Collector("c", landing, VirtualClock(), 10.0, 10_000)
+    collector.handle([message(Hello(gateway="g0", flow="f0"))])
+    refreshed: list[str] = []
+    refresh = FlowTable.refresh
+
+    def counted(table: FlowTable) -> bool:
+        refreshed.append(table.table.uri)
+        return refresh(table)
+
+    monkeypatch.setattr(FlowTable, "refresh", counted)
+    collector.handle([message(Hello(gateway=f"x{i}", flow="f1")) for i in range(10)])
+    assert {uri.rpartition("/")[2] for uri in refreshed} == {"f1"}
+    (said,) = collector.handle([message(Hello(gateway="g1", flow="f1"))])
+    assert set(said.acks) == {(f"f{i}", EPOCH, 0) for i in range(5)}
+    # What another collector opens meanwhile is seen when its flow says hello.
+    Landing(str(tmp_path)).land([Gateway("x3", flow="f2").open()])
+    (said,) = collector.handle([message(Hello(gateway="x3", flow="f2"))])
+    assert said.acks == {("f2", EPOCH, 0): 1}
