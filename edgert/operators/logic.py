@@ -34,8 +34,7 @@ class Emission(NamedTuple):
     batch: Batch
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(NamedTuple):
     """One reading of the clock, taken by the pool once per turn."""
 
     monotonic: float

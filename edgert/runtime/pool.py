@@ -52,6 +52,10 @@ class Pool:
         self._held: set[int] = set()
         self._stopping = False
         self._asleep = 0
+        self._watching = 0
+        """Threads that wait for an instance to come to rest."""
+        self._crowded = False
+        """A queue was over its budget, and may still be."""
         self._threads = [
             threading.Thread(target=self._worker, name=f"worker-{n + 1}", daemon=True) for n in range(workers)
         ]
@@ -104,7 +108,10 @@ class Pool:
                 self._work.notify(put)  # a worker each: the first may meet an operator that blocks
 
     def _put(self, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
-        change, shed = instance.queue.put(Entry(source, batch))
+        queue = instance.queue
+        change, shed = queue.put(Entry(source, batch))
+        if queue.size > queue.budget_bytes:
+            self._crowded = True
         if shed:
             instance.shed += shed
         if change > 0:
@@ -120,7 +127,7 @@ class Pool:
             for instance in instances:
                 self._held.add(instance.number)
                 self._policy.busy(instance.number)
-            if self._quiet.wait_for(lambda: not any(i.running for i in instances), timeout_s):
+            if self._wait_quiet(lambda: not any(i.running for i in instances), timeout_s):
                 return True
             self._let_go(instances)
             return False
@@ -146,7 +153,14 @@ class Pool:
     def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Waits until `instances` have nothing left to do; false when time ran out."""
         with self._lock:
-            return self._quiet.wait_for(lambda: not any(i.running or i.queue.entries for i in instances), timeout_s)
+            return self._wait_quiet(lambda: not any(i.running or i.queue.entries for i in instances), timeout_s)
+
+    def _wait_quiet(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        self._watching += 1
+        try:
+            return self._quiet.wait_for(condition, timeout_s)
+        finally:
+            self._watching -= 1
 
     # -- turns
 
@@ -159,12 +173,13 @@ class Pool:
         """
         turn: Turn | None = None
         instance: Instance | None = None
-        ends = self._clock.monotonic() + time_s
+        now = self._clock.monotonic()
+        ends = now + time_s
         while True:
             with self._lock:
                 if instance is not None and turn is not None:
                     self._hand_on(instance, turn)
-                now = self._clock.monotonic()
+                    now = turn.ended
                 number = None if self._stopping else self._choose(now)
                 if number is None:
                     return
@@ -203,7 +218,10 @@ class Pool:
     def _choose(self, now: float) -> int | None:
         """What the policy says, unless it would add to a queue that is over its budget: then whoever has that queue."""
         number = self._policy.choose(now)
-        return None if number is None else self._relieving(self._instances[number]).number
+        if number is None or not self._crowded:
+            return number
+        self._crowded = any(instance.queue.over for instance in self._instances.values())
+        return self._relieving(self._instances[number]).number
 
     def _relieving(self, instance: Instance) -> Instance:
         for targets in instance.outputs.values():
@@ -228,12 +246,15 @@ class Pool:
         clock = self._clock
         started = clock.monotonic()
         turn = instance.run(entries, Now(started, clock.wall()))
-        took = clock.monotonic() - started
+        turn.ended = clock.monotonic()
+        took = turn.ended - started
         instance.fast_turns = instance.fast_turns + 1 if took < SLOW_S else 0
         counters = instance.counters
         counters.busy_s += took
         counters.turns += 1
-        counters.waited_s += max(0.0, started - entries[0].batch.arrival)
+        waited = started - entries[0].batch.arrival
+        if waited > 0.0:
+            counters.waited_s += waited
         for entry in entries:
             counters.rows_in += len(entry.batch)
         if turn.messages:
@@ -248,7 +269,8 @@ class Pool:
         instance.running = False
         if instance.number not in self._held:
             self._policy.free(instance.number)
-        self._quiet.notify_all()
+        if self._watching:
+            self._quiet.notify_all()
 
     def _send_safely(self, instance: Instance, messages: Sequence[Message]) -> None:
         try:

@@ -33,13 +33,22 @@ class Queue:
     def put(self, entry: Entry) -> tuple[int, int]:
         """Appends; returns (change of `rows`, rows shed). A batch greater than the whole budget still enters an
         empty queue: it is here already, and refusing it would lose data to save nothing."""
-        before, size = self.rows, entry.batch.size
+        batch = entry.batch
+        if self.size + batch.size > self.budget_bytes and batch.size and self.entries and self.overload != "keep":
+            return self._put_over(entry)
+        rows = len(batch) or 1
+        self.entries.append(entry)
+        self.rows += rows
+        self.size += batch.size
+        return rows, 0
+
+    def _put_over(self, entry: Entry) -> tuple[int, int]:
+        before = self.rows
         shed = 0
-        if size and self.size + size > self.budget_bytes and self.entries and self.overload != "keep":
-            if self.overload == "shed-newest":
-                return 0, len(entry.batch)
-            while self.entries and self.size + size > self.budget_bytes:
-                shed += len(self._pop().batch)
+        if self.overload == "shed-newest":
+            return 0, len(entry.batch)
+        while self.entries and self.size + entry.batch.size > self.budget_bytes:
+            shed += len(self._pop().batch)
         self.append(entry)
         return self.rows - before, shed
 
@@ -62,6 +71,8 @@ class Queue:
 
     def take(self, limit: int) -> list[Entry]:
         """Whole batches up to `limit` rows; the first is cut when it alone has more."""
+        if self.rows <= limit:
+            return self.take_all()
         first = self.entries[0].batch
         if len(first) > limit:
             return [self._cut(limit)]
@@ -74,7 +85,10 @@ class Queue:
 
     def take_all(self) -> list[Entry]:
         """Everything."""
-        return [self._pop() for _ in range(len(self.entries))]
+        taken = list(self.entries)
+        self.entries.clear()
+        self.rows = self.size = 0
+        return taken
 
     def _cut(self, limit: int) -> Entry:
         source, batch = self.entries[0]
