@@ -17,7 +17,7 @@ from edgert.core.settings import Sensors
 from edgert.mqtt.control_plane import read_password, tls_context
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.outgoing import PublishRefused
-from edgert.mqtt.packets import Oversized, Publish, Subscription, reason_text
+from edgert.mqtt.packets import Oversized, Publishes, Subscription, reason_text
 from edgert.mqtt.session import SessionOptions
 from edgert.mqtt.topics import TopicTrie, merge_filters
 from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
@@ -227,12 +227,12 @@ class Ingest:
 
     # -- messages
 
-    def _messages(self, messages: list[Publish]) -> None:
+    def _messages(self, messages: Publishes) -> None:
         self.feed(messages)
         self.acknowledge()
         self.check_pressure()
 
-    def feed(self, messages: Sequence[Publish]) -> None:
+    def feed(self, messages: Publishes) -> None:
         """Routes one read's messages onto the queues of the flows that take them."""
         with self.lock:
             lookup = self._route_by_id if self._by_id else self._route_by_topic
@@ -243,18 +243,17 @@ class Ingest:
         if batches:
             self.pool.lend(LEND_S)
 
-    def _route_by_topic(self, message: Publish) -> Route:
-        route = self._routes.get(message.topic)
+    def _route_by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
+        route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= CACHED_TOPICS:
                 self._routes.clear()
-            route = self._routes[message.topic] = self._as_route(self._trie.match(message.topic), 0)
+            route = self._routes[topic] = self._as_route(self._trie.match(topic), 0)
         return route
 
-    def _route_by_id(self, message: Publish) -> Route:
-        ids = message.subscription_ids
+    def _route_by_id(self, topic: str, ids: tuple[int, ...]) -> Route:
         if not ids:
-            return self._route_by_topic(message)
+            return self._route_by_topic(topic)
         route = self._routes.get(ids)
         if route is None:
             filters = {f for f, n in self._ids.items() if n in ids}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgert.mqtt.events import Connected, Subscribed, Unsubscribed
-from edgert.mqtt.packets import Oversized, Publish
+from edgert.mqtt.packets import Oversized, Publishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Handlers:
     """The application's callbacks, called in the event loop. One that raises is logged and counted, no more."""
 
     on_connected: Callable[[Connected], None] | None = None
-    on_messages: Callable[[list[Publish]], None] | None = None
+    on_messages: Callable[[Publishes], None] | None = None
     """One call per read (more only if another packet stands between); the list is the callee's to keep."""
     on_oversized: Callable[[Oversized], None] | None = None
     on_disconnected: Callable[[str], None] | None = None

@@ -20,6 +20,7 @@ from edgert.mqtt.packets import (
     Puback,
     Pubcomp,
     Publish,
+    Publishes,
     Pubrec,
     Pubrel,
     Suback,
@@ -81,9 +82,9 @@ class Decoder:
         at, end = 0, len(data)
         while at < end:
             if self._frame is not None and data[at] in _COMMON:
-                run = _run(out)
-                at = self._frame(data, at, end, self._topics, run)
-                if not run:
+                messages = _messages(out)
+                at = self._frame(data, at, end, self._topics, messages)
+                if not messages:
                     out.pop()
             behind = self._single(data, at, end, out) if at < end else end
             if behind < 0:
@@ -108,7 +109,7 @@ class Decoder:
             self._need = stop - at
             return -1
         if first >> 4 == 3:
-            _run(out).append(self._publish(first, data, body, stop))
+            _messages(out).append(self._publish(first, data, body, stop))
         else:
             out.append(_CONTROL[first](data[body:stop], self._v5))
         return stop
@@ -163,13 +164,13 @@ class Decoder:
         return min(stop, end)
 
 
-def _run(out: list[Packet]) -> list[Publish]:
-    """The list of publishes at the end of `out`, made if there is none."""
+def _messages(out: list[Packet]) -> Publishes:
+    """The list of messages at the end of `out`, made if there is none."""
     if out and isinstance(out[-1], list):
         return out[-1]
-    run: list[Publish] = []
-    out.append(run)
-    return run
+    messages: Publishes = []
+    out.append(messages)
+    return messages
 
 
 def _check_first(first: int, v5: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edgert.mqtt.packets import Oversized, Properties, Publish
+from edgert.mqtt.packets import Oversized, Properties, Publishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Connected:
 class Messages:
     """Publishes in arrival order; at most one event per call to `receive_untrusted` unless something came between."""
 
-    messages: list[Publish]
+    messages: Publishes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ function call or a needless comparison per message would be seen in the benchmar
 
 from __future__ import annotations
 
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets import Publish, Publishes, PublishRun
 
 Topics = dict[bytes, str]
 """Topics seen before, by their raw form with its two-byte length (so that the length need not be decoded first)."""
@@ -16,13 +16,14 @@ Topics = dict[bytes, str]
 LARGEST_FRAME = 16_387
 """The loops frame nothing larger than this (two bytes of remaining length)."""
 
-_ONE_ID: tuple[tuple[int, ...], ...] = tuple((i,) for i in range(128))
-"""Shared tuples for the subscription identifiers that fit one byte."""
+_ONE_ID: tuple[tuple[int, ...], ...] = ((), *((i,) for i in range(1, 128)))
+"""Shared tuples for the subscription identifiers that fit one byte; at 0 that for none."""
 
 
-def publishes_v311(data: bytes, at: int, end: int, topics: Topics, run: list[Publish]) -> int:
-    """Append the common publishes from `at` on to `run`; returns the place behind the last of them."""
-    append, publish = run.append, Publish
+def publishes_v311(data: bytes, at: int, end: int, topics: Topics, messages: Publishes) -> int:
+    """Append the common publishes from `at` on to `messages`; returns the place behind the last of them."""
+    append, publish = messages.append, Publish
+    run: PublishRun | None = None
     near_end = end - 4  # so that no index below can leave the buffer
     try:
         while at < near_end:
@@ -47,13 +48,19 @@ def publishes_v311(data: bytes, at: int, end: int, topics: Topics, run: list[Pub
             if first == 0x30:
                 if place > stop:
                     break
-                append(publish(topic, data[place:stop]))
+                if run is None:
+                    run = PublishRun([], [])
+                    append(run)
+                    add_topic, add_payload = run.topics.append, run.payloads.append
+                add_topic(topic)
+                add_payload(data[place:stop])
             else:
                 if place + 2 > stop:
                     break
                 packet_id = data[place] << 8 | data[place + 1]
                 if not packet_id:
                     break
+                run = None
                 append(publish(topic, data[place + 2 : stop], 1, False, False, packet_id))
             at = stop
     except KeyError:
@@ -61,9 +68,10 @@ def publishes_v311(data: bytes, at: int, end: int, topics: Topics, run: list[Pub
     return at
 
 
-def publishes_v5(data: bytes, at: int, end: int, topics: Topics, run: list[Publish]) -> int:
+def publishes_v5(data: bytes, at: int, end: int, topics: Topics, messages: Publishes) -> int:
     """As `publishes_v311`, with the two commonest property sections: none, and one subscription identifier."""
-    append, publish, one_id, no_id = run.append, Publish, _ONE_ID, ()
+    append, publish, one_id = messages.append, Publish, _ONE_ID
+    of = -1  # the subscription identifier of the run that is under way (0: none); -1 when there is no such run
     near_end = end - 4
     try:
         while at < near_end:
@@ -97,11 +105,23 @@ def publishes_v5(data: bytes, at: int, end: int, topics: Topics, run: list[Publi
                 number = data[place + 2]
                 if data[place + 1] != 0x0B or not 0 < number < 128:
                     break
-                append(publish(topic, data[place + 3 : stop], first >> 1 & 1, False, False, packet_id, one_id[number]))
+                place += 3
             elif size:
                 break
             else:
-                append(publish(topic, data[place + 1 : stop], first >> 1 & 1, False, False, packet_id, no_id))
+                number = 0
+                place += 1
+            if packet_id:
+                of = -1
+                append(publish(topic, data[place:stop], 1, False, False, packet_id, one_id[number]))
+            else:
+                if number != of:
+                    of = number
+                    run = PublishRun([], [], one_id[number])
+                    append(run)
+                    add_topic, add_payload = run.topics.append, run.payloads.append
+                add_topic(topic)
+                add_payload(data[place:stop])
             at = stop
     except KeyError:
         pass

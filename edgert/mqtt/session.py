@@ -36,7 +36,8 @@ from edgert.mqtt.packets import (
     Properties,
     Puback,
     Pubcomp,
-    Publish,
+    Publishes,
+    PublishRun,
     Pubrec,
     Pubrel,
     Suback,
@@ -322,9 +323,11 @@ class Session:
         self._outgoing.reconnected(packet.session_present)
         self._send_waiting(events)
 
-    def _on_messages(self, messages: list[Publish], events: list[Event]) -> None:
+    def _on_messages(self, messages: Publishes, events: list[Event]) -> None:
         if self._received:
-            messages = [m for m in messages if m.qos != 2 or not self._answered_before(m.packet_id)]
+            messages = [
+                m for m in messages if isinstance(m, PublishRun) or m.qos != 2 or not self._answered_before(m.packet_id)
+            ]
         if messages:
             events.append(Messages(messages))
 

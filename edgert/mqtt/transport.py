@@ -26,7 +26,7 @@ from edgert.mqtt.events import (
 )
 from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.outgoing import PublishRefused
-from edgert.mqtt.packets import Oversized, Properties, Subscription
+from edgert.mqtt.packets import Oversized, Properties, Subscription, count
 from edgert.mqtt.reconnect import Backoff
 from edgert.mqtt.session import Session
 
@@ -192,7 +192,7 @@ class MqttClient:
         status.bytes += len(data)
         for event in self._session.receive_untrusted(data, now):
             if type(event) is Messages:
-                status.messages += len(event.messages)
+                status.messages += count(event.messages)
                 self._call(self.handlers.on_messages, event.messages)
             else:
                 self._handle(event)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import xxhash
 
 from edgert.core.batch import RawBatch
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets import Publish, PublishRun
 from edgert.runtime.id_table import EARLIER, SENT, IdTable
 from edgert.runtime.instance import Instance
 from edgert.runtime.progress import Progress
@@ -42,8 +42,8 @@ class Route:
 
 
 NOWHERE = Route(())
-Lookup = Callable[[Publish], Route]
-"""Messages with the same subscription identifiers, or without any and with the same topic, have the same route."""
+Lookup = Callable[[str, tuple[int, ...]], Route]
+"""(topic, subscription identifiers) → route; the same for all topics if there are identifiers."""
 
 
 @dataclass(slots=True)
@@ -120,44 +120,68 @@ class Inbox:
     # -- messages
 
     def receive(
-        self, messages: Sequence[Publish], lookup: Lookup, monotonic: float, wall: float
+        self, messages: Sequence[Publish | PublishRun], lookup: Lookup, monotonic: float, wall: float
     ) -> dict[Route, RawBatch]:
         """Sorts one read's messages by route; `Reader`s of a route all get its batch."""
         batches: dict[Route, RawBatch] = {}
-        at: Route | None = None
-        topics: list[str] = []
-        payloads: list[bytes] = []
-        size = 0
+
+        def batch_of(route: Route) -> RawBatch:
+            batch = batches.get(route)
+            if batch is None:
+                batch = batches[route] = RawBatch([], [], monotonic, wall)
+            return batch
+
+        counters = self.counters
         by: object = None
         found = NOWHERE
         for message in messages:
+            if isinstance(message, PublishRun):
+                self._sort(message, lookup, batch_of)
+                continue
             # what came by the same subscription as the message before goes the same way: most do, and a call is spared
             its = message.subscription_ids or message.topic
             if its is not by:
-                by, found = its, lookup(message)
+                by, found = its, lookup(message.topic, message.subscription_ids)
             route = self._admit(message, found) if message.qos or message.retain else found
-            if route is not at:
-                if not route.readers:
-                    size += len(message.payload)
-                    self.counters.unrouted += not found.flows and not message.retain
-                    continue
-                at = route
-                batch = batches.get(route)
-                if batch is None:
-                    batch = batches[route] = RawBatch([], [], monotonic, wall)
-                topics, payloads = batch.topics, batch.payloads
-            topics.append(message.topic)
-            payloads.append(message.payload)
+            counters.messages += 1
+            if route.readers:
+                batch = batch_of(route)
+                batch.topics.append(message.topic)
+                batch.payloads.append(message.payload)
+            else:
+                counters.bytes += len(message.payload)
+                counters.unrouted += not found.flows and not message.retain
         for batch in batches.values():
             held = sum(map(len, batch.payloads))
-            size += held
+            counters.bytes += held
             batch.size = held + MESSAGE_BYTES * len(batch.payloads)
-        self.counters.messages += len(messages)
-        self.counters.bytes += size
         last = self.next_index - 1
         for flow in self.flows:
             flow.fed = last
         return batches
+
+    def _sort(self, run: PublishRun, lookup: Lookup, batch_of: Callable[[Route], RawBatch]) -> None:
+        """Adds a run to the batches of its routes: at once if it came by a subscription that is known."""
+        topics, payloads = run.topics, run.payloads
+        self.counters.messages += len(topics)
+        if not run.subscription_ids:
+            routes = [lookup(topic, ()) for topic in topics]
+            if any(route is not routes[0] for route in routes):
+                for route, topic, payload in zip(routes, topics, payloads, strict=True):
+                    self._put(route, [topic], [payload], batch_of)
+                return
+        self._put(lookup(topics[0], run.subscription_ids), topics, payloads, batch_of)
+
+    def _put(
+        self, route: Route, topics: list[str], payloads: list[bytes], batch_of: Callable[[Route], RawBatch]
+    ) -> None:
+        if route.readers:
+            batch = batch_of(route)
+            batch.topics += topics
+            batch.payloads += payloads
+        else:
+            self.counters.bytes += sum(map(len, payloads))
+            self.counters.unrouted += len(payloads)
 
     def _admit(self, message: Publish, route: Route) -> Route:
         """The route that is left for a message with a packet id, or a retained one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -24,12 +25,15 @@ from edgert.mqtt.packets import (
     Puback,
     Pubcomp,
     Publish,
+    PublishRun,
     Pubrec,
     Pubrel,
     Suback,
     Unsuback,
+    count,
 )
 from edgert.mqtt.properties import TABLE, Type, encode_properties, encode_varint
+from tests.publishes import singly
 
 
 def whole(data: bytes, level: int = V5, **options: Any) -> list[Packet]:
@@ -49,7 +53,7 @@ def pieces(data: bytes, cuts: list[int], level: int = V5, **options: Any) -> lis
 
 
 def flat(packets: list[Packet]) -> list[object]:
-    return [one for packet in packets for one in (packet if isinstance(packet, list) else [packet])]
+    return [one for packet in packets for one in (singly(packet) if isinstance(packet, list) else [packet])]
 
 
 topics = st.text(st.characters(codec="utf-8", exclude_characters="+#\0"), min_size=1, max_size=300)
@@ -98,7 +102,8 @@ def test_publishes_come_back_as_they_were_however_they_are_split(level: int, dat
     sent += data.draw(st.lists(st.sampled_from(sent), max_size=12))  # topics seen before take the fast way
     stream = b"".join(packet for packet, _ in sent)
     expected = [publish for _, publish in sent]
-    assert whole(stream, level) == [expected]
+    assert flat(whole(stream, level)) == expected
+    assert len(whole(stream, level)) == 1
     assert flat(pieces(stream, list(range(len(stream))), level)) == expected
     assert flat(pieces(stream, data.draw(st.lists(st.integers(0, len(stream)), max_size=6)), level)) == expected
 
@@ -234,6 +239,21 @@ def test_common_packets_cut_at_any_place_arrive_whole(level: int) -> None:
         )  # fmt: skip
     for cut in range(len(stream) + 1):
         assert flat(pieces(stream, [cut], level)) == expected
+
+
+@pytest.mark.parametrize("level", [V5, V311])
+def test_neighbours_that_differ_in_nothing_but_topic_and_payload_come_as_one_run(level: int) -> None:
+    def sent(number: int, qos: int = 0, ids: Sequence[int] = ()) -> bytes:
+        properties = {"subscription_identifier": ids} if ids and level == V5 else None
+        return encode.publish(level, "t", b"message %d" % number, qos=qos, packet_id=number, properties=properties)
+
+    packets = [sent(1), sent(2), sent(3), sent(4, 1), sent(5), sent(6, ids=[7]), sent(7, ids=[7]), sent(8, ids=[8])]
+    (messages,) = whole(b"".join(packets), level)
+    assert isinstance(messages, list)
+    lengths = [len(m.payloads) if isinstance(m, PublishRun) else 0 for m in messages]
+    assert lengths == ([0, 2, 0, 1, 2, 1] if level == V5 else [0, 2, 0, 4])  # the first topic is learned
+    assert [m.payload for m in singly(messages)] == [b"message %d" % n for n in range(1, 9)]
+    assert count(messages) == 8
 
 
 @given(

@@ -21,12 +21,37 @@ def test_pause_is_made_only_where_two_messages_fit_the_budget(rate: float, expec
     assert max(pauses(rate, 0.005, 2.0)[-2:]) == expected
 
 
-def test_every_second_read_is_followed_by_a_pause_since_the_first_sets_free_what_the_broker_holds_back() -> None:
-    assert pauses(5_000, 0.005)[-6:] == [0.0, 0.005] * 3
+def reads(rate: float, budget_s: float, held_back: bool, seconds: float = 1.0) -> list[tuple[int, float]]:
+    """(messages, pause) of each read where a pause makes `rate` times its length wait. `held_back`: the broker sends
+    the rest only when the first is acknowledged, which is when it is read."""
+    coalescer, now, taken, out = Coalescer(budget_s, 0.0), 0.0, 0, list[tuple[int, float]]()
+    held = False
+    while now < seconds:
+        waiting = int(now * rate) - taken
+        held = held_back and not held and waiting > 1
+        messages = 1 if held else waiting
+        taken += messages
+        out.append((messages, coalescer.pause_s(messages, 400 * messages, now)))
+        now += out[-1][1] or 0.0002
+    return out
 
 
-def test_at_high_rates_every_read_is_followed_by_a_pause() -> None:
-    assert pauses(20_000, 0.005)[-6:] == [0.005] * 6
+@pytest.mark.parametrize("rate", [2_000, 5_000, 20_000])
+def test_every_read_that_brings_what_was_due_is_followed_by_a_pause(rate: int) -> None:
+    assert {pause for _, pause in reads(rate, 0.005, held_back=False)[-20:]} == {0.005}
+
+
+@pytest.mark.parametrize("rate", [2_000, 5_000, 20_000])
+def test_a_read_that_sets_free_what_the_broker_held_back_is_followed_by_the_next_at_once(rate: int) -> None:
+    late = reads(rate, 0.005, held_back=True)[-20:]
+    assert [pause for _, pause in late] in ([0.0, 0.005] * 10, [0.005, 0.0] * 10)
+    assert {messages == 1 for messages, pause in late if pause == 0.0} == {True}
+
+
+def test_of_two_reads_one_at_least_is_followed_by_a_pause() -> None:
+    coalescer = Coalescer(0.005, 0.0)
+    answers = [coalescer.pause_s(100 if i < 40 else 1, 400, i * 0.005) for i in range(50)]
+    assert answers[-8:] == [0.0, 0.005] * 4
 
 
 def test_no_budget_means_no_pause() -> None:
@@ -35,7 +60,7 @@ def test_no_budget_means_no_pause() -> None:
 
 def test_pause_ends_with_the_burst() -> None:
     coalescer = Coalescer(0.005, 0.0)
-    assert [coalescer.pause_s(50, 4000, i * 0.01) for i in range(20)][-2:] == [0.0, 0.005]
+    assert [coalescer.pause_s(50, 4000, i * 0.01) for i in range(20)][-2:] == [0.005, 0.005]
     assert coalescer.pause_s(1, 400, 5.0) == 0.0
 
 

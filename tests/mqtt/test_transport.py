@@ -13,10 +13,11 @@ from paho.mqtt import publish
 from edgert.mqtt import transport
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.options import SessionOptions
-from edgert.mqtt.packets import Oversized, Publish, Subscription, Will
+from edgert.mqtt.packets import Oversized, Publish, Publishes, Subscription, Will
 from edgert.mqtt.reconnect import Backoff
 from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
 from tests.brokers import Broker, Certificates, free_port
+from tests.publishes import singly
 from tests.waiting import in_loop, until
 
 pytestmark = pytest.mark.integration
@@ -60,7 +61,8 @@ class Recorder:
         if self.filters and not event.session_present:
             self.client.subscribe([Subscription(text, qos, i + 1) for i, (text, qos) in enumerate(self.filters)])
 
-    def _on_messages(self, messages: list[Publish]) -> None:
+    def _on_messages(self, publishes: Publishes) -> None:
+        messages = list(singly(publishes))
         self.messages += messages
         self.calls.append(len(messages))
         if self.acknowledges:
@@ -276,7 +278,7 @@ async def test_a_callback_that_raises_is_counted_and_the_connection_lives_on(mos
     good = receiver.client.handlers.on_messages
     assert good is not None
 
-    def bad(_messages: list[Publish]) -> None:
+    def bad(_messages: Publishes) -> None:
         raise ZeroDivisionError("on purpose")
 
     receiver.client.handlers.on_messages = bad

@@ -21,6 +21,7 @@ from edgert.core.position import Position
 from edgert.mqtt.packets import Publish
 from edgert.runtime.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 from edgert.runtime.progress import Progress
+from tests.publishes import in_runs
 
 WINDOW = 4
 READS = {"A": {"t0": False, "t1": False}, "B": {"t0": True}}
@@ -142,7 +143,7 @@ class Delivery(RuleBasedStateMachine):
         read, self.under_way = self.under_way[:count], self.under_way[count:]
         packets = [Publish(m.topic, m.payload, m.qos, m.retain, dup, i) for i, m, dup in read]
         before = self.inbox.counters.ambiguous
-        batches = self.inbox.receive(packets, lambda p: self.routes.get(p.topic, NOWHERE), 0.0, 0.0)
+        batches = self.inbox.receive(in_runs(packets), lambda topic, ids: self.routes.get(topic, NOWHERE), 0.0, 0.0)
         got: dict[str, list[int]] = {f: [] for f in READS}
         for route, batch in batches.items():
             for reader in route.readers:
@@ -265,7 +266,7 @@ def inbox_of(*flows: Progress, retained: bool = False) -> tuple[Inbox, Route]:
 
 
 def taken(inbox: Inbox, route: Route, *messages: Publish) -> int:
-    batches = inbox.receive(messages, lambda m: route, 0.0, 0.0)
+    batches = inbox.receive(messages, lambda topic, ids: route, 0.0, 0.0)
     return sum(len(b) * len(r.readers) for r, b in batches.items())
 
 
@@ -306,7 +307,7 @@ def test_a_flow_that_lacks_a_message_takes_its_redelivery_and_another_does_not()
     inbox, route = inbox_of(has, lacks)
     inbox.table.load(before.table.take_dirty().items())
     inbox.resume()
-    batches = inbox.receive([message(1, dup=True)], lambda m: route, 0.0, 0.0)
+    batches = inbox.receive([message(1, dup=True)], lambda topic, ids: route, 0.0, 0.0)
     assert [r.progress for route in batches for r in route.readers] == [lacks]
     assert inbox.due() == []
     lacks.committed = lacks.position()
