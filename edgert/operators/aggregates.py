@@ -1,7 +1,8 @@
 """Aggregates that merge: initialise / add / merge / result, over one flat list of slots per window and key.
 
 Adding is generated code, made once per window operator from validated field names (they enter as `repr` of a string);
-merging and results are ordinary functions. Aggregates that need the same thing of the same field share its slots.
+merging and results are ordinary functions. Aggregates that need the same thing of the same field share its slots, and
+rows in which every field has a number are counted once for all fields: nearly all rows are of that kind.
 
 Variance keeps (n, shift, Σ(x-shift), Σ(x-shift)²) while adding, which costs no division per row and stays accurate
 because the shift is the window's first value; it leaves as (n, mean, M2), merged as Chan, Golub and LeVeque (1979) do.
@@ -57,17 +58,19 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """What is really accumulated: `rows`, `count`, `sum`, `min`, `max` or `moments` of one field."""
+    """What is really accumulated: `rows`, `count`, `sum`, `min`, `max` or `moments` of one field, and `full`: rows in
+    which every field had a number, to be added to each `count`."""
 
-    kind: Literal["rows", "count", "sum", "min", "max", "moments"]
+    kind: Literal["rows", "full", "count", "sum", "min", "max", "moments"]
     field: str
     at: int
     """Index of its first slot."""
 
 
-_WIDTH = {"rows": 1, "count": 1, "sum": 1, "min": 1, "max": 1, "moments": 4}
+_WIDTH = {"rows": 1, "full": 1, "count": 1, "sum": 1, "min": 1, "max": 1, "moments": 4}
 _INITIAL: Mapping[str, tuple[Any, ...]] = {
     "rows": (0,),
+    "full": (0,),
     "count": (0,),
     "sum": (0.0,),
     "min": (None,),
@@ -107,6 +110,8 @@ class Aggregates:
                 wanted.append(("rows", ""))
             else:
                 wanted.extend((kind, a.field) for kind in _NEEDS[a.function])
+        if any(kind == "count" for kind, _ in wanted):
+            wanted.append(("full", ""))  # last: state of before there was one is the same without it
         return wanted
 
     @property
@@ -145,7 +150,7 @@ class Aggregates:
             return m2 / (n - 1) if n > 1 else None
         if a.function in ("min", "max"):
             return acc[self._slot[a.function, a.field]]
-        n = acc[self._slot["count", a.field]]
+        n = self._count(acc, a.field)
         if a.function == "count":
             return n
         total = acc[self._slot["sum", a.field]]
@@ -153,12 +158,20 @@ class Aggregates:
             return total
         return total / n if n else None
 
+    def _count(self, acc: Slots, column: str) -> Any:
+        return acc[self._slot["count", column]] + acc[self._slot["full", ""]]
+
+    def restored(self, slots: Sequence[Any]) -> Slots:
+        """An accumulator from the slots behind the caller's own, as they were stored by this code or before there was
+        the last of them."""
+        return [0, *slots, *self._initial[1 + len(slots) :]]
+
     def partial(self, acc: Slots) -> dict[str, Any]:
         """The mergeable columns of a contribution (see `edgert.core.results.partial_columns`)."""
         row: dict[str, Any] = {}
         for a in self.aggregates:
             if a.function == "mean" and a.field:
-                row[f"{a.name}__count"] = acc[self._slot["count", a.field]]
+                row[f"{a.name}__count"] = self._count(acc, a.field)
                 row[f"{a.name}__sum"] = acc[self._slot["sum", a.field]]
             elif a.function == "variance" and a.field:
                 moments = _moments(acc, self._slot["moments", a.field])
@@ -168,44 +181,61 @@ class Aggregates:
         return row
 
     def add_source(self, indent: str) -> list[str]:
-        """Source lines that add `row` to `acc`; count a value of a wrong type in `bad` and go on.
+        """Source lines that add the fields v0, v1, ... (as `values_source` names them) to `acc`; they count a value of
+        a wrong type in `bad` and go on.
 
-        A type test costs 15 ns and is why a string among numbers loses that value only, not the window; `v - v == 0.0`
-        is false for NaN and infinities, which would otherwise stay in a sum for good.
+        A row in which every field is a finite number, as nearly all are, is told by one test. Any other is looked at
+        field by field: a string among numbers loses that value only, not the window, and so do NaN and infinities,
+        which would otherwise stay in a sum for good (`v - v == 0.0` is false for them).
         """
         lines = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "rows"]
-        for column in self.fields:
-            mine = [p for p in self.primitives if p.field == column]
-            lines.append(f"v = get({column!r})")
-            lines.append("t = type(v)")
-            lines.append("if (t is float or t is int) and v - v == 0.0:")
-            lines += [f"    {line}" for p in mine for line in _ADD[p.kind](p.at)]
-            lines.append("elif v is not None:")
-            others = [p for p in mine if p.kind == "count" and self._counts_any(column)]
-            lines += [f"    acc[{p.at}] += 1" for p in others] or ["    bad += 1"]
+        if self.fields:
+            names = [f"v{i}" for i in range(len(self.fields))]
+            numbers = " and ".join(f"(type({v}) is float or type({v}) is int)" for v in names)
+            lines.append(f"if {numbers} and (v := {' + '.join(names)}) - v == 0.0:")
+            lines += [f"    acc[{p.at}] += 1" for p in self.primitives if p.kind == "full"]
+            for v, column in zip(names, self.fields, strict=True):
+                lines += [f"    {line}" for p in self._of(column, but="count") for line in _ADD[p.kind](p.at, v)]
+            lines.append("else:")
+            for v, column in zip(names, self.fields, strict=True):
+                lines += [f"    {line}" for line in self._add_one(column, v)]
         return [indent + line for line in lines]
+
+    def values_source(self, read: Callable[[str], str]) -> list[str]:
+        """Source lines that set v0, v1, ... to the fields, each as `read` (field → expression) takes it."""
+        return [f"v{i} = {read(column)}" for i, column in enumerate(self.fields)]
+
+    def _of(self, column: str, but: str = "") -> list[Primitive]:
+        return [p for p in self.primitives if p.field == column and p.kind != but]
+
+    def _add_one(self, column: str, v: str) -> list[str]:
+        lines = [f"if (type({v}) is float or type({v}) is int) and {v} - {v} == 0.0:"]
+        lines += [f"    {line}" for p in self._of(column) for line in _ADD[p.kind](p.at, v)]
+        lines.append(f"elif {v} is not None:")
+        others = [p for p in self._of(column) if p.kind == "count" and self._counts_any(column)]
+        return [*lines, *([f"    acc[{p.at}] += 1" for p in others] or ["    bad += 1"])]
 
     def _counts_any(self, column: str) -> bool:
         """Whether the field is only counted, so that a string is a value like any other."""
         return all(a.function == "count" for a in self.aggregates if a.field == column)
 
 
-def _extreme(operator: str) -> Callable[[int], list[str]]:
-    return lambda at: [f"m = acc[{at}]", f"if m is None or v {operator} m:", f"    acc[{at}] = v"]
+def _extreme(operator: str) -> Callable[[int, str], list[str]]:
+    return lambda at, v: [f"m = acc[{at}]", f"if m is None or {v} {operator} m:", f"    acc[{at}] = {v}"]
 
 
-_ADD: Mapping[str, Callable[[int], list[str]]] = {
-    "count": lambda at: [f"acc[{at}] += 1"],
-    "sum": lambda at: [f"acc[{at}] += v"],
+_ADD: Mapping[str, Callable[[int, str], list[str]]] = {
+    "count": lambda at, v: [f"acc[{at}] += 1"],
+    "sum": lambda at, v: [f"acc[{at}] += {v}"],
     "min": _extreme("<"),
     "max": _extreme(">"),
-    "moments": lambda at: [
+    "moments": lambda at, v: [
         f"if acc[{at}]:",
-        f"    d = v - acc[{at + 1}]",
+        f"    d = {v} - acc[{at + 1}]",
         f"    acc[{at + 2}] += d",
         f"    acc[{at + 3}] += d * d",
         "else:",
-        f"    acc[{at + 1}] = float(v)",
+        f"    acc[{at + 1}] = float({v})",
         f"acc[{at}] += 1",
     ],
 }

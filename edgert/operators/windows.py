@@ -64,8 +64,11 @@ def add(rows, open_window, generation, dirty):
         if accs is None:
             late += 1
             continue
-        get = row.get
-        key = {key}
+        try:
+{values}
+        except KeyError:
+            get = row.get
+{values_or_none}
         acc = accs.get(key)
         if acc is None:
             accs[key] = acc = initial()
@@ -169,10 +172,15 @@ class TumblingWindow(Logic):
         self._add = compile_function("add", self._source(), initial=self.aggregates.initial)
 
     def _source(self) -> str:
-        names = [f"get({key!r})" for key, _ in self.keys]
-        key = names[0] if len(names) == 1 else f"({', '.join(names)})"
         add = "\n".join(self.aggregates.add_source("        "))
-        return _ADD.format(size=self.size_s, key=key, add=add)
+        values, values_or_none = self._values_source("row[{!r}]"), self._values_source("get({!r})")
+        return _ADD.format(size=self.size_s, values=values, values_or_none=values_or_none, add=add)
+
+    def _values_source(self, read: str) -> str:
+        names = [read.format(key) for key, _ in self.keys]
+        key = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        lines = [f"key = {key}", *self.aggregates.values_source(read.format)]
+        return "\n".join(" " * 12 + line for line in lines)
 
     # -- rows in
 
@@ -300,7 +308,8 @@ class TumblingWindow(Logic):
             self.emitted.pop(window, None)
         for kept, name in ((self.windows, "windows"), (self.emitted, "emitted")):
             for window, key, slots in state[name]:
-                kept.setdefault(window, {})[tuple(key) if isinstance(key, list) else key] = [0, *slots]
+                accs = kept.setdefault(window, {})
+                accs[tuple(key) if isinstance(key, list) else key] = self.aggregates.restored(slots)
         marks = state["marks"]
         self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
         self._saved_marks = list(self._marks)

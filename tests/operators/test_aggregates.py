@@ -19,8 +19,9 @@ VALUES = st.lists(st.floats(-1e6, 1e6) | st.integers(-1000, 1000), max_size=20)
 
 
 def adder(made: Aggregates) -> Any:
-    lines = "\n".join(made.add_source("    "))
-    return compile_function("add", f"def add(acc, row):\n    bad = 0\n    get = row.get\n{lines}\n    return bad\n")
+    values = [f"    {line}" for line in made.values_source("row.get({!r})".format)]
+    lines = "\n".join(["def add(acc, row):", "    bad = 0", *values, *made.add_source("    "), "    return bad", ""])
+    return compile_function("add", lines)
 
 
 MADE = Aggregates(ALL)
@@ -113,7 +114,7 @@ def test_a_field_that_is_only_counted_may_hold_anything() -> None:
 
 def test_aggregates_that_need_the_same_share_it() -> None:
     made = Aggregates([parse_aggregate(f, f"{f}(v)") for f in ("mean", "sum", "count")])
-    assert len(made.initial()) == 3
+    assert len(made.initial()) == 4, "the caller's own, sum, count, and the rows in which all fields had a number"
 
 
 @pytest.mark.parametrize(
@@ -135,3 +136,35 @@ def test_text_that_is_no_aggregate_is_refused_and_told_what_is(text: str, told: 
 def test_a_field_name_can_only_be_a_name_in_generated_source() -> None:
     with pytest.raises(ValueError, match="expected function"):
         parse_aggregate("x", 'sum(v"] or 1)')
+
+
+FIELDS = ("a", "b", "c")
+ANYTHING = st.floats() | st.integers(-5, 5) | st.booleans() | st.none() | st.text(max_size=2) | st.just(1.7e308)
+ROWS = st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, ANYTHING)), max_size=12)
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in (float, int) and math.isfinite(value)
+
+
+@given(ROWS)
+def test_a_field_counts_its_own_numbers_whatever_the_other_fields_of_the_row_hold(rows: list[dict[str, Any]]) -> None:
+    made = Aggregates([parse_aggregate(f"{n}_{f}", f"{f}({n})") for n in FIELDS for f in ("count", "min", "mean")])
+    add, acc = adder(made), made.initial()
+    bad = sum(add(acc, row) for row in rows)
+    result = made.result(acc)
+    assert bad == sum(v is not None and not is_number(v) for row in rows for v in row.values())
+    for name in FIELDS:
+        numbers = [row[name] for row in rows if is_number(row.get(name))]
+        assert result[f"{name}_count"] == len(numbers)
+        assert result[f"{name}_min"] == (min(numbers) if numbers else None)
+        if numbers and math.isfinite(sum(numbers)):
+            assert result[f"{name}_mean"] == pytest.approx(sum(numbers) / len(numbers), rel=1e-9, abs=1e-9)
+
+
+def test_an_accumulator_stored_before_full_rows_were_counted_together_goes_on() -> None:
+    made = Aggregates([parse_aggregate(f"{n}_{f}", f"{f}({n})") for n in ("a", "b") for f in ("count", "sum")])
+    acc = made.restored([3, 30.0, 2, 8.0])
+    adder(made)(acc, {"a": 1.0, "b": 2.0})
+    adder(made)(acc, {"b": 2.0})
+    assert made.result(acc) == {"a_count": 4, "a_sum": 31.0, "b_count": 4, "b_sum": 12.0}
