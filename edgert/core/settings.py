@@ -111,7 +111,7 @@ class Pool:
         1, doc="threads of one process; more than 1 only helps operators that block", minimum=1, maximum=64
     )
     consumption_rows: int = setting(
-        100,
+        200,
         doc="most rows that an instance takes from its queue at a time (EdgeWise, §4.2: at-most-N, there 50); "
         "more: less overhead per row, longer waits for the others",
         unit="rows",

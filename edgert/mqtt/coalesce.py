@@ -22,7 +22,7 @@ _FULL_READ_BYTES = 128 << 10
 class Coalescer:
     """Pure: told of every read, answers how long not to read. `budget_s` = 0 answers never."""
 
-    __slots__ = ("_began", "_budget_s", "_count", "_paused", "_short", "rate")
+    __slots__ = ("_began", "_budget_s", "_count", "_paused", "_short", "held_back", "rate")
 
     def __init__(self, budget_s: float, now: float) -> None:
         self._budget_s = budget_s
@@ -30,6 +30,8 @@ class Coalescer:
         self._began = now
         self._paused = now
         self._short = False
+        self.held_back = False
+        """Whether a read was ever short of what was due: then this broker waits for TCP's acknowledgements."""
         self.rate = 0.0
         """Messages per second in the last window."""
 
@@ -50,6 +52,7 @@ class Coalescer:
         due = self.rate * (now - self._paused)
         self._short = not self._short and messages < due * _SHORT
         if self._short:
+            self.held_back = True
             return 0.0
         self._paused = now
         return self._budget_s

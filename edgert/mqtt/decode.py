@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgert.core.errors import ProtocolError, show
-from edgert.mqtt.framing import LARGEST_FRAME, Topics, publishes_v5, publishes_v311
+from edgert.mqtt.framing import LARGEST_FRAME, Heads, Topics, publishes_v5, publishes_v311
 from edgert.mqtt.packets import (
     V5,
     Connack,
@@ -33,8 +33,8 @@ DEFAULT_MAX_PACKET_BYTES = 1 << 20
 _MAX_CONTROL_BYTES = 1 << 20
 """No broker has a reason to send a control packet of this size; unlike a message it cannot be skipped."""
 _COMMON = (0x30, 0x32)
-_MAX_TOPICS, _MAX_CACHED_TOPIC_BYTES = 16_384, 256
-"""Bounds of the topic cache: some 4 MB when full. When full it starts anew, which costs less than choosing."""
+_MAX_TOPICS, _MAX_CACHED_BYTES = 16_384, 256
+"""Bounds of each cache of topics: some 4 MB when full. When full it starts anew, which costs less than choosing."""
 
 
 class Decoder:
@@ -49,7 +49,9 @@ class Decoder:
         self._v5 = level == V5
         self._limit = max_packet_bytes
         self._topics: Topics = {}
-        self._frame = (publishes_v5 if self._v5 else publishes_v311) if max_packet_bytes >= LARGEST_FRAME else None
+        self._heads: Heads = {}
+        self._ids: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._fast = max_packet_bytes >= LARGEST_FRAME
         self._held: bytes | bytearray = b""
         self._need = 0
         """Bytes that must be held before looking again is worth while: what makes byte-wise feeding linear."""
@@ -81,9 +83,12 @@ class Decoder:
             self._held = b""
         at, end = 0, len(data)
         while at < end:
-            if self._frame is not None and data[at] in _COMMON:
+            if self._fast and data[at] in _COMMON:
                 messages = _messages(out)
-                at = self._frame(data, at, end, self._topics, messages)
+                if self._v5:
+                    at = publishes_v5(data, at, end, self._heads, messages)
+                else:
+                    at = publishes_v311(data, at, end, self._topics, messages)
                 if not messages:
                     out.pop()
             behind = self._single(data, at, end, out) if at < end else end
@@ -115,7 +120,9 @@ class Decoder:
         return stop
 
     def _publish(self, first: int, data: bytes, at: int, stop: int) -> Publish:
+        start = at
         topic, at = self._topic(data, at, stop)
+        behind_topic = at
         qos = first >> 1 & 3
         packet_id = 0
         if qos:
@@ -123,6 +130,7 @@ class Decoder:
         ids: tuple[int, ...] = ()
         properties: Properties | None = None
         if self._v5:
+            section = at
             found, at = read_properties_untrusted(data, at, stop, "publish")
             ids = tuple(found.pop("subscription_identifier", ()))
             if 0 in ids:
@@ -130,7 +138,17 @@ class Decoder:
             if "topic_alias" in found:
                 raise ProtocolError("expected no topic alias (none was offered), got one")
             properties = found or None
+            if not found:
+                self._learn(data[start:behind_topic] + data[section:at], topic, ids)
         return Publish(topic, data[at:stop], qos, bool(first & 1), bool(first & 8), packet_id, ids, properties)
+
+    def _learn(self, head: bytes, topic: str, ids: tuple[int, ...]) -> None:
+        """So that the next with this topic and these identifiers goes the fast way."""
+        if len(head) <= _MAX_CACHED_BYTES:
+            if len(self._heads) >= _MAX_TOPICS:
+                self._heads.clear()
+                self._ids.clear()
+            self._heads[head] = topic, self._ids.setdefault(ids, ids)
 
     def _topic(self, data: bytes, at: int, stop: int) -> tuple[str, int]:
         behind = _behind_topic(data, at, stop)
@@ -138,7 +156,7 @@ class Decoder:
         topic = self._topics.get(raw)
         if topic is None:
             topic = _topic_name(raw[2:])
-            if len(raw) <= _MAX_CACHED_TOPIC_BYTES:
+            if len(raw) <= _MAX_CACHED_BYTES:
                 if len(self._topics) >= _MAX_TOPICS:
                     self._topics.clear()
                 self._topics[raw] = topic

@@ -1,9 +1,9 @@
 """The hot path of ingest: frames of common PUBLISH packets in one read's buffer. `decode` does all the rest.
 
-Common means: QoS 0 or 1, neither DUP nor RETAIN, shorter than 16 kB, a topic that was seen before, and in version 5 no
-property but a small subscription identifier. The loops stop at the first packet that is anything else, or that is not
-complete, and leave it to the caller. They are longer than our functions usually are, and one per version, since a
-function call or a needless comparison per message would be seen in the benchmark.
+Common means: QoS 0 or 1, neither DUP nor RETAIN, shorter than 16 kB, a topic that was seen before, and in version 5
+the same properties with it as then, and those none but subscription identifiers. The loops stop at the first packet
+that is anything else, or that is not complete, and leave it to the caller. They are longer than our functions usually
+are, and one per version, since a function call or a needless comparison per message would be seen in the benchmark.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ Topics = dict[bytes, str]
 LARGEST_FRAME = 16_387
 """The loops frame nothing larger than this (two bytes of remaining length)."""
 
-_ONE_ID: tuple[tuple[int, ...], ...] = ((), *((i,) for i in range(1, 128)))
-"""Shared tuples for the subscription identifiers that fit one byte; at 0 that for none."""
+Heads = dict[bytes, tuple[str, tuple[int, ...]]]
+"""Topic and subscription identifiers by their raw form: the topic with its length, then the property section with its
+length, which holds nothing else. Equal identifiers are one and the same tuple."""
 
 
 def publishes_v311(data: bytes, at: int, end: int, topics: Topics, messages: Publishes) -> int:
@@ -68,10 +69,10 @@ def publishes_v311(data: bytes, at: int, end: int, topics: Topics, messages: Pub
     return at
 
 
-def publishes_v5(data: bytes, at: int, end: int, topics: Topics, messages: Publishes) -> int:
-    """As `publishes_v311`, with the two commonest property sections: none, and one subscription identifier."""
-    append, publish, one_id = messages.append, Publish, _ONE_ID
-    of = -1  # the subscription identifier of the run that is under way (0: none); -1 when there is no such run
+def publishes_v5(data: bytes, at: int, end: int, heads: Heads, messages: Publishes) -> int:
+    """As `publishes_v311`, with the property sections that were seen before with their topic."""
+    append, publish = messages.append, Publish
+    of: tuple[int, ...] | None = None  # the subscription identifiers of the run that is under way
     near_end = end - 4
     try:
         while at < near_end:
@@ -91,37 +92,28 @@ def publishes_v5(data: bytes, at: int, end: int, topics: Topics, messages: Publi
             if stop > end:
                 break
             place = body + 2 + data[body + 1]
-            topic = topics[data[body:place]]
-            if place + 5 > stop:  # packet id and one subscription identifier: no index below can leave the packet
+            if place + 2 >= stop:  # packet id and length of the properties: no index below can leave the packet
                 break
-            packet_id = 0
-            if first == 0x32:
-                packet_id = data[place] << 8 | data[place + 1]
-                if not packet_id:
+            if first == 0x30:
+                behind = place + 1 + data[place]
+                topic, ids = heads[data[body:behind]]
+                if behind > stop:
                     break
-                place += 2
-            size = data[place]
-            if size == 2:  # two bytes that begin with 0x0B can only be one small subscription identifier
-                number = data[place + 2]
-                if data[place + 1] != 0x0B or not 0 < number < 128:
-                    break
-                place += 3
-            elif size:
-                break
-            else:
-                number = 0
-                place += 1
-            if packet_id:
-                of = -1
-                append(publish(topic, data[place:stop], 1, False, False, packet_id, one_id[number]))
-            else:
-                if number != of:
-                    of = number
-                    run = PublishRun([], [], one_id[number])
+                if ids is not of:
+                    of = ids
+                    run = PublishRun([], [], ids)
                     append(run)
                     add_topic, add_payload = run.topics.append, run.payloads.append
                 add_topic(topic)
-                add_payload(data[place:stop])
+                add_payload(data[behind:stop])
+            else:
+                of = None
+                packet_id = data[place] << 8 | data[place + 1]
+                behind = place + 3 + data[place + 2]
+                topic, ids = heads[data[body:place] + data[place + 2 : behind]]
+                if behind > stop or not packet_id:
+                    break
+                append(publish(topic, data[behind:stop], 1, False, False, packet_id, ids))
             at = stop
     except KeyError:
         pass

@@ -362,7 +362,8 @@ class _Wire(asyncio.Protocol):
     def _resume(self) -> None:
         self._timer = None
         if not self._stopped_by_client:
-            self._acknowledge_segments()
+            if self._coalescer.held_back:
+                self._acknowledge_segments()
             self._read(True)
 
     def _acknowledge_segments(self) -> None:

@@ -8,7 +8,7 @@ time goes on at the pace of the clock, so that the last window of a sensor that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -28,7 +28,7 @@ ROW_BASE_BYTES = 240
 FIELD_BYTES = 45
 RECOMPUTE_S = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
-_TIME = itemgetter("time")
+_SOURCE = itemgetter("source")
 CLOCK_IS_SET = 1_600_000_000.0
 """Wall times before this (September 2020) come from a clock that was never set."""
 KNOWN_TOPICS = 10_000
@@ -75,8 +75,8 @@ class Devices:
     """Newest event time of any device so far."""
     last_heard: float = 0.0
 
-    def observe(self, latest: dict[str, float], now: float) -> None:
-        """Takes the newest event time per device of one batch."""
+    def observe(self, latest: Mapping[str, float], now: float) -> None:
+        """Takes the newest event times of devices that were heard at `now`."""
         self.latest.update(latest)
         self.heard.update(dict.fromkeys(latest, now))
         self.greatest = max(self.greatest, *latest.values())
@@ -131,9 +131,12 @@ class Source(Logic):
         self._captures = Captures(topic).__getitem__
         self._next_look = 0.0
         self._next_expiry = 0.0
+        self._recent: dict[str, float] = {}
+        """Event times of devices since the last look, not yet told to `devices`."""
         self._dirty: dict[str, float] = {}
         self._gone: list[str] = []
         self._saved_watermark = NO_WATERMARK
+        self._heard = 0.0
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, RawBatch)
@@ -159,22 +162,29 @@ class Source(Logic):
 
     def _observe(self, rows: list[Row], wall: float, now: Now) -> list[Row]:
         # the last time per device rather than the greatest: it errs on the side of waiting, and costs half
-        latest = {row["source"]: row["time"] for row in rows}
+        times = [row["time"] for row in rows]
         # a board without a clock says 1970 until it was told the time; then nothing can be called ahead
         limit = wall + self._ahead_tolerance_s if wall > CLOCK_IS_SET else math.inf
-        if max(map(_TIME, rows)) > limit:
+        if max(times) > limit:
             self.drops["ahead of time (kept)" if not self._drops_ahead else "ahead of time"] += sum(
                 row["time"] > limit for row in rows
             )
             if self._drops_ahead:
                 rows = [row for row in rows if row["time"] <= limit]
-            latest = {row["source"]: row["time"] if row["time"] <= limit else wall for row in rows}
-        if latest:
-            self.devices.observe(latest, now.monotonic)
-            self._dirty.update(latest)
+            times = [row["time"] if row["time"] <= limit else wall for row in rows]
+        self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
+        self._heard = now.monotonic
         return rows
 
+    def _tell(self) -> None:
+        """Once per look for many batches, since a device sends more than one row between two looks."""
+        if self._recent:
+            self.devices.observe(self._recent, self._heard)
+            self._dirty.update(self._recent)
+            self._recent = {}
+
     def _look(self, now: float) -> None:
+        self._tell()
         if now >= self._next_expiry:
             self._next_expiry = now + min(1.0, self.devices.idle_timeout_s / 2)
             gone = self.devices.expire(now)
@@ -193,6 +203,7 @@ class Source(Logic):
                 self.messages.append(Message(self._dead_letter, batch.payloads[at], qos=1, reason=reason))
 
     def delta(self) -> Any | None:
+        self._tell()
         if not self._dirty and not self._gone and self.devices.watermark == self._saved_watermark:
             return None
         latest = self.devices.latest
@@ -205,6 +216,7 @@ class Source(Logic):
         return {"watermark": self.devices.watermark, "greatest": self.devices.greatest}
 
     def snapshot(self) -> Any | None:
+        self._tell()
         return {"latest": dict(self.devices.latest), "gone": [], **self._marks()}
 
     def restore(self, state: Any) -> None:
