@@ -124,14 +124,14 @@ def module(name: str, log: Path, *arguments: object) -> Iterator[Child]:
 
 
 @contextmanager
-def mosquitto(folder: Path) -> Iterator[int]:
+def mosquitto(folder: Path, *, at_once: bool = False) -> Iterator[int]:
     """A Mosquitto of our own on loopback; gives the port. Its limits on queued messages are lifted (else it drops
-    without a word), and it sends at once (else Nagle's algorithm holds small messages until the receiver's next
-    acknowledgement, milliseconds later, and latency would tell about that)."""
+    without a word). `at_once`: without Nagle's algorithm, which else holds a small message until the receiver has
+    acknowledged the one before."""
     assert MOSQUITTO is not None
     port = free_port()
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "log_type error", "persistence false"]
-    lines += ["max_queued_messages 0", "max_inflight_messages 0", "set_tcp_nodelay true"]
+    lines += ["max_queued_messages 0", "max_inflight_messages 0", *["set_tcp_nodelay true"] * at_once]
     if os.geteuid() == 0:
         lines.append("user root")  # or it could not read from our folder
     file = folder / "mosquitto.conf"

@@ -50,16 +50,19 @@ class Subject:
 
     label: str
     qos: int
-    budget_s: float | None
+    budget_s: float | None = None
     """None: the default."""
+    at_once: bool = False
+    """Whether the broker sends at once; Mosquitto's default is not to (Nagle's algorithm)."""
 
 
 BASELINE = "paho, counts only"
-SUBJECTS = (
-    Subject("gateway", 0, None),
-    Subject("gateway, checkpoints", 1, None),
-    Subject("gateway, latency budget 0", 0, 0.0),
-)
+BASELINE_AT_ONCE = "paho, counts only, broker at once"
+BARRED = Subject("gateway", 0)
+CHECKPOINTS = Subject("gateway, checkpoints", 1)
+AT_ONCE = Subject("gateway, broker at once", 0, at_once=True)
+UNCOALESCED = Subject("gateway, broker at once, latency budget 0", 0, 0.0, at_once=True)
+SUBJECTS = (BARRED, CHECKPOINTS, AT_ONCE, UNCOALESCED)
 
 
 def figure(what: str, qos: int, rate: int) -> str:
@@ -80,12 +83,12 @@ class Run:
         place.mkdir()
         return place
 
-    def baseline(self, qos: int, rate: int) -> None:
+    def baseline(self, qos: int, rate: int, *, at_once: bool = False) -> None:
         """CPU of the paho client."""
         place, spans = self._place(), self._spans
         seconds = spans.warm_up + spans.steady
         with (
-            mosquitto(place) as port,
+            mosquitto(place, at_once=at_once) as port,
             module("benchmarks.ingest.counter", place / "counter.log", "--port", port, "--qos", qos) as counter,
             self._load(place, port, qos, rate, seconds) as load,
         ):
@@ -95,14 +98,14 @@ class Run:
             cost = self._cost(counter, lambda: int(counter.ask()))
             told = json.loads(load.read())
             fault = self._lost(told, lambda: int(counter.ask()))
-        self._add(BASELINE, qos, rate, cost, fault)
+        self._add(BASELINE_AT_ONCE if at_once else BASELINE, qos, rate, cost, fault)
 
     def subject(self, subject: Subject, rate: int) -> None:
         """CPU of the gateway, its memory, how soon it is ready, and what it adds to latency."""
         place, spans = self._place(), self._spans
         seconds = spans.warm_up + spans.steady + spans.latency + 0.2
         with (
-            mosquitto(place) as port,
+            mosquitto(place, at_once=subject.at_once) as port,
             gateway(place / "gateway", port, subject.qos, subject.budget_s) as tried,
             module("benchmarks.ingest.probe", place / "probe.log", "--port", port) as probe,
             self._load(place, port, subject.qos, rate, seconds) as load,
@@ -167,8 +170,8 @@ class Run:
         name = figure(subject.label, subject.qos, rate)
         for part, percent in (("p50", 50), ("p99", 99)):
             add(f"latency added {part}: {name}", percentile(probed["added_ms"], percent), "ms", fault=fault)
-        if subject == SUBJECTS[0]:
-            direct = f"latency of the broker alone p50, {rate:,}/s"
+        if subject in (BARRED, AT_ONCE):
+            direct = f"latency of the broker{' at once' * subject.at_once} alone p50, {rate:,}/s"
             add(direct, percentile(probed["direct_ms"], 50), "ms", fault=fault)
         if subject.budget_s is None:
             add(f"resident memory: {name}", rss, "MB", limit=RSS_LIMIT_MB)
@@ -191,16 +194,16 @@ def measure(options: Options, report: Report) -> None:
         for repetition in range(options.repetitions):
             for rate in RATES:
                 options.say(f"repetition {repetition + 1} of {options.repetitions}, {rate:,} messages/s")
-                for qos in (0, 1):
-                    run.baseline(qos, rate)
-                    run.subject(SUBJECTS[qos], rate)
-                run.subject(SUBJECTS[2], rate)
+                for subject in (BARRED, CHECKPOINTS, AT_ONCE):
+                    run.baseline(subject.qos, rate, at_once=subject.at_once)
+                    run.subject(subject, rate)
+                run.subject(UNCOALESCED, rate)
                 run.in_memory(rate)
     for rate, limit in RATES.items():
-        for qos in (0, 1):
-            to = figure(BASELINE, qos, rate)
-            of = figure(SUBJECTS[qos].label, qos, rate)
-            report.ratio(f"{SUBJECTS[qos].label} / paho, QoS {qos}, {rate:,}/s", of, to, limit if qos == 0 else None)
+        for subject in (BARRED, CHECKPOINTS, AT_ONCE):
+            to = figure(BASELINE_AT_ONCE if subject.at_once else BASELINE, subject.qos, rate)
+            name = f"{subject.label} / paho, QoS {subject.qos}, {rate:,}/s"
+            report.ratio(name, figure(subject.label, subject.qos, rate), to, limit if subject == BARRED else None)
 
 
 def lacks() -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -297,7 +296,6 @@ class _Wire(asyncio.Protocol):
         self._client = client
         self._coalescer = coalescer
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None
         self._reading = True
         self._stopped_by_client = False
         self._timer: asyncio.TimerHandle | None = None
@@ -309,7 +307,6 @@ class _Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._socket = transport.get_extra_info("socket") if hasattr(socket, "TCP_QUICKACK") else None
         self._client._made(self)
         self._tick()
 
@@ -362,15 +359,7 @@ class _Wire(asyncio.Protocol):
     def _resume(self) -> None:
         self._timer = None
         if not self._stopped_by_client:
-            if self._coalescer.held_back:
-                self._acknowledge_segments()
             self._read(True)
-
-    def _acknowledge_segments(self) -> None:
-        """Sends TCP's own acknowledgement now, for which a broker with Nagle's algorithm on holds back what followed:
-        on one machine that is there before we read."""
-        if self._socket is not None:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     def _read(self, on: bool) -> None:
         if self._transport is None or on is self._reading or self._transport.is_closing():

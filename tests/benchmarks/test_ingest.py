@@ -10,7 +10,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.ingest.flows import measured, probe
 from benchmarks.ingest.load import Packets
-from benchmarks.ingest.measure import BASELINE, RATES, SUBJECTS, figure, percentile
+from benchmarks.ingest.measure import BASELINE, BASELINE_AT_ONCE, RATES, SUBJECTS, figure, percentile
 from benchmarks.ingest.trace import RANGES, messages
 from edgert.codecs.registry import make
 from edgert.flow.document import from_plain
@@ -63,9 +63,10 @@ def test_percentiles_lie_between_the_values() -> None:
 def test_a_short_run_measures_everything(tmp_path: Path) -> None:
     assert main(["ingest", "--quick", "--out", str(tmp_path)]) in (0, 1)  # a busy machine may break a bar
     written = json.loads((tmp_path / "ingest.json").read_text())
-    wanted = {figure(what, qos, rate) for what, qos in ((BASELINE, 0), (BASELINE, 1)) for rate in RATES}
+    baselines = ((BASELINE, 0), (BASELINE, 1), (BASELINE_AT_ONCE, 0))
+    wanted = {figure(what, qos, rate) for what, qos in baselines for rate in RATES}
     wanted |= {figure(s.label, s.qos, rate) for s in SUBJECTS for rate in RATES}
     assert wanted <= set(written["figures"])
     assert all(value["median"] > 0 for name, value in written["figures"].items() if "latency" not in name)
-    assert len(written["ratios"]) == 4
+    assert len(written["ratios"]) == 6
     assert (tmp_path / "ingest.png").stat().st_size > 10_000
