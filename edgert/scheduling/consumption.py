@@ -1,16 +1,31 @@
-"""How much an instance takes from its queue in one turn."""
+"""How much an instance takes from its queue in one turn (EdgeWise, section 4.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 Consumption = Callable[[int], int]
-"""Rows waiting → rows to take."""
+"""Rows waiting (at least 1) → rows to take (at least 1)."""
 
 
 def at_most(rows: int) -> Consumption:
-    """At most `rows` per turn (EdgeWise, section 4.2: 50). Small: fair and slow; great: the turns grow long."""
+    """At most `rows` per turn (EdgeWise: 50). Small: fair and slow; great: the turns grow long."""
     return lambda waiting: min(waiting, rows)
 
 
-CONSUMPTIONS: Mapping[str, Callable[[int], Consumption]] = {"at-most": at_most}
+def everything(waiting: int) -> int:
+    """All that waits: the fewest turns, and the longest."""
+    return waiting
+
+
+def half(waiting: int) -> int:
+    """Half of what waits: long queues get long turns, and yet come back to the policy."""
+    return (waiting + 1) // 2
+
+
+CONSUMPTIONS: Mapping[str, Callable[[int], Consumption]] = {
+    "at-most": at_most,
+    "half": lambda rows: half,
+    "all": lambda rows: everything,
+}
+"""By name; each takes the rows that `at-most` is about."""

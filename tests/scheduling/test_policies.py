@@ -1,148 +1,207 @@
-"""The congestion-aware policy against a brute-force model."""
+"""What all policies keep, whatever is told to them; and what each of them prefers."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edgert.scheduling.consumption import CONSUMPTIONS, at_most
-from edgert.scheduling.policies import POLICIES, CongestionAware
+from edgert.scheduling.congestion_aware import CongestionAware
+from edgert.scheduling.in_turn import Random, RoundRobin
+from edgert.scheduling.policies import POLICIES, Policy
+from edgert.scheduling.profile import Profile, hops_to_sink, outputs, paths
+from edgert.scheduling.ranked import MinLatency, MinMemory, envelope
 
-INSTANCES = st.integers(0, 5)
+INSTANCES = st.integers(0, 9)
+MAKE = st.sampled_from(
+    [*POLICIES.values(), lambda: MinLatency(0.5), lambda: CongestionAware(0.0), lambda: Random(seed=7)]
+)
 
 
-class CongestionAwareModel(RuleBasedStateMachine):
-    """Lengths and free instances by hand; the longest free queue must win, or the one that waited too long."""
+class AnyPolicy(RuleBasedStateMachine):
+    """A policy chooses a candidate whenever there is one, and nothing else, through any sequence of changes."""
 
-    @initialize(starvation_s=st.sampled_from([0.0, 3.0, float("inf")]))
-    def begin(self, starvation_s: float) -> None:
-        self.policy = CongestionAware(starvation_s)
-        self.starvation_s = starvation_s
+    @initialize(make=MAKE)
+    def begin(self, make: type[Policy]) -> None:
+        self.policy = make()
         self.length: dict[int, int] = {}
         self.busy: set[int] = set()
-        self.order: list[int] = []
-        self.seen: dict[int, float] = {}
         self.now = 0.0
 
-    def candidates(self) -> list[int]:
-        return [i for i, n in self.length.items() if n > 0 and i not in self.busy]
-
-    def settle(self) -> None:
-        """The order in which candidates became so."""
-        now = self.candidates()
-        self.order = [i for i in self.order if i in now] + [i for i in now if i not in self.order]
+    def candidates(self) -> set[int]:
+        return {i for i, n in self.length.items() if n > 0 and i not in self.busy}
 
     @rule(instance=INSTANCES)
     def add(self, instance: int) -> None:
         if instance not in self.length:
             self.policy.add(instance)
             self.length[instance] = 0
+            self.connect()
 
     @rule(instance=INSTANCES)
     def remove(self, instance: int) -> None:
         if self.length.pop(instance, None) is not None:
             self.policy.remove(instance)
             self.busy.discard(instance)
-            self.settle()
+            self.connect()
+
+    def connect(self) -> None:
+        """A chain in order of number, in which every third feeds two."""
+        known = sorted(self.length)
+        self.policy.connect({k: known[at + 1 : at + (3 if at % 3 == 0 else 2)] for at, k in enumerate(known)})
+
+    @rule(instance=INSTANCES, cost_s=st.floats(0.0, 1.0), selectivity=st.floats(0.0, 3.0))
+    def profile(self, instance: int, cost_s: float, selectivity: float) -> None:
+        if instance in self.length:
+            self.policy.profile({instance: Profile(cost_s, selectivity)})
 
     @rule(instance=INSTANCES, rows=st.integers(1, 9))
     def rows_added(self, instance: int, rows: int) -> None:
         if instance in self.length:
             self.policy.rows_added(instance, rows)
             self.length[instance] += rows
-            self.settle()
 
     @rule(instance=INSTANCES, rows=st.integers(1, 9))
     def rows_taken(self, instance: int, rows: int) -> None:
-        rows = min(rows, self.length.get(instance, 0))
-        if rows:
+        if rows := min(rows, self.length.get(instance, 0)):
             self.policy.rows_taken(instance, rows)
             self.length[instance] -= rows
-            self.settle()
 
     @rule(instance=INSTANCES)
     def busy_or_free(self, instance: int) -> None:
-        if instance not in self.length:
-            return
         if instance in self.busy:
             self.policy.free(instance)
             self.busy.discard(instance)
-        else:
+        elif instance in self.length:
             self.policy.busy(instance)
             self.busy.add(instance)
-        self.settle()
 
-    @precondition(lambda self: hasattr(self, "policy"))
-    @rule(passed=st.sampled_from([0.0, 1.0, 4.0]))
-    def choose(self, passed: float) -> None:
+    @rule(passed=st.sampled_from([0.0, 0.3, 1.0]))
+    def time(self, passed: float) -> None:
         self.now += passed
-        chosen = self.policy.choose(self.now)
-        candidates = self.candidates()
-        if not candidates:
-            assert chosen is None
-            return
-        assert chosen in candidates
-        longest = [i for i in self.order if self.length[i] == max(self.length[c] for c in candidates)]
-        if self.starvation_s == float("inf"):
-            assert chosen == longest[0]
-        else:
-            assert chosen in (longest[0], self.order[0])
 
     @invariant()
-    def nothing_busy_is_chosen(self) -> None:
+    def a_candidate_is_chosen_if_there_is_one(self) -> None:
         if hasattr(self, "policy"):
             chosen = self.policy.choose(self.now)
-            assert chosen is None or chosen not in self.busy
+            assert chosen in self.candidates() if self.candidates() else chosen is None
 
 
-TestCongestionAware = CongestionAwareModel.TestCase
+TestAnyPolicy = AnyPolicy.TestCase
 
 
-def test_the_longest_queue_goes_first_and_ties_go_to_who_waited_longest() -> None:
-    policy = CongestionAware()
-    for instance, rows in ((0, 5), (1, 9), (2, 9)):
+def filled(policy: Policy, rows: dict[int, int]) -> Policy:
+    for instance, count in rows.items():
         policy.add(instance)
-        policy.rows_added(instance, rows)
+        if count:
+            policy.rows_added(instance, count)
+    return policy
+
+
+def served(policy: Policy, turns: int, feed: bool = True) -> Counter[int]:
+    """How often each is chosen when every turn takes one row (and one comes in again)."""
+    count: Counter[int] = Counter()
+    for _ in range(turns):
+        chosen = policy.choose(0.0)
+        if chosen is None:
+            break
+        count[chosen] += 1
+        policy.busy(chosen)
+        policy.rows_taken(chosen, 1)
+        if feed:
+            policy.rows_added(chosen, 1)
+        policy.free(chosen)
+    return count
+
+
+def test_round_robin_gives_each_its_turn_whatever_the_lengths() -> None:
+    assert served(filled(RoundRobin(), {0: 1, 1: 1_000, 2: 7}), 30) == {0: 10, 1: 10, 2: 10}
+
+
+def test_random_gives_each_about_the_same_and_the_same_again_with_its_seed() -> None:
+    rows = {0: 1, 1: 1_000, 2: 7, 3: 9}
+    count = served(filled(Random(seed=3), rows), 4_000)
+    assert all(900 < n < 1_100 for n in count.values()), count
+    assert served(filled(Random(seed=3), rows), 4_000) == count != served(filled(Random(seed=4), rows), 4_000)
+
+
+def test_min_latency_takes_whoever_is_nearer_to_a_sink_until_nothing_waits_there() -> None:
+    policy = filled(MinLatency(), {0: 3, 1: 2, 2: 1})
+    policy.connect({0: [1], 1: [2], 2: []})
+    order = [next(iter(served(policy, 1, feed=False))) for _ in range(6)]
+    assert order == [2, 1, 1, 0, 0, 0]
+
+
+def test_min_latency_breaks_ties_by_rows_that_leave_per_second() -> None:
+    policy = filled(MinLatency(), {0: 1, 1: 1, 2: 1})
+    policy.connect({0: [1, 2], 1: [], 2: []})
+    policy.profile({1: Profile(2e-3, 1.0), 2: Profile(1e-3, 1.0)})
+    assert policy.choose(0.0) == 2
+    policy.profile({1: Profile(5e-4, 1.0)})
     assert policy.choose(0.0) == 1
 
 
-def test_a_short_queue_waits_no_longer_than_the_bound_behind_one_that_is_always_long() -> None:
-    policy = CongestionAware(starvation_s=0.05)
-    for instance in (0, 1):
-        policy.add(instance)
-    policy.rows_added(1, 1)
-    policy.rows_added(0, 1_000)
-    for turn in range(100):
-        now = turn * 0.01
-        chosen = policy.choose(now)
-        if chosen == 1:
-            assert now <= 0.05 + 0.01
-            return
-        policy.busy(0)
-        policy.rows_taken(0, 50)
-        policy.rows_added(0, 50)
-        policy.free(0)
-    raise AssertionError("never chosen")
+def test_min_memory_takes_whoever_makes_rows_vanish_fastest() -> None:
+    """0 → 1 → 2: 1 drops nine of ten rows and is quick, so 0, which feeds it, lies on the same steep segment."""
+    policy = filled(MinMemory(), {0: 5, 1: 5, 2: 5})
+    policy.connect({0: [1], 1: [2], 2: []})
+    policy.profile({0: Profile(1.0, 1.0), 1: Profile(1.0, 0.1), 2: Profile(10.0, 1.0)})
+    assert served(policy, 20, feed=False) == {0: 5, 1: 5, 2: 5}
+    policy = filled(MinMemory(), {0: 5, 2: 5})
+    policy.add(1)
+    policy.connect({0: [1], 1: [2], 2: []})
+    policy.profile({0: Profile(1.0, 1.0), 1: Profile(1.0, 0.1), 2: Profile(10.0, 1.0)})
+    assert [next(iter(served(policy, 1, feed=False))) for _ in range(10)] == [0] * 5 + [2] * 5
 
 
-def test_every_one_of_many_short_queues_is_served() -> None:
-    policy = CongestionAware(starvation_s=0.05)
-    for instance in range(20):
-        policy.add(instance)
-        policy.rows_added(instance, 1_000_000 if instance == 0 else 1)
-    served = set()
-    for turn in range(2_000):
-        chosen = policy.choose(turn * 0.01)
-        assert chosen is not None
-        policy.busy(chosen)
-        policy.rows_taken(chosen, 1)
-        served.add(chosen)
-        policy.rows_added(chosen, 1)
-        policy.free(chosen)
-    assert served == set(range(20))
+def test_lower_envelope_of_the_example_of_the_chain_paper() -> None:
+    """Two operators of one unit each: nine rows of ten stay after the first, none after the second. One segment, since
+    the second falls more steeply than the first."""
+    assert envelope([Profile(1.0, 0.9), Profile(1.0, 0.0)]) == [0.5, 0.5]
+    assert envelope([Profile(1.0, 0.2), Profile(1.0, 1.0)]) == [0.8, 0.2]
 
 
-def test_at_most_takes_no_more_than_waits_and_no_more_than_it_says() -> None:
-    assert [at_most(50)(n) for n in (1, 50, 51)] == [1, 50, 50]
-    assert CONSUMPTIONS["at-most"](3)(9) == 3
-    assert isinstance(POLICIES["congestion-aware"](), CongestionAware)
+@given(st.lists(st.tuples(st.floats(1e-6, 1.0), st.floats(0.0, 2.0)), min_size=1, max_size=8))
+def test_slopes_of_an_envelope_never_grow_along_the_path(path: list[tuple[float, float]]) -> None:
+    slopes = envelope([Profile(*p) for p in path])
+    assert len(slopes) == len(path)
+    assert all(a >= b or math.isclose(a, b, rel_tol=1e-6) for a, b in pairwise(slopes))
+
+
+def test_what_becomes_of_a_row_until_it_leaves() -> None:
+    """0 feeds 1 and 2, both feed 3. S and C as algorithms of highest rate have them."""
+    graph = {0: [1, 2], 1: [3], 2: [3], 3: []}
+    profiles = {0: Profile(1.0, 0.5), 1: Profile(2.0, 1.0), 2: Profile(4.0, 0.25), 3: Profile(1.0, 1.0)}
+    found = outputs(graph, profiles)
+    assert found[3] == (1.0, 1.0)
+    assert found[1] == (1.0, 3.0)
+    assert found[2] == (0.25, 4.25)
+    assert found[0] == (0.5 * 1.25, 1.0 + 0.5 * 7.25)
+    assert found[1].rate == pytest.approx(1 / 3)
+    assert hops_to_sink(graph) == {0: 2, 1: 1, 2: 1, 3: 0}
+    assert sorted(paths(graph)) == [(0, 1, 3), (0, 2, 3)]
+
+
+def test_paths_of_a_flow_with_many_diamonds_are_not_all_followed() -> None:
+    graph: dict[int, list[int]] = {}
+    for level in range(40):
+        graph[3 * level] = [3 * level + 1, 3 * level + 2]
+        graph[3 * level + 1] = graph[3 * level + 2] = [3 * level + 3]
+    graph[120] = []
+    assert sum(1 for _ in paths(graph)) == 256
+    assert len(outputs(graph, {})) == 121
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_the_bookkeeping_stays_small_however_long_it_runs(name: str) -> None:
+    policy = filled(POLICIES[name](), dict.fromkeys(range(3), 1))
+    policy.connect({0: [1], 1: [2], 2: []})
+    for _ in range(2_000):
+        served(policy, 1)
+    heap = getattr(policy, "_heap", [])
+    assert len(heap) <= 8 * 3 + 65

@@ -1,0 +1,112 @@
+"""Who may run: the bookkeeping that all policies share. A policy is this and an order among the candidates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from edgert.scheduling.profile import Profile
+
+
+class Candidates:
+    """Instances that have rows and are free, in the order in which they became so.
+
+    A policy overrides `_best`, and what it needs of `_entered`, `_left` and `_grew`. Whoever has been a candidate for
+    `starvation_s` goes first, whatever the policy says: at 0 that is first come, first served; at infinity, the
+    published policies.
+    """
+
+    def __init__(self, starvation_s: float = math.inf) -> None:
+        self.starvation_s = starvation_s
+        self._length: dict[int, int] = {}
+        self._busy: set[int] = set()
+        self._since: dict[int, float | None] = {}
+        """Candidates in the order in which they became so, with the time at which a choice first saw them first."""
+
+    # -- what the pool tells
+
+    def add(self, instance: int) -> None:
+        """A new instance, with an empty queue."""
+        self._length[instance] = 0
+
+    def remove(self, instance: int) -> None:
+        """The instance is gone."""
+        self._leave(instance)
+        del self._length[instance]
+        self._busy.discard(instance)
+
+    def connect(self, downstream: Mapping[int, Sequence[int]]) -> None:
+        """The graph: per instance those that it feeds. Told anew when instances come or go."""
+
+    def profile(self, profiles: Mapping[int, Profile]) -> None:
+        """What a row costs and gives, per instance; told now and then."""
+
+    def rows_added(self, instance: int, rows: int) -> None:
+        """`rows` (≥ 1; an empty batch counts as one) were put on its queue."""
+        self._length[instance] += rows
+        if instance in self._since:
+            self._grew(instance)
+        elif instance not in self._busy:
+            self._enter(instance)
+
+    def rows_taken(self, instance: int, rows: int) -> None:
+        """`rows` left its queue, taken or shed."""
+        length = self._length[instance] = self._length[instance] - rows
+        if instance in self._since:
+            if length <= 0:
+                self._leave(instance)
+            else:
+                self._grew(instance)
+
+    def busy(self, instance: int) -> None:
+        """It runs, or is held back by a pause."""
+        self._busy.add(instance)
+        self._leave(instance)
+
+    def free(self, instance: int) -> None:
+        """It may run again."""
+        self._busy.discard(instance)
+        if self._length[instance] > 0 and instance not in self._since:
+            self._enter(instance)
+
+    # -- the choice
+
+    def choose(self, now: float) -> int | None:
+        """The instance to run at `now` (monotonic seconds); None when there is no candidate."""
+        since = self._since
+        if not since:
+            return None
+        if len(since) == 1 or self.starvation_s < math.inf:
+            oldest = next(iter(since))
+            waited = since[oldest]
+            if waited is None:
+                since[oldest] = now
+            elif now - waited >= self.starvation_s:
+                return oldest
+            if len(since) == 1:
+                return oldest
+        return self._best()
+
+    def _enter(self, instance: int) -> None:
+        self._since[instance] = None
+        self._entered(instance)
+
+    def _leave(self, instance: int) -> None:
+        if instance in self._since:
+            del self._since[instance]
+            self._left(instance)
+
+    # -- for a policy to say
+
+    def _best(self) -> int:
+        """The instance that goes first; there are at least two candidates."""
+        raise NotImplementedError
+
+    def _entered(self, instance: int) -> None:
+        """It became a candidate."""
+
+    def _left(self, instance: int) -> None:
+        """It is one no longer."""
+
+    def _grew(self, instance: int) -> None:
+        """The queue of a candidate has another length, and is not empty."""

@@ -1,0 +1,38 @@
+"""Policies that look at nothing but who is a candidate: in turn, and at random."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from edgert.scheduling.candidates import Candidates
+
+
+class RoundRobin(Candidates):
+    """Who became a candidate first. Whoever ran and still has rows stands at the end again."""
+
+    def _best(self) -> int:
+        return next(iter(self._since))
+
+
+class Random(Candidates):
+    """Any candidate, each with the same probability (EdgeWise, section 6: WP+Random)."""
+
+    def __init__(self, starvation_s: float = math.inf, seed: int = 0) -> None:
+        super().__init__(starvation_s)
+        self._draw = random.Random(seed)
+        self._all: list[int] = []
+        self._place: dict[int, int] = {}
+
+    def _entered(self, instance: int) -> None:
+        self._place[instance] = len(self._all)
+        self._all.append(instance)
+
+    def _left(self, instance: int) -> None:
+        place, last = self._place.pop(instance), self._all.pop()
+        if last != instance:
+            self._all[place] = last
+            self._place[last] = place
+
+    def _best(self) -> int:
+        return self._all[int(self._draw.random() * len(self._all))]

@@ -1,0 +1,90 @@
+"""What is known of operators while they run, and what follows from it for whoever stands before them in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+
+class Profile(NamedTuple):
+    """Measured over a recent span."""
+
+    cost_s: float
+    """CPU seconds per row taken."""
+    selectivity: float
+    """Rows given out per row taken."""
+
+
+UNKNOWN = Profile(1e-5, 1.0)
+"""Of an instance that has not run yet: ten microseconds a row, and each row gives one."""
+PATHS = 256
+"""More paths than this from one source are not followed (a flow of many diamonds has exponentially many)."""
+
+
+class Output(NamedTuple):
+    """Of a row that an instance takes, until all that becomes of it has left the flow."""
+
+    rows: float
+    """Rows that reach a sink."""
+    cost_s: float
+    """CPU seconds spent on them."""
+
+    @property
+    def rate(self) -> float:
+        """Rows that leave per second of CPU (the priority of highest-rate scheduling)."""
+        return self.rows / self.cost_s if self.cost_s > 0 else float("inf")
+
+
+def outputs(downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Output]:
+    """Per instance S_k = s_k Σ_j S_j and C_k = c_k + s_k Σ_j C_j over the instances j that it feeds; at a sink S = 1
+    and C = c. `downstream` must have no cycle and name every instance."""
+    found: dict[int, Output] = {}
+    for k in after_those_they_feed(downstream):
+        cost_s, selectivity = profiles.get(k, UNKNOWN)
+        fed = [found[j] for j in downstream[k]]
+        if not fed:
+            found[k] = Output(1.0, cost_s)
+        else:
+            rows, below_s = sum(f.rows for f in fed), sum(f.cost_s for f in fed)
+            found[k] = Output(selectivity * rows, cost_s + selectivity * below_s)
+    return found
+
+
+def hops_to_sink(downstream: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """Edges to the nearest sink, per instance."""
+    hops: dict[int, int] = {}
+    for k in after_those_they_feed(downstream):
+        hops[k] = 1 + min((hops[j] for j in downstream[k]), default=-1)
+    return hops
+
+
+def after_those_they_feed(downstream: Mapping[int, Sequence[int]]) -> list[int]:
+    """All instances, each after those that it feeds."""
+    order: dict[int, None] = {}
+    for start in downstream:
+        stack = [(start, False)]
+        while stack:
+            k, fed_are_in = stack.pop()
+            if fed_are_in:
+                order[k] = None
+            elif k not in order:
+                stack.append((k, True))
+                stack += [(j, False) for j in downstream[k]]
+    return list(order)
+
+
+def paths(downstream: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    """Every path from a source to a sink, at most `PATHS` from each source."""
+    fed = {j for targets in downstream.values() for j in targets}
+    for source in downstream:
+        if source in fed:
+            continue
+        left = PATHS
+        stack: list[tuple[int, ...]] = [(source,)]
+        while stack and left:
+            path = stack.pop()
+            targets = downstream[path[-1]]
+            if not targets:
+                left -= 1
+                yield path
+            stack += [(*path, j) for j in reversed(targets)]
