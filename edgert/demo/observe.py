@@ -12,6 +12,8 @@ from typing import Any
 
 STATUS_PERIOD_S = 0.5
 TABLE_PERIOD_S = 2.0
+JOIN_S = 30.0
+"""A question that takes longer is left to itself."""
 ROWS = 6
 _HIDDEN = ("day", "window_end", "gateways")
 """Columns of the fleet table that the summary leaves out."""
@@ -53,7 +55,14 @@ class Watcher:
             self._stopping.wait(self._period_s)
 
     def stop(self) -> None:
+        """Asks no more; returns at once."""
         self._stopping.set()
+
+    def join(self) -> None:
+        """Waits for the question under way. A thread that reads a Delta table while the interpreter ends would abort
+        the process: what it calls is no Python, and cannot be ended."""
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
 
 
 def fetch_status(url: str) -> dict[str, Any]:

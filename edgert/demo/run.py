@@ -216,7 +216,10 @@ class Demo:
         if self._deployment is not None:
             self._deployment.close()
         ordered = [self.children[name] for name in STOP_ORDER if name in self.children]
-        return stop_all(ordered, hurry.is_set)
+        killed = stop_all(ordered, hurry.is_set)
+        self._status.join()
+        self._fleet.join()
+        return killed
 
 
 def _answers(host: str, port: int) -> bool:

@@ -25,6 +25,8 @@ def test_a_watcher_keeps_its_last_answer_when_asking_fails() -> None:
     wait_until(lambda: watcher.problem, "the watcher failed")
     assert (watcher.value, watcher.problem) == (2, "OSError: gone")
     watcher.stop()
+    watcher.join()
+    assert not watcher._thread.is_alive()
 
 
 @in_loop

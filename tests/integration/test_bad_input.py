@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,6 +110,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
+    if not shutil.which("mount"):
+        pytest.skip("not installed: mount")
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
     )

@@ -43,8 +43,9 @@ def test_kill_9_of_gateway_and_collector_in_mid_stream_changes_nothing_in_the_ta
     publisher = rig.publishing(truth.as_messages(packs), rate=600.0)
     kills = {"gateway": 0, "collector": 0}
     while publisher.is_alive():
-        # in the very middle of the work: some time after input flows, or while the landing table grows
-        if draw.random() < 0.6:
+        # in the very middle of the work: some time after input flows, or while the landing table grows; by turns at
+        # first, so that a slow machine, which comes to few kills, kills both
+        if draw.random() < 0.6 if min(kills.values()) else not kills["gateway"]:
             _after_messages(gateway, draw.randint(1, 400), publisher)
             gateway.kill()
             gateway.start()
@@ -55,7 +56,7 @@ def test_kill_9_of_gateway_and_collector_in_mid_stream_changes_nothing_in_the_ta
             collector.start()
             kills["collector"] += 1
     publisher.join()
-    assert kills["gateway"] >= 2
+    assert kills["gateway"] >= 1
     assert kills["collector"] >= 1
     gateway.wait(lambda s: s["ingest"]["connected"], "the connection")
     gateway.wait(

@@ -152,6 +152,8 @@ class FakeBroker:
             except OSError:
                 return
             level = one.recv(4096)[8]
+            self.open.append(one)
+            self.levels.append(level)  # before it is answered: what the client does next is looked at at once
             answer = next(self._answers, self._last)
             if answer == "serve":
                 one.sendall(b"\x20\x03\0\0\0" if level == 5 else b"\x20\x02\0\0")
@@ -161,8 +163,6 @@ class FakeBroker:
                 if callable(answer):
                     answer()
                 one.close()
-            self.open.append(one)
-            self.levels.append(level)
 
     def drop(self) -> None:
         """Ends the newest connection."""
