@@ -7,6 +7,7 @@ import dataclasses
 import json
 import logging
 import os
+import random
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from edgert.operators.registry import with_installed
 from edgert.operators.source import Source
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
-from edgert.scheduling.consumption import at_most
+from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 from edgert.store.database import Database
 from gateway.checkpointer import Checkpointer
@@ -61,8 +62,8 @@ class Daemon:
         self.pool = Pool(
             self.clock,
             workers=settings.pool.workers,
-            policy=POLICIES[settings.pool.policy](),
-            consumption=at_most(settings.pool.consumption_rows),
+            policy=POLICIES[settings.pool.policy](random.random),
+            consumption=CONSUMPTIONS[settings.pool.consumption](settings.pool.consumption_rows),
             send=self._send,
         )
         self.ingest = Ingest(
@@ -210,10 +211,12 @@ class Daemon:
         self.database.close()
 
     async def _tick(self) -> None:
-        """Lets time pass for sources that hear nothing, and brings malformed payloads to the log, some of them."""
+        """Lets time pass for sources that hear nothing, and brings malformed payloads to the log, some of them; tells
+        the policy what operators cost."""
         while True:
             await asyncio.sleep(TICK_S)
             _notify("WATCHDOG=1")
+            self.pool.profile()
             for run in list(self.flows.runs.values()):
                 for instance in run.all:
                     if isinstance(instance.logic, Source):
@@ -312,7 +315,7 @@ class Daemon:
         settings = parse(GatewaySettings, text, {}, "config")
         given = {f"{section}.{key}" for section, table in document.items() for key in table}
         if "pool.consumption_rows" in given:
-            self.pool.consumption = at_most(settings.pool.consumption_rows)
+            self.pool.consumption = CONSUMPTIONS[self.settings.pool.consumption](settings.pool.consumption_rows)
         if "log.level" in given:
             set_up(settings.log.level, env=os.environ)
         return {"applied": sorted(given)}

@@ -118,10 +118,16 @@ class Pool:
         minimum=1,
         maximum=1_000_000,
     )
+    consumption: str = setting(
+        "at-most",
+        doc="how much an instance takes from its queue at a time: at most consumption_rows, half of it, or all",
+        choices=("at-most", "half", "all"),
+    )
     policy: str = setting(
         "congestion-aware",
-        doc="which instance runs next; congestion-aware: the longest queue (EdgeWise, §4.1)",
-        choices=("congestion-aware",),
+        doc="which instance runs next; congestion-aware: the longest queue (EdgeWise, §4.1); min-latency: the nearest "
+        "to a sink; min-memory: who makes rows vanish fastest (Chain); round-robin; random",
+        choices=("congestion-aware", "min-latency", "min-memory", "round-robin", "random"),
     )
     slots: int = setting(0, doc="processes that run operators; 0: the gateway process itself", check=_only_zero)
 

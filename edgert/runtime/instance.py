@@ -55,6 +55,8 @@ class Instance:
     running: bool = False
     fast_turns: int = 0
     """Turns in a row that were not slow."""
+    profiled: tuple[int, float, int] = (0, 0.0, 0)
+    """Rows in, time spent and rows out when the pool last told its policy."""
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
         """Processes what was taken. An error of the logic costs its batch, never the worker."""

@@ -15,11 +15,15 @@ from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.queue import Entry
+from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import Consumption, at_most
-from edgert.scheduling.policies import CongestionAware, Policy
+from edgert.scheduling.policies import Policy
+from edgert.scheduling.profile import Profile
 
 log = logging.getLogger(__name__)
 
+PROFILED_ROWS = 100
+"""Fewer rows than this say too little of what a row costs."""
 SLOW_S = 0.005
 """A turn that took longer makes its instance one of the slow."""
 FAST_TURNS = 20
@@ -84,6 +88,7 @@ class Pool:
                 self._policy.add(instance.number)
                 if instance.queue.rows:
                     self._policy.rows_added(instance.number, instance.queue.rows)
+            self._connect()
             self._work.notify_all()
 
     def remove(self, instances: Iterable[Instance]) -> None:
@@ -93,6 +98,35 @@ class Pool:
                 del self._instances[instance.number]
                 self._held.discard(instance.number)
                 self._policy.remove(instance.number)
+            self._connect()
+
+    def _connect(self) -> None:
+        """Tells the policy the graph."""
+        known = self._instances
+        self._policy.connect(
+            {
+                number: [
+                    t.instance.number for ts in instance.outputs.values() for t in ts if t.instance.number in known
+                ]
+                for number, instance in known.items()
+            }
+        )
+
+    def profile(self) -> None:
+        """Tells the policy what rows have cost and given since the last call; to be called every second or so."""
+        with self._lock:
+            profiles = {}
+            for number, instance in self._instances.items():
+                c = instance.counters
+                rows, busy_s, out = (c.rows_in, c.busy_s, c.rows_out)
+                before = instance.profiled
+                if rows - before[0] >= PROFILED_ROWS:
+                    profiles[number] = Profile(
+                        (busy_s - before[1]) / (rows - before[0]), (out - before[2]) / (rows - before[0])
+                    )
+                    instance.profiled = (rows, busy_s, out)
+            if profiles:
+                self._policy.profile(profiles)
 
     # -- rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
+from collections.abc import Callable
 
 from edgert.scheduling.candidates import Candidates
 
@@ -18,9 +18,10 @@ class RoundRobin(Candidates):
 class Random(Candidates):
     """Any candidate, each with the same probability (EdgeWise, section 6: WP+Random)."""
 
-    def __init__(self, starvation_s: float = math.inf, seed: int = 0) -> None:
+    def __init__(self, draw: Callable[[], float], starvation_s: float = math.inf) -> None:
+        """`draw` gives numbers from 0 to below 1."""
         super().__init__(starvation_s)
-        self._draw = random.Random(seed)
+        self._draw = draw
         self._all: list[int] = []
         self._place: dict[int, int] = {}
 
@@ -35,4 +36,4 @@ class Random(Candidates):
             self._place[last] = place
 
     def _best(self) -> int:
-        return self._all[int(self._draw.random() * len(self._all))]
+        return self._all[int(self._draw() * len(self._all))]

@@ -29,10 +29,11 @@ class Policy(Protocol):
     def choose(self, now: float) -> int | None: ...
 
 
-POLICIES: Mapping[str, Callable[[], Policy]] = {
-    "congestion-aware": CongestionAware,
-    "min-latency": MinLatency,
-    "min-memory": MinMemory,
-    "round-robin": RoundRobin,
+POLICIES: Mapping[str, Callable[[Callable[[], float]], Policy]] = {
+    "congestion-aware": lambda draw: CongestionAware(),
+    "min-latency": lambda draw: MinLatency(),
+    "min-memory": lambda draw: MinMemory(),
+    "round-robin": lambda draw: RoundRobin(),
     "random": Random,
 }
+"""By name; each is given what draws numbers from 0 to below 1."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from edgert.core.batch import Batch
+from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.runtime.instance import Instance, Target
 from edgert.runtime.pool import FAST_TURNS, SLOW_S, Pool
 from edgert.runtime.queue import Queue
-from edgert.scheduling.consumption import at_most
+from edgert.scheduling.congestion_aware import CongestionAware
+from edgert.scheduling.consumption import CONSUMPTIONS, at_most
+from edgert.scheduling.policies import POLICIES
+from edgert.scheduling.profile import Profile
 
 DEADLINE_S = 20.0
 
@@ -66,9 +69,12 @@ def running(*instances: Instance, **options: Any) -> Iterator[Pool]:
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 @pytest.mark.parametrize("lends", [False, True])
-@pytest.mark.parametrize("seed", range(4))
-def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: int, seed: int, lends: bool) -> None:
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: int, policy: str, lends: bool) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
     random_ = random.Random(seed)
+    consumption = CONSUMPTIONS[random_.choice(sorted(CONSUMPTIONS))](random_.choice([1, 3, 50]))
     made: list[Instance] = []
     inputs: dict[str, int] = {}
     for number in range(8):
@@ -78,8 +84,10 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
                 source = inputs[made[-1].name] = inputs.get(made[-1].name, -1) + 1
                 before.outputs.setdefault(0, []).append(Target(made[-1], source))
     numbers = list(range(400))
-    with running(*made, workers=workers, consumption=at_most(random_.choice([1, 3, 50]))) as pool:
+    made_policy = POLICIES[policy](random_.random)
+    with running(*made, workers=workers, policy=made_policy, consumption=consumption) as pool:
         for first in range(0, 400, 8):
+            pool.profile()
             pool.put([(made[0], 0, rows(*numbers[first : first + 8]))], wake=not lends)
             if lends:
                 pool.lend(0.001)
@@ -338,3 +346,44 @@ class Grow(Pass):
     def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
         super().process(batch, source, now)
         return (Emission(0, Batch(batch.rows, batch.arrival, batch.watermark, 10 * len(batch.rows))),)
+
+
+def test_the_policy_is_told_the_graph_and_what_rows_cost_and_give() -> None:
+    class Told(CongestionAware):
+        def __init__(self) -> None:
+            super().__init__()
+            self.graphs: list[object] = []
+            self.profiles: list[dict[int, Profile]] = []
+
+        def connect(self, downstream: Mapping[int, Sequence[int]]) -> None:
+            self.graphs.append({k: list(v) for k, v in downstream.items()})
+
+        def profile(self, profiles: Mapping[int, Profile]) -> None:
+            self.profiles.append(dict(profiles))
+
+    class Half(Logic):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, Batch)
+            return (Emission(0, Batch(batch.rows[::2], 0.0)),)
+
+    policy = Told()
+    after = instance("after", Pass())
+    before = instance("before", Half(), after)
+    pool = Pool(SystemClock(), policy=policy)
+    pool.add([before, after])
+    assert policy.graphs[-1] == {0: [1], 1: []}
+    pool.start()
+    try:
+        pool.profile()
+        pool.put([(before, 0, rows(*range(300)))])
+        assert pool.wait_empty([before, after], DEADLINE_S)
+        pool.profile()
+        pool.profile()
+    finally:
+        pool.stop()
+    (found,) = policy.profiles
+    assert (found[0].selectivity, found[1].selectivity) == (0.5, 1.0)
+    assert all(0 < p.cost_s < 1.0 for p in found.values())
+    assert pool.hold([before], DEADLINE_S)
+    pool.remove([before])
+    assert policy.graphs[-1] == {1: []}
