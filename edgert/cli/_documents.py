@@ -1,0 +1,34 @@
+"""Deployment documents named on the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgert.core.errors import EdgertError
+
+if TYPE_CHECKING:
+    from edgert.flow.graph import Flow
+    from edgert.flow.spec import Registry
+
+
+def registry() -> Registry:
+    """All operators, those of installed packages too; which of these are left out, and why, goes to standard error."""
+    from edgert.operators.registry import with_installed
+
+    found, faults = with_installed()
+    for entry_point, fault in faults.items():
+        print(f"edgert: operators of {entry_point} are left out: {fault}", file=sys.stderr)
+    return found
+
+
+def load(file: Path, known: Registry) -> Flow:
+    """The flow of a document. Raises `EdgertError` that names the file and everything that is wrong."""
+    from edgert.flow import document
+
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise EdgertError(f"{file}: expected a readable file: {error.strerror or error}") from error
+    return document.load(text, known, what=str(file))

@@ -1,0 +1,90 @@
+"""What becomes of a flow, in words: the graph as it was deployed, and the instances that will run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from edgert.flow.graph import Flow
+from edgert.flow.physical import PhysicalInstance, Plan, fields_needed
+from edgert.flow.spec import Registry
+
+_WIDE = 100
+"""Parameters are cut to so many characters: the document has them whole."""
+
+
+def logical(flow: Flow) -> str:
+    """The operators, each with what the document says about it and whom it feeds."""
+    stated: Mapping[str, Mapping[str, Any]] = flow.document["operators"]
+    return _table(
+        (
+            node.name,
+            node.type,
+            _arrow(n.name for n in flow.outputs(node.name)),
+            _cut(", ".join(_stated(key, value) for key, value in stated[node.name].items() if key not in _SHOWN)),
+        )
+        for node in flow.nodes.values()
+    )
+
+
+_SHOWN = ("type", "input", "inputs")
+"""Parameters that the other columns show."""
+
+
+def physical(plan: Plan, registry: Registry) -> str:
+    """The instances, in the order in which rows reach them."""
+    numbers = {name: n for n, name in enumerate(plan.instances, 1)}
+    return _table(
+        (
+            str(numbers[instance.name]),
+            instance.name,
+            instance.kind,
+            _arrow(_target(numbers[o.instance], o.port) for o in instance.outputs),
+            _cut("; ".join(_facts(instance, plan, registry))),
+        )
+        for instance in plan.instances.values()
+    )
+
+
+def _facts(instance: PhysicalInstance, plan: Plan, registry: Registry) -> Iterable[str]:
+    if instance.kind == "source":
+        needed = fields_needed(plan.flow, registry, instance.name)
+        yield "decodes all fields" if needed is None else f"decodes {', '.join(sorted(needed)) or 'no field'}"
+    if instance.keys:
+        yield f"keyed by {', '.join(f'{field} ({kind})' for field, kind in instance.keys)}"
+    steps = [node.name for node in instance.nodes if registry[node.type].keys is None]
+    if instance.kind == "stateless" and len(steps) > 1:
+        yield f"{len(steps)} operators compiled to one function"
+    if len(instance.inputs) > 1:
+        yield f"{len(instance.inputs)} inputs"
+    markers = [node.name for node in instance.nodes if registry[node.type].keys is not None]
+    markers += [m for m, at in plan.location.items() if at == instance.name and m not in instance.operators]
+    if markers:
+        yield f"{', '.join(markers)} cost{'' if len(markers) > 1 else 's'} nothing"
+
+
+def _target(number: int, port: int) -> str:
+    return f"{number} (port {port})" if port else str(number)
+
+
+def _arrow(targets: Iterable[str]) -> str:
+    text = ", ".join(targets)
+    return f"→ {text}" if text else ""
+
+
+def _stated(key: str, value: Any) -> str:
+    return f"{key} = {value!r}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDE else f"{text[: _WIDE - 1]}…"
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> str:
+    """Columns as wide as they must be; the last one is free."""
+    lines = list(rows)
+    widths = [max(map(len, column)) for column in list(zip(*lines, strict=True))[:-1]]
+    return "\n".join(
+        "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
+        for line in lines
+    )

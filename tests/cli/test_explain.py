@@ -1,0 +1,88 @@
+"""`edgert explain`: the graph, the instances, and what chains are compiled to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgert.cli.main import main
+
+DOCUMENT = """
+name = "city-air"
+[operators.readings]
+type = "mqtt_source"
+topic = "city/{source}/sense"
+[operators.valid]
+type = "filter"
+input = "readings"
+where = "temperature > -40 and humidity >= 0"
+[operators.kelvin]
+type = "map"
+input = "valid"
+set = { kelvin = "temperature + 273.15" }
+[operators.by_place]
+type = "key_by"
+input = "kelvin"
+keys = ["source"]
+[operators.minute]
+type = "tumbling_window"
+input = "by_place"
+size_s = 60
+aggregates = { n = "count()", mean_k = "mean(kelvin)" }
+[operators.central]
+type = "ship"
+input = "minute"
+[operators.again]
+type = "publish"
+input = "minute"
+topic = "minutes/{source}"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "city-air.toml"
+    made.write_text(DOCUMENT)
+    return made
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """What was printed, cut into columns."""
+    return [[cell for cell in line.strip().split("  ") if cell] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_graph_and_instances_are_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(file)]) == 0
+    shown = [[cell.strip() for cell in line] for line in lines(capsys)]
+    assert ["7 operators"] in shown
+    assert ["readings", "mqtt_source", "→ valid", "topic = 'city/{source}/sense'"] in shown
+    assert next(c for c in shown if c[:1] == ["minute"])[:3] == ["minute", "tumbling_window", "→ central, again"]
+    assert ["5 instances"] in shown
+    physical = {line[1]: line[2:] for line in shown if line and line[0].isdigit()}
+    assert physical == {
+        "readings": ["source", "→ 2", "decodes humidity, temperature"],
+        "valid+kelvin+by_place": ["stateless", "→ 3", "2 operators compiled to one function; by_place costs nothing"],
+        "minute": ["stateful", "→ 4 (port 1), 5", "keyed by source (string)"],
+        "central": ["sink"],
+        "again": ["sink"],
+    }
+
+
+def test_code_is_shown_when_asked_for(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--code", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert "valid+kelvin+by_place\ndef fast(rows):" in told
+    assert "273.15" in told
+
+
+def test_a_bad_document_is_refused_with_every_error(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(DOCUMENT.replace("temperature > -40", "temperature >").replace('"publish"', '"publihs"'))
+    assert main(["explain", str(file)]) == 1
+    errors = capsys.readouterr().err
+    assert f"{file}: 2 errors" in errors
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(tmp_path / "none.toml")]) == 1
+    assert "none.toml: expected a readable file" in capsys.readouterr().err
