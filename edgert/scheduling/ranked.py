@@ -84,8 +84,8 @@ class MinLatency(Ranked):
 class MinMemory(Ranked):
     """Chain (Babcock et al. 2003): who makes rows vanish fastest goes first, so queues stay small. Needs a profile.
 
-    Along a path from source to sink the part of a row that is left, Π s, is drawn against the CPU spent on it, Σ c. An
-    instance's priority is the slope of the segment of the chart's lower envelope on which it lies; of an instance on
+    Along a path from source to sink the part of a row that is left, Π s, is drawn against the CPU spent on that part.
+    An instance's priority is the slope of the segment of the chart's lower envelope on which it lies; of an instance on
     several paths, the steepest.
     """
 
@@ -99,10 +99,11 @@ class MinMemory(Ranked):
 
 def envelope(path: Sequence[Profile]) -> list[float]:
     """For each operator of a path the slope, rows lost per second, of its segment of the lower envelope. A row that
-    reaches the sink is gone: the last point's size is zero."""
+    reaches the sink is gone: the last point's size is zero. Costs are per row taken, and only the part of a row that is
+    left is taken: where a tenth comes through, the next operator's cost counts a tenth."""
     spent, left = [0.0], [1.0]
     for cost_s, selectivity in path:
-        spent.append(spent[-1] + max(cost_s, 1e-12))
+        spent.append(spent[-1] + max(cost_s * left[-1], 1e-12))
         left.append(left[-1] * selectivity)
     left[-1] = 0.0
     slopes: list[float] = []

@@ -159,11 +159,11 @@ def test_min_memory_takes_whoever_makes_rows_vanish_fastest() -> None:
     assert [next(iter(served(policy, 1, feed=False))) for _ in range(10)] == [0] * 5 + [2] * 5
 
 
-def test_lower_envelope_of_the_example_of_the_chain_paper() -> None:
-    """Two operators of one unit each: nine rows of ten stay after the first, none after the second. One segment, since
-    the second falls more steeply than the first."""
-    assert envelope([Profile(1.0, 0.9), Profile(1.0, 0.0)]) == [0.5, 0.5]
-    assert envelope([Profile(1.0, 0.2), Profile(1.0, 1.0)]) == [0.8, 0.2]
+def test_an_operator_before_a_steeper_one_shares_its_segment_and_one_behind_has_its_own() -> None:
+    """Nine rows of ten stay after the first, and the second is done with them in 0.9: together 1 row in 1.9. Where the
+    first alone loses 0.9 in 1, the second, which takes 2 for the tenth that is left, is a segment of its own."""
+    assert envelope([Profile(1.0, 0.9), Profile(1.0, 0.0)]) == pytest.approx([1 / 1.9, 1 / 1.9])
+    assert envelope([Profile(1.0, 0.1), Profile(20.0, 1.0)]) == pytest.approx([0.9, 0.05])
 
 
 @given(st.lists(st.tuples(st.floats(1e-6, 1.0), st.floats(0.0, 2.0)), min_size=1, max_size=8))

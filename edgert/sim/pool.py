@@ -1,0 +1,218 @@
+"""A pool on a virtual clock: the product's own policies and consumptions over operators that only cost time.
+
+Discrete events: a row arrives, a turn ends. As in the real pool a worker takes what the consumption says, is away for
+as long as these rows cost, hands on what came of them, and asks the policy again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from edgert.scheduling.consumption import Consumption
+from edgert.scheduling.policies import Policy
+from edgert.scheduling.profile import Profile
+
+Draw = Callable[[], float]
+"""Numbers from 0 to below 1."""
+
+
+def poisson(rate: float, draw: Draw) -> Callable[[], float]:
+    """Seconds from one arrival to the next when arrivals know nothing of each other."""
+    return lambda: -math.log(1.0 - draw()) / rate
+
+
+def regular(rate: float) -> Callable[[], float]:
+    """The same time between all arrivals."""
+    return lambda: 1.0 / rate
+
+
+def constant(cost_s: float) -> float:
+    """Every row costs the same."""
+    return cost_s
+
+
+def exponential(draw: Draw) -> Callable[[float], float]:
+    """Costs that are exponentially distributed about their mean."""
+    return lambda cost_s: -math.log(1.0 - draw()) * cost_s
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one instance has done in the measured span. Times in seconds."""
+
+    rows: int = 0
+    turns: int = 0
+    waited_s: float = 0.0
+    """Σ over rows, from the queue's end to the beginning of their turn (T_Q + T_S)."""
+    computing_s: float = 0.0
+    """Σ over rows of their cost (T_C)."""
+    empty_s: float = 0.0
+    longest: int = 0
+    """Greatest queue length, rows."""
+    area: float = 0.0
+    """∫ queue length dt."""
+
+    def utilisation(self, span_s: float) -> float:
+        """ρ_w = 1 - T_emptyQ / T_w (EdgeWise, equation 11)."""
+        return 1.0 - self.empty_s / span_s if span_s > 0 else 0.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one simulated run, warm-up cut."""
+
+    span_s: float
+    entered: int
+    left: int
+    """Rows that reached a sink."""
+    latencies_s: list[float]
+    """Of each row that reached a sink, from the arrival of the row that it came of; sorted."""
+    instances: dict[int, Seen]
+    waiting: int
+    """Rows in queues at the end."""
+
+    def latency_s(self, part: float) -> float:
+        """The latency that `part` (0 to 1) of the rows do not exceed; NaN if none left."""
+        found = self.latencies_s
+        return found[min(len(found) - 1, int(part * len(found)))] if found else math.nan
+
+    def balance(self) -> float:
+        """Coefficient of variation of the utilisations: 0 when all are equally loaded."""
+        values = [seen.utilisation(self.span_s) for seen in self.instances.values()]
+        mean = sum(values) / len(values)
+        return math.sqrt(sum((v - mean) ** 2 for v in values) / len(values)) / mean if mean else 0.0
+
+
+@dataclass(slots=True)
+class _Instance:
+    profile: Profile
+    downstream: Sequence[int]
+    queue: deque[tuple[float, float]] = field(default_factory=deque)
+    """(arrival of the row that it came of, time at which it was put here)"""
+    owed: float = 0.0
+    """Fractions of rows that the selectivity has promised and that are not given out yet."""
+    running: bool = False
+    since: float = 0.0
+    """Time of the last change of the queue."""
+    seen: Seen = field(default_factory=Seen)
+
+
+class Simulation:
+    """One flow, one policy, one consumption, K workers."""
+
+    def __init__(
+        self,
+        downstream: Mapping[int, Sequence[int]],
+        profiles: Mapping[int, Profile],
+        policy: Policy,
+        consumption: Consumption,
+        *,
+        workers: int = 1,
+        turn_s: float = 0.0,
+        cost: Callable[[float], float] = constant,
+    ) -> None:
+        """`turn_s`: what a turn costs beside its rows. `cost`: mean cost of a row → its cost. `downstream` names every
+        instance and has no cycle."""
+        self._policy, self._consumption = policy, consumption
+        self._turn_s, self._cost, self._free = turn_s, cost, workers
+        self._instances = {k: _Instance(profiles[k], tuple(targets)) for k, targets in downstream.items()}
+        fed = {j for targets in downstream.values() for j in targets}
+        self._sources = [k for k in downstream if k not in fed]
+        self._events: list[tuple[float, int, int, list[tuple[float, float]] | None]] = []
+        """(time, order, instance, rows of the turn that ends or None for an arrival)"""
+        self._order = 0
+        self._measured = False
+        self._latencies: list[float] = []
+        self._entered = 0
+        for k in downstream:
+            policy.add(k)
+        policy.connect(downstream)
+        policy.profile(profiles)
+
+    def run(self, gap: Callable[[], float], span_s: float, warm_up_s: float = 0.0) -> Outcome:
+        """Rows enter every source, `gap()` seconds after each other; measured for `span_s` after `warm_up_s`."""
+        for k in self._sources:
+            self._push(gap(), k, None)
+        ends = warm_up_s + span_s
+        self._measured = warm_up_s == 0.0
+        while self._events and self._events[0][0] <= ends:
+            now, _, k, turn = heappop(self._events)
+            if not self._measured and now >= warm_up_s:
+                self._begin(warm_up_s)
+            if turn is None:
+                self._entered += self._measured
+                self._put(k, now, now)
+                self._push(now + gap(), k, None)
+            else:
+                self._end_turn(k, turn, now)
+            self._dispatch(now)
+        return self._outcome(ends, span_s)
+
+    def _push(self, at: float, instance: int, turn: list[tuple[float, float]] | None) -> None:
+        self._order += 1
+        heappush(self._events, (at, self._order, instance, turn))
+
+    def _begin(self, now: float) -> None:
+        self._measured = True
+        for instance in self._instances.values():
+            instance.seen, instance.since = Seen(), now
+
+    def _put(self, k: int, origin: float, now: float) -> None:
+        instance = self._instances[k]
+        self._note(instance, now)
+        instance.queue.append((origin, now))
+        instance.seen.longest = max(instance.seen.longest, len(instance.queue))
+        self._policy.rows_added(k, 1)
+
+    def _note(self, instance: _Instance, now: float) -> None:
+        """The queue changes now: what it was until now is added up."""
+        passed, length = now - instance.since, len(instance.queue)
+        instance.since = now
+        instance.seen.area += passed * length
+        if not length and not instance.running:
+            instance.seen.empty_s += passed
+
+    def _dispatch(self, now: float) -> None:
+        while self._free and (k := self._policy.choose(now)) is not None:
+            instance = self._instances[k]
+            self._note(instance, now)
+            rows = [instance.queue.popleft() for _ in range(self._consumption(len(instance.queue)))]
+            instance.running = True
+            self._free -= 1
+            self._policy.busy(k)
+            self._policy.rows_taken(k, len(rows))
+            computing_s = sum(self._cost(instance.profile.cost_s) for _ in rows)
+            seen = instance.seen
+            seen.rows += len(rows)
+            seen.turns += 1
+            seen.waited_s += sum(now - put for _, put in rows)
+            seen.computing_s += computing_s
+            self._push(now + self._turn_s + computing_s, k, rows)
+
+    def _end_turn(self, k: int, rows: list[tuple[float, float]], now: float) -> None:
+        instance = self._instances[k]
+        self._note(instance, now)
+        instance.running = False
+        self._free += 1
+        self._policy.free(k)
+        for origin, _ in rows:
+            if not instance.downstream:
+                if self._measured:
+                    self._latencies.append(now - origin)
+                continue
+            instance.owed += instance.profile.selectivity
+            while instance.owed >= 1.0:
+                instance.owed -= 1.0
+                for j in instance.downstream:
+                    self._put(j, origin, now)
+
+    def _outcome(self, ends: float, span_s: float) -> Outcome:
+        for instance in self._instances.values():
+            self._note(instance, ends)
+        waiting = sum(len(i.queue) for i in self._instances.values())
+        seen = {k: i.seen for k, i in self._instances.items()}
+        return Outcome(span_s, self._entered, len(self._latencies), sorted(self._latencies), seen, waiting)

@@ -1,0 +1,114 @@
+"""The simulated pool against the formulas of queueing theory, and policies against each other. Seeds are printed."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.scheduling.consumption import CONSUMPTIONS, at_most, everything
+from edgert.scheduling.in_turn import RoundRobin
+from edgert.scheduling.policies import POLICIES
+from edgert.scheduling.profile import Profile
+from edgert.scheduling.queueing import balanced_weights, demands_s, input_ratios, queue_time_s, sustainable_rate
+from edgert.sim.pool import Simulation, exponential, poisson, regular
+
+CHAIN = {0: [1], 1: [2], 2: []}
+UNEVEN = {0: Profile(0.001, 1.0), 1: Profile(0.006, 0.5), 2: Profile(0.002, 1.0)}
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_rows_wait_as_long_as_the_formula_says(load: float) -> None:
+    """One instance, one worker, Poisson arrivals, exponential service: M/M/1."""
+    draw = random.Random(1).random
+    made = Simulation({0: []}, {0: Profile(0.01, 1.0)}, RoundRobin(), at_most(1), cost=exponential(draw))
+    outcome = made.run(poisson(100 * load, draw), 2_000.0, 10.0)
+    seen = outcome.instances[0]
+    assert seen.waited_s / seen.rows == pytest.approx(queue_time_s(100 * load, 100.0), rel=0.1)
+    assert seen.utilisation(outcome.span_s) == pytest.approx(load, rel=0.03)
+    assert seen.area / outcome.span_s == pytest.approx(load * load / (1 - load), rel=0.1), "Little's law"
+
+
+def test_demands_weights_and_the_rate_they_bear() -> None:
+    assert input_ratios(CHAIN, UNEVEN) == {0: 1.0, 1: 1.0, 2: 0.5}
+    demands = demands_s(CHAIN, UNEVEN)
+    assert demands == pytest.approx({0: 0.001, 1: 0.006, 2: 0.001})
+    weights = balanced_weights(demands, 2.0)
+    assert weights == pytest.approx({0: 0.25, 1: 1.5, 2: 0.25})
+    assert sustainable_rate(demands, weights) == pytest.approx(250.0)
+    assert sustainable_rate(demands, dict.fromkeys(demands, 2 / 3)) == pytest.approx(2 / 3 / 0.006)
+    assert queue_time_s(1.0, 1.0) == math.inf
+
+
+@given(st.lists(st.tuples(st.floats(1e-6, 1.0), st.floats(0.01, 2.0)), min_size=1, max_size=6), st.floats(0.5, 8.0))
+def test_no_other_weights_bear_more_than_the_balanced_ones(profiles: list[tuple[float, float]], cores: float) -> None:
+    graph = {k: [k + 1] if k + 1 < len(profiles) else [] for k in range(len(profiles))}
+    demands = demands_s(graph, {k: Profile(*p) for k, p in enumerate(profiles)})
+    best = sustainable_rate(demands, balanced_weights(demands, cores))
+    assert best == pytest.approx(cores / sum(demands.values()), rel=1e-9)
+    even = dict.fromkeys(demands, cores / len(demands))
+    assert sustainable_rate(demands, even) <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("consumption", sorted(CONSUMPTIONS))
+def test_every_policy_bears_what_the_model_says_a_pool_can(policy: str, consumption: str) -> None:
+    """A pool is never idle while rows wait, so at 90 % of the sustainable rate no queue grows without end."""
+    seed = 3
+    print(f"seed {seed}")
+    draw = random.Random(seed).random
+    demands = demands_s(CHAIN, UNEVEN)
+    rate = 0.9 * sustainable_rate(demands, balanced_weights(demands, 1.0))
+    made = Simulation(CHAIN, UNEVEN, POLICIES[policy](draw), CONSUMPTIONS[consumption](50))
+    outcome = made.run(poisson(rate, draw), 60.0, 10.0)
+    assert outcome.left == pytest.approx(outcome.entered * 0.5, rel=0.03)
+    assert outcome.waiting < rate * 2
+    assert sum(s.computing_s for s in outcome.instances.values()) / outcome.span_s == pytest.approx(0.9, rel=0.05)
+
+
+def test_rows_are_neither_lost_nor_doubled() -> None:
+    for seed in range(20):
+        draw = random.Random(seed)
+        size = draw.randint(1, 6)
+        graph = {k: [j for j in range(k + 1, size) if draw.random() < 0.5] for k in range(size)}
+        profiles = {k: Profile(draw.uniform(0.0, 0.004), 1.0) for k in graph}
+        policy = POLICIES[draw.choice(sorted(POLICIES))](draw.random)
+        consumption = CONSUMPTIONS[draw.choice(sorted(CONSUMPTIONS))](draw.randint(1, 60))
+        made = Simulation(graph, profiles, policy, consumption, workers=draw.randint(1, 3))
+        outcome = made.run(regular(20.0), 10.0)
+        fed = {j for targets in graph.values() for j in targets}
+        for k, targets in graph.items():
+            came = outcome.instances[k].rows + len(made._instances[k].queue)
+            gave = dict.fromkeys(targets, outcome.instances[k].rows)
+            assert came or k in fed, f"seed {seed}"
+            for j in gave:
+                assert outcome.instances[j].rows + len(made._instances[j].queue) <= sum(
+                    outcome.instances[i].rows for i in graph if j in graph[i]
+                ), f"seed {seed}"
+
+
+def test_min_latency_has_less_latency_than_first_come_first_served_and_min_memory_shorter_queues() -> None:
+    """The first drops four rows of five, and is quick: Chain takes rows through it before it turns to the slow one."""
+    outcomes = {}
+    for name in ("round-robin", "random", "min-latency", "min-memory", "congestion-aware"):
+        draw = random.Random(11).random
+        profiles = {0: Profile(0.002, 0.2), 1: Profile(0.001, 1.0), 2: Profile(0.010, 1.0)}
+        made = Simulation(CHAIN, profiles, POLICIES[name](draw), at_most(1))
+        outcomes[name] = made.run(poisson(175.0, draw), 300.0, 10.0)
+    queued = {n: sum(s.area for s in o.instances.values()) for n, o in outcomes.items()}
+    assert outcomes["min-latency"].latency_s(0.5) < outcomes["round-robin"].latency_s(0.5)
+    assert queued["min-memory"] == min(queued.values())
+
+
+def test_taking_everything_makes_fewer_turns() -> None:
+    outcomes = []
+    for consumption in (at_most(1), everything):
+        draw = random.Random(5).random
+        made = Simulation(CHAIN, UNEVEN, RoundRobin(), consumption, turn_s=0.0005)
+        outcomes.append(made.run(poisson(100.0, draw), 100.0, 10.0))
+    few, many = outcomes[1], outcomes[0]
+    assert sum(s.turns for s in few.instances.values()) < 0.8 * sum(s.turns for s in many.instances.values())
+    assert 0.0 < few.balance() < 1.0
