@@ -1,0 +1,155 @@
+"""`edgert simulate`: a flow on a virtual board, under each policy: what rate it bears, how long rows take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgert.cli._documents import load, registry
+from edgert.core.errors import EdgertError, show
+
+if TYPE_CHECKING:
+    from edgert.flow.physical import Plan
+    from edgert.scheduling.profile import Profile
+
+HELP = "try a flow on a virtual clock: rates, latencies and queues under each scheduling policy"
+ALL = "all"
+TURN_S = 20e-6
+"""What a turn costs beside its rows, on this machine (a read of one message through three instances: some 50 µs)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from edgert.scheduling.consumption import CONSUMPTIONS
+    from edgert.scheduling.policies import POLICIES
+    from edgert.sim.boards import BOARDS
+
+    parser.add_argument("flow", type=Path, metavar="FILE", help="a document, TOML or JSON")
+    parser.add_argument("--rate", type=_positive, required=True, help="rows per second into each source")
+    parser.add_argument("--seconds", type=_positive, default=20.0, help="simulated time (default: 20)")
+    parser.add_argument("--policy", choices=(*POLICIES, ALL), default=ALL, help="default: all, one after the other")
+    parser.add_argument("--consumption", choices=tuple(CONSUMPTIONS), default="at-most", help="default: at-most")
+    parser.add_argument("--rows", type=_count, default=200, help="of at-most (default: 200)")
+    parser.add_argument("--workers", type=_count, default=1, help="(default: 1; in Python more do not compute faster)")
+    boards = "; ".join(f"{name}: {board.slower:g} times slower" for name, board in BOARDS.items())
+    parser.add_argument("--board", choices=tuple(BOARDS), default="here", help=f"scales all costs ({boards})")
+    parser.add_argument(
+        "--status", type=Path, metavar="JSON",
+        help="what rows cost and give, as a gateway's page says it (curl http://127.0.0.1:8080/api/status)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cost", action="append", default=[], metavar="INSTANCE=MICROSECONDS[,SELECTIVITY]",
+        help="what a row of an instance costs here (names as `edgert explain` shows them); else 10 µs",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from edgert.flow.physical import plan
+    from edgert.scheduling.consumption import CONSUMPTIONS
+    from edgert.scheduling.policies import POLICIES
+    from edgert.scheduling.queueing import balanced_weights, demands_s, sustainable_rate
+    from edgert.sim.boards import BOARDS
+    from edgert.sim.pool import Simulation, exponential, poisson
+
+    known = registry()
+    physical = plan(load(args.flow, known), known)
+    names = list(physical.instances)
+    at = {name: number for number, name in enumerate(names)}
+    graph = {at[name]: [at[o.instance] for o in i.outputs] for name, i in physical.instances.items()}
+    slower = BOARDS[args.board].slower
+    here = _profiles(args, physical)
+    profiles = {at[name]: p._replace(cost_s=p.cost_s * slower) for name, p in here.items()}
+    demands = demands_s(graph, profiles)
+    sustainable = sustainable_rate(demands, balanced_weights(demands, 1.0))
+    print(f"flow {physical.flow.name} on {args.board}, {args.rate:g} rows/s into each source, seed {args.seed}")
+    for name, profile in here.items():
+        used = demands[at[name]] * args.rate
+        print(f"  {name}: {profile.cost_s * slower * 1e6:.1f} µs per row, {used:.1%} of the worker")
+    print(f"one worker bears {sustainable:,.0f} rows/s at most (Σ q c, turns not counted)\n")
+    print(f"{'policy':17}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
+    for policy in POLICIES if args.policy == ALL else (args.policy,):
+        draw = random.Random(args.seed).random
+        made = Simulation(
+            graph, profiles, POLICIES[policy](draw), CONSUMPTIONS[args.consumption](args.rows),
+            workers=args.workers, turn_s=TURN_S * slower, cost=exponential(draw),
+        )  # fmt: skip
+        outcome = made.run(poisson(args.rate, draw), args.seconds, args.seconds / 10)
+        busy = sum(s.computing_s for s in outcome.instances.values()) / outcome.span_s / args.workers
+        longest = max(s.longest for s in outcome.instances.values())
+        p50, p99 = (outcome.latency_s(part) * 1e3 for part in (0.5, 0.99))
+        print(
+            f"{policy:17}{outcome.left / outcome.span_s:9,.0f}{p50:9.2f}{p99:9.2f}{longest:9,}{outcome.waiting:9,}"
+            f"{busy:7.0%}{outcome.balance():9.2f}"
+        )
+    print("\nlatency: from a row's arrival to the sink; longest, waiting: rows in a queue at most, in all at the end;")
+    print("balance: variation of the instances' utilisation, 0 = all alike")
+    if args.rate >= sustainable:
+        print(f"edgert: {args.rate:g} rows/s are more than the worker bears: queues grow for ever", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _profiles(args: argparse.Namespace, physical: Plan) -> dict[str, Profile]:
+    """What rows cost here: as measured, as said, or ten microseconds."""
+    from edgert.scheduling.profile import UNKNOWN, Profile
+
+    found = dict.fromkeys(physical.instances, UNKNOWN)
+    if args.status:
+        for name, rows_in, rows_out, busy_s in _measured(args.status, physical.flow.name):
+            if name in found and rows_in:
+                found[name] = Profile(busy_s / rows_in, rows_out / rows_in)
+    for text in args.cost:
+        name, sign, numbers = text.partition("=")
+        try:
+            cost, _, selectivity = numbers.partition(",")
+            said = Profile(float(cost) * 1e-6, float(selectivity or 1.0))
+            if not sign or name not in found or not said.cost_s > 0 or not 0 <= said.selectivity < float("inf"):
+                raise ValueError
+        except ValueError:
+            instances = ", ".join(found)
+            raise EdgertError(
+                f"--cost: expected INSTANCE=MICROSECONDS[,SELECTIVITY] with one of {instances}, got {show(text)}"
+            ) from None
+        found[name] = said
+    return found
+
+
+def _measured(file: Path, flow: str) -> Iterator[tuple[str, int, int, float]]:
+    """(instance, rows in, rows out, seconds of computing) of a flow in a gateway's status."""
+    try:
+        status: Any = json.loads(file.read_bytes())
+        flows: Sequence[Mapping[str, Any]] = status["flows"]
+        operators = next(f["operators"] for f in flows if f["name"] == flow)
+        found = [(o["name"], int(o["rows_in"]), int(o["rows_out"]), float(o["busy_s"])) for o in operators]
+    except OSError as error:
+        raise EdgertError(f"{file}: expected a readable file: {error.strerror or error}") from error
+    except StopIteration:
+        raise EdgertError(
+            f"{file}: expected the status of a gateway that runs flow {flow}, found no such flow"
+        ) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise EdgertError(
+            f"{file}: expected a gateway's status (its page's api/status), got {show(str(error))}"
+        ) from None
+    yield from found
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {show(text)}")
+    return number
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {show(text)}")
+    return int(text)

@@ -1,0 +1,94 @@
+"""`edgert simulate`: a flow on a virtual clock."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgert.cli.main import main
+from edgert.scheduling.policies import POLICIES
+from tests.cli.test_explain import DOCUMENT
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "city-air.toml"
+    made.write_text(DOCUMENT)
+    return made
+
+
+def rows(told: str) -> dict[str, list[str]]:
+    """The table's lines by policy."""
+    return {line.split()[0]: line.split()[1:] for line in told.splitlines() if line.split()[:1] and line[0] != " "}
+
+
+def test_every_policy_is_tried_on_the_same_arrivals(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(file), "--rate", "1000", "--seconds", "1"]) == 0
+    told = rows(capsys.readouterr().out)
+    assert set(POLICIES) <= set(told)
+    for policy in POLICIES:
+        out, p50, p99, *_ = (float(cell.rstrip("%").replace(",", "")) for cell in told[policy])
+        assert out == pytest.approx(2_000, rel=0.2), "two sinks take each row"
+        assert 0 < p50 <= p99
+
+
+def test_the_same_seed_gives_the_same_figures(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for seed in ("7", "7", "8"):
+        assert main(["simulate", str(file), "--rate", "1000", "--seconds", "1", "--seed", seed]) == 0
+        told.append(rows(capsys.readouterr().out)["random"])
+    assert told[0] == told[1] != told[2]
+
+
+def test_costs_come_from_a_gateways_status_and_from_the_command_line(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operators = [{"name": "readings", "rows_in": 1_000, "rows_out": 500, "busy_s": 0.004}]
+    status = tmp_path / "status.json"
+    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
+    arguments = ["--rate", "1000", "--seconds", "1", "--policy", "round-robin", "--status", str(status)]
+    assert main(["simulate", str(file), *arguments, "--cost", "minute=50,0.1", "--board", "pi4"]) == 0
+    told = capsys.readouterr().out
+    assert "readings: 16.0 µs per row, 1.6% of the worker" in told
+    assert "minute: 200.0 µs per row, 10.0% of the worker" in told, "half of the rows reach it"
+
+
+def test_more_than_the_worker_bears_is_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--rate", "20000", "--seconds", "0.2", "--policy", "random", "--cost", "readings=100"]
+    assert main(["simulate", str(file), *arguments]) == 1
+    assert "20000 rows/s are more than the worker bears" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cost", "x=3"], "expected INSTANCE=MICROSECONDS[,SELECTIVITY] with one of readings"),
+        (["--cost", "readings=-3"], "expected INSTANCE=MICROSECONDS"),
+        (["--cost", "readings"], "expected INSTANCE=MICROSECONDS"),
+        (["--status", "/does/not/exist"], "expected a readable file"),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    file: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(file), "--rate", "10", *arguments]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"flows": []}', '{"flows": [{"name": "city-air"}]}'])
+def test_a_status_that_is_none_is_named(
+    file: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = tmp_path / "status.json"
+    status.write_text(text)
+    assert main(["simulate", str(file), "--rate", "10", "--status", str(status)]) == 1
+    assert "status.json: expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bad", [["--rate", "0"], ["--rate", "many"], ["--rate", "1", "--workers", "0"]])
+def test_wrong_arguments_end_with_status_2(file: Path, bad: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", str(file), *bad])
+    assert ended.value.code == 2
