@@ -227,6 +227,15 @@ def test_a_known_topic_that_reaches_behind_its_packet_is_garbage_even_if_the_res
         whole(good + b"\x30\x02\x00\x01" + good, V311)
 
 
+def test_known_properties_that_reach_behind_their_packet_are_garbage_even_if_the_rest_looks_like_a_packet() -> None:
+    good = encode.publish(V5, "t", b"abcd", properties={"subscription_identifier": [1, 0x30]})
+    cut = b"\x30\x07\x00\x01t\x04\x0b\x01\x0b"  # what it lacks, 0x30, is the first byte of the next one
+    out: list[Packet] = []
+    with pytest.raises(ProtocolError, match="expected 4 bytes of properties, got 3"):
+        Decoder(V5).feed_untrusted(good + cut + good, out)
+    assert out == [[Publish("t", b"abcd", subscription_ids=(1, 0x30))]]
+
+
 @pytest.mark.parametrize("level", [V5, V311])
 def test_common_packets_cut_at_any_place_arrive_whole(level: int) -> None:
     expected, stream = list[Publish](), b""

@@ -16,7 +16,7 @@ from edgert.mqtt.events import (
     Unsubscribed,
 )
 from edgert.mqtt.options import SessionOptions
-from edgert.mqtt.packets import V5, V311, Oversized, Publish, Subscription, Will
+from edgert.mqtt.packets import V5, V311, Oversized, Publish, PublishRun, Subscription, Will
 from edgert.mqtt.session import Session
 from edgert.mqtt.states import TRANSITIONS, Input, State
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311, connected, publish, reconnect
@@ -288,6 +288,18 @@ def test_qos_2_message_whose_pubrec_was_lost_is_answered_again_and_not_delivered
     assert session.receive_untrusted(publish(qos=2, packet_id=5), 2.0) == [
         Messages([Publish("t", b"x", 2, packet_id=5)])
     ]
+
+
+def test_a_run_of_qos_0_messages_arrives_while_a_qos_2_message_waits_for_its_pubrel() -> None:
+    session = connected()
+    session.receive_untrusted(publish(qos=0) + publish(qos=2, packet_id=5), 1.0)
+    session.acknowledge([(5, 2)])
+    assert session.take_output() == b"\x50\x02\x00\x05"
+    again = publish(qos=2, packet_id=5, dup=True)
+    run = publish(b"first", qos=0) + publish(b"second", qos=0)  # the fast way: topic known, payload long enough
+    assert session.receive_untrusted(again + run, 2.0) == [Messages([PublishRun(["t", "t"], [b"first", b"second"])])]
+    assert session.take_output() == b"\x50\x02\x00\x05"
+    assert session.duplicates == 1
 
 
 def test_oversized_message_is_an_event_between_the_others() -> None:
