@@ -7,6 +7,7 @@ device b  ──────100────▶ silent        watermark: that of 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -177,6 +178,15 @@ def test_state_survives_deltas_and_snapshots() -> None:
             again.restore(unpack(blob))
         assert again.snapshot() == made.snapshot()
         assert again.delta() is None
+
+
+@pytest.mark.parametrize("take", [Source.delta, Source.snapshot])
+def test_a_checkpoint_between_two_looks_holds_the_times_of_the_last_turns(take: Callable[[Source], Any]) -> None:
+    made = source()
+    fed(made, 0.0, ("a", 1000))
+    fed(made, RECOMPUTE_S / 2, ("a", 1010), ("b", 1005))
+    state = take(made)
+    assert (state["latest"], state["greatest"]) == ({"a": 1010, "b": 1005}, 1010)
 
 
 def test_time_outs_begin_anew_after_a_restart() -> None:

@@ -340,6 +340,21 @@ def test_a_queue_over_its_budget_is_worked_off_before_more_is_put_on_it() -> Non
     assert longest[0] <= 100
 
 
+def test_a_queue_far_over_its_budget_is_relieved_turn_by_turn_until_it_is_within() -> None:
+    """Four turns' worth of rows stand on the second's queue; the first's is by far the longest."""
+    sizes: list[int] = []
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(100, "keep"))
+    first = instance("first", Pass(lambda batch: sizes.append(second.queue.size)), second)
+    _known(first, second)
+    pool = Pool(VirtualClock(), consumption=at_most(10))
+    pool.add([first, second])
+    crowd = Batch(rows(*range(40)).rows, 0.0, size=400)
+    pool.put([(first, 0, rows(*range(5_000))), (second, 0, crowd)], wake=False)
+    pool.lend(1.0)
+    assert second.counters.rows_in == 5_040
+    assert (sizes[0], max(sizes)) == (100, 100)
+
+
 class Grow(Pass):
     """Gives on batches of 10 bytes per row."""
 
