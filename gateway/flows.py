@@ -23,7 +23,8 @@ from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database, FlowCommit, StoredFlow
 from gateway.checkpointer import Checkpointer, OnStore, as_commit
-from gateway.ingest import Ingest, Source
+from gateway.ingest import Ingest
+from gateway.subscriptions import Source
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,12 @@ class Flows:
 
     def _sources_of(self, run: FlowRun) -> list[Source]:
         return [
-            Source(p.parameters["topic"].filter, p.parameters["qos"], Reader(run.progress, i, p.parameters["retained"]))
+            Source(
+                run.flow.name,
+                p.parameters["topic"].filter,
+                p.parameters["qos"],
+                Reader(run.progress, i, p.parameters["retained"]),
+            )
             for p, i in run.sources()
         ]
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import xxhash
 
@@ -17,14 +15,15 @@ from edgert.core.settings import Sensors
 from edgert.mqtt.control_plane import read_password, tls_context
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.outgoing import PublishRefused
-from edgert.mqtt.packets import Oversized, Publishes, Subscription, reason_text
+from edgert.mqtt.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.session import SessionOptions
-from edgert.mqtt.topics import TopicTrie, merge_filters
+from edgert.mqtt.topics import TopicTrie
 from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
 from edgert.operators.logic import Message
 from edgert.runtime.inbox import NOWHERE, Inbox, Reader, Route
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
+from gateway.subscriptions import Source, Subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +34,6 @@ WINDOW_311 = 20
 LEND_S = 0.002
 """After a read the loop's thread works on it itself for so long at most; what is left is the workers'."""
 CACHED_TOPICS = 50_000
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
-    """One source of one flow, as the ingest sees it."""
-
-    filter: str
-    qos: int
-    reader: Reader
 
 
 class Ingest:
@@ -72,9 +62,7 @@ class Ingest:
         self._forget_session = forget_session
         self._wants_checkpoint = wants_checkpoint
         self._save_subscriptions = save_subscriptions
-        self._sources: list[Source] = []
-        self._ids: dict[str, int] = {}
-        """Subscription identifier by filter; kept for good, since redeliveries carry the old ones."""
+        self._subscriptions = Subscriptions()
         self._routes: dict[object, Route] = {}
         self._shared: dict[tuple[tuple[Reader, ...], int], Route] = {}
         self._trie: TopicTrie[Source] = TopicTrie()
@@ -83,7 +71,6 @@ class Ingest:
         self._open = False
         """The session with the broker stands, and what it must know was committed."""
         self._subscribing = asyncio.Lock()
-        self._subscribed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.client = MqttClient(
@@ -112,7 +99,7 @@ class Ingest:
     async def start(self, saved_subscriptions: str) -> None:
         """`saved_subscriptions`: what `save_subscriptions` was last given, empty at the first start."""
         self._loop = asyncio.get_running_loop()
-        self._ids = json.loads(saved_subscriptions) if saved_subscriptions else {}
+        self._subscriptions.load(saved_subscriptions)
         await self.client.start()
 
     async def stop(self) -> None:
@@ -123,59 +110,44 @@ class Ingest:
     def swap(self, remove: Iterable[Source], add: Iterable[Source], also: Callable[[], None] = lambda: None) -> None:
         """Changes what is read in one step: no message goes to both or to neither. `also` runs under the lock."""
         with self.lock:
-            gone = set(remove)
-            self._sources = [s for s in self._sources if s not in gone] + list(add)
+            self._subscriptions.swap(set(remove), add)
             also()
             self._trie = TopicTrie()
-            for source in self._sources:
+            for source in self._subscriptions.sources:
                 self._trie.add(source.filter, source)
             self._routes, self._shared = {}, {}
         if self.client.status.connected:
             self._spawn(self._subscribe())
 
-    def _wanted(self) -> dict[str, Subscription]:
-        """Subscriptions by filter. 3.1.1 knows no identifiers, so there filters are merged until none overlap."""
-        by_filter: dict[str, tuple[int, bool]] = {}
-        for source in self._sources:
-            qos, retained = by_filter.get(source.filter, (0, False))
-            by_filter[source.filter] = (max(qos, source.qos), retained or source.reader.retained)
-        if self._by_id:
-            return {
-                f: Subscription(f, qos, self._id(f), retain_handling=0 if retained else 1)
-                for f, (qos, retained) in by_filter.items()
-            }
-        top = max((qos for qos, _ in by_filter.values()), default=0)
-        return {f: Subscription(f, top) for f in merge_filters(by_filter)}
-
-    def _id(self, topic_filter: str) -> int:
-        if topic_filter not in self._ids:
-            self._ids[topic_filter] = max(self._ids.values(), default=0) + 1
-        return self._ids[topic_filter]
-
     async def _subscribe(self) -> None:
         """Brings what the broker has to what the flows want; never before the session was opened, one at a time."""
         async with self._subscribing:
-            if self._open:
+            if self._open and not self._subscriptions.pending:
                 await self._subscribe_changes()
 
     async def _subscribe_changes(self) -> None:
-        known = dict(self._ids)
+        subscriptions = self._subscriptions
+        known = set(subscriptions.ids)
         while True:
-            ids = dict(self._ids)
-            wanted = self._wanted()
-            if self._ids == ids:
+            ids = dict(subscriptions.ids)
+            wanted = subscriptions.wanted(self._by_id)
+            if subscriptions.ids == ids:
                 break
-            await self._save_subscriptions(json.dumps(self._ids))  # before any message can carry a new one
-        before = self._subscribed or set(known)  # just connected: the session may still have what an earlier run wanted
-        stale = before - set(wanted)
+            await self._save()  # before any message can carry a new one
         if not self._open:
             return
-        if stale:
+        before = set(subscriptions.sent) or known  # just connected: the session may have what an earlier run wanted
+        if stale := before - set(wanted):
             self.client.unsubscribe(sorted(stale))
-        fresh = [s for f, s in wanted.items() if f not in self._subscribed]
-        self._subscribed = set(wanted)
-        if fresh:
-            self.client.subscribe(fresh)
+        unsent = subscriptions.unsent(wanted)
+        subscriptions.sent = wanted
+        if unsent:
+            with self.lock:
+                waiting = subscriptions.open(unsent, self._by_id)
+            subscriptions.asked(self.client.subscribe(unsent), waiting)
+
+    async def _save(self) -> None:
+        await self._save_subscriptions(self._subscriptions.dump())
 
     # -- the connection's events
 
@@ -183,7 +155,7 @@ class Ingest:
         five = event.protocol == "5"
         self._by_id = five and event.properties.get("subscription_identifier_available", 1) != 0
         self._window = 65_535 if five else WINDOW_311
-        self._subscribed = set()
+        self._subscriptions.connected()
         self._open = False
         with self.lock:
             self._routes = {}
@@ -196,6 +168,7 @@ class Ingest:
             had = self.inbox.next_index > 1
             with self.lock:
                 self.inbox.session_lost()
+                self._subscriptions.session_lost()
             if had:
                 self.sessions_lost += 1
                 log.warning("the broker has no session for this gateway: what it held for us is lost to us")
@@ -224,6 +197,11 @@ class Ingest:
             if reason >= 0x80:
                 self.refused[topic_filter] = reason_text(reason)
                 log.error("the broker refuses the subscription to %s: %s", topic_filter, reason_text(reason))
+        pending = self._subscriptions.pending
+        if self._subscriptions.answered(event.token, {f for f, _ in event.refused}):
+            self._spawn(self._save())
+        if pending:
+            self._spawn(self._subscribe())  # what was to be changed meanwhile
 
     # -- messages
 
@@ -236,7 +214,8 @@ class Ingest:
         """Routes one read's messages onto the queues of the flows that take them."""
         with self.lock:
             lookup = self._route_by_id if self._by_id else self._route_by_topic
-            batches = self.inbox.receive(messages, lookup, self.clock.monotonic(), self.clock.wall())
+            now, wall = self.clock.monotonic(), self.clock.wall()
+            batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id)
             if batches:
                 entries = ((reader.instance, 0, batch) for route, batch in batches.items() for reader in route.readers)
                 self.pool.put(entries, wake=False)
@@ -256,9 +235,10 @@ class Ingest:
             return self._route_by_topic(topic)
         route = self._routes.get(ids)
         if route is None:
-            filters = {f for f, n in self._ids.items() if n in ids}
+            filters = {f for f, n in self._subscriptions.ids.items() if n in ids}
             seed = ids[0] if len(ids) == 1 else xxhash.xxh3_64_intdigest(repr(ids).encode())
-            route = self._routes[ids] = self._as_route([s for s in self._sources if s.filter in filters], seed)
+            sources = [s for s in self._subscriptions.sources if s.filter in filters]
+            route = self._routes[ids] = self._as_route(sources, seed)
         return route
 
     def _as_route(self, sources: Iterable[Source], seed: int) -> Route:

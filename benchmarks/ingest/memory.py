@@ -20,7 +20,8 @@ from edgert.runtime.inbox import Reader
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.scheduling.consumption import at_most
-from gateway.ingest import Ingest, Source
+from gateway.ingest import Ingest
+from gateway.subscriptions import Source
 
 AHEAD = 4
 """Reads that may wait in the queue: the loop must not be ahead of the worker by more than the queue's budget."""
@@ -45,7 +46,8 @@ class Feed:
         registry, _ = with_installed()
         self.run = FlowRun(from_plain(measured(0), registry), registry, 1, 1, Progress(Position()))
         self.pool.add(self.run.all)
-        sources = [Source(p.parameters["topic"].filter, 0, Reader(self.run.progress, i)) for p, i in self.run.sources()]
+        readers = [(p.parameters["topic"].filter, Reader(self.run.progress, i)) for p, i in self.run.sources()]
+        sources = [Source(self.run.flow.name, topic_filter, 0, reader) for topic_filter, reader in readers]
         self.ingest.swap((), sources)
         self.pool.start()
 

@@ -19,31 +19,37 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.progress import Progress
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Reader:
     """One source instance of one flow."""
 
     progress: Progress
     instance: Instance
     retained: bool = False
+    """Whether it wants retained messages at all."""
+    open: bool = True
+    """Whether it takes those that come now; one that is delivered again it takes in any case."""
+
+    def takes(self, message: Publish) -> bool:
+        """Whether a retained message is for it."""
+        return self.retained and (self.open or message.dup)
 
 
 class Route:
     """All readers of one subscription (MQTT 5) or one topic (3.1.1)."""
 
-    __slots__ = ("flows", "readers", "seed", "takes_retained")
+    __slots__ = ("flows", "readers", "seed")
 
     def __init__(self, readers: tuple[Reader, ...], seed: int = 0) -> None:
         self.readers = readers
         self.flows = tuple(dict.fromkeys(r.progress for r in readers))
         self.seed = seed
         """Mixed into the hash: the subscription identifier, since a broker sends a copy per overlapping filter."""
-        self.takes_retained = any(r.retained for r in readers)
 
 
 NOWHERE = Route(())
 Lookup = Callable[[str, tuple[int, ...]], Route]
-"""(topic, subscription identifiers) → route; the same for all topics if there are identifiers."""
+"""(topic, subscription identifiers) → route."""
 
 
 @dataclass(slots=True)
@@ -120,9 +126,16 @@ class Inbox:
     # -- messages
 
     def receive(
-        self, messages: Sequence[Publish | PublishRun], lookup: Lookup, monotonic: float, wall: float
+        self,
+        messages: Sequence[Publish | PublishRun],
+        lookup: Lookup,
+        monotonic: float,
+        wall: float,
+        *,
+        by_id: bool = True,
     ) -> dict[Route, RawBatch]:
-        """Sorts one read's messages by route; `Reader`s of a route all get its batch."""
+        """Sorts one read's messages by route; `Reader`s of a route all get its batch. `by_id`: whether messages with
+        the same subscription identifiers have the same route, whatever their topics."""
         batches: dict[Route, RawBatch] = {}
 
         def batch_of(route: Route) -> RawBatch:
@@ -136,10 +149,10 @@ class Inbox:
         found = NOWHERE
         for message in messages:
             if isinstance(message, PublishRun):
-                self._sort(message, lookup, batch_of)
+                self._sort(message, lookup, batch_of, by_id)
                 continue
             # what came by the same subscription as the message before goes the same way: most do, and a call is spared
-            its = message.subscription_ids or message.topic
+            its = (by_id and message.subscription_ids) or message.topic
             if its is not by:
                 by, found = its, lookup(message.topic, message.subscription_ids)
             route = self._admit(message, found) if message.qos or message.retain else found
@@ -160,17 +173,18 @@ class Inbox:
             flow.fed = last
         return batches
 
-    def _sort(self, run: PublishRun, lookup: Lookup, batch_of: Callable[[Route], RawBatch]) -> None:
+    def _sort(self, run: PublishRun, lookup: Lookup, batch_of: Callable[[Route], RawBatch], by_id: bool) -> None:
         """Adds a run to the batches of its routes: at once if it came by a subscription that is known."""
-        topics, payloads = run.topics, run.payloads
+        topics, payloads, ids = run.topics, run.payloads, run.subscription_ids
         self.counters.messages += len(topics)
-        if not run.subscription_ids:
-            routes = [lookup(topic, ()) for topic in topics]
-            if any(route is not routes[0] for route in routes):
+        first = lookup(topics[0], ids)
+        if not (by_id and ids):
+            routes = [lookup(topic, ids) for topic in topics]
+            if any(route is not first for route in routes):
                 for route, topic, payload in zip(routes, topics, payloads, strict=True):
                     self._put(route, [topic], [payload], batch_of)
                 return
-        self._put(lookup(topics[0], run.subscription_ids), topics, payloads, batch_of)
+        self._put(first, topics, payloads, batch_of)
 
     def _put(
         self, route: Route, topics: list[str], payloads: list[bytes], batch_of: Callable[[Route], RawBatch]
@@ -186,11 +200,12 @@ class Inbox:
     def _admit(self, message: Publish, route: Route) -> Route:
         """The route that is left for a message with a packet id, or a retained one."""
         if message.retain:
-            if not route.takes_retained:
+            takers = tuple(r for r in route.readers if r.takes(message))
+            if not takers:
                 self.counters.retained_ignored += 1
                 route = NOWHERE
-            elif not all(r.retained for r in route.readers):
-                route = Route(tuple(r for r in route.readers if r.retained), route.seed)
+            elif len(takers) < len(route.readers):
+                route = Route(takers, route.seed)
         if not message.qos:
             return route
         packet_id, payload = message.packet_id, message.payload

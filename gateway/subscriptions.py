@@ -1,0 +1,136 @@
+"""What is subscribed at the sensors' broker, and which sources still wait for what is retained there.
+
+A broker sends what it has retained with each SUBSCRIBE (with MQTT 5: unless told not to), as new messages that nothing
+tells from others. So that each is counted once, a source takes them only as the answer to the first subscription that
+was made for it, and that this was answered is remembered over restarts. What is retained later comes live as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from edgert.mqtt.packets import Subscription
+from edgert.mqtt.topics import covers, merge_filters
+from edgert.runtime.inbox import Reader
+
+NEVER, ALWAYS = 2, 0
+"""Retain handling of MQTT 5 (section 3.8.3.1). In 3.1.1 a broker cannot be told: `NEVER` only says what we want."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """One source of one flow, as the ingest sees it."""
+
+    flow: str
+    filter: str
+    qos: int
+    reader: Reader
+
+
+class Subscriptions:
+    """Bookkeeping only: the ingest sends and saves."""
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self.ids: dict[str, int] = {}
+        """Subscription identifier by filter; kept for good, since redeliveries carry the old ones."""
+        self.sent: dict[str, Subscription] = {}
+        """On this connection, by filter."""
+        self._had: dict[str, set[str]] = {}
+        """Flow → filters of its sources whose retained messages it was given."""
+        self._asked: dict[int, list[Source]] = {}
+        """Token of a subscription that is not answered → sources for which retained messages were asked."""
+
+    def load(self, text: str) -> None:
+        """What `dump` gave; empty at the first start. An older version kept nothing but the identifiers."""
+        saved = json.loads(text) if text else {}
+        old = "ids" not in saved
+        self.ids = saved if old else saved["ids"]
+        self._had = {} if old else {flow: set(filters) for flow, filters in saved["retained"].items()}
+
+    def dump(self) -> str:
+        """To be saved before a new identifier is sent, and after an answer."""
+        return json.dumps({"ids": self.ids, "retained": {flow: sorted(had) for flow, had in self._had.items()}})
+
+    def swap(self, remove: Collection[Source], add: Iterable[Source]) -> None:
+        """Other sources. A flow that has none left is forgotten: deployed again, it is a new one."""
+        self.sources = [s for s in self.sources if s not in remove] + list(add)
+        for flow in {s.flow for s in remove} - {s.flow for s in self.sources}:
+            self._had.pop(flow, None)
+
+    # -- the connection
+
+    def connected(self) -> None:
+        """Nothing is known to be sent on a new connection."""
+        self.sent, self._asked = {}, {}
+
+    def session_lost(self) -> None:
+        """Every subscription is new to the broker, so what it has retained comes again."""
+        for source in self.sources:
+            source.reader.open = self._waits(source)
+
+    def wanted(self, by_id: bool) -> dict[str, Subscription]:
+        """By filter. 3.1.1 (`by_id` false) knows no identifiers, so there filters are merged until none overlap."""
+        qos: dict[str, int] = {}
+        for source in self.sources:
+            qos[source.filter] = max(qos.get(source.filter, 0), source.qos)
+        waited_for = {s.filter for s in self.sources if self._waits(s)}
+        if by_id:
+            return {
+                f: Subscription(f, q, self._id(f), retain_handling=ALWAYS if f in waited_for else NEVER)
+                for f, q in qos.items()
+            }
+        top = max(qos.values(), default=0)
+        return {
+            f: Subscription(f, top, retain_handling=ALWAYS if any(covers(f, w) for w in waited_for) else NEVER)
+            for f in merge_filters(qos)
+        }
+
+    def unsent(self, wanted: dict[str, Subscription]) -> list[Subscription]:
+        """What the broker does not have yet, or has otherwise, or is to send the retained messages of."""
+        return [
+            s
+            for f, s in wanted.items()
+            if (has := self.sent.get(f)) is None
+            or (has.qos, has.subscription_id) != (s.qos, s.subscription_id)
+            or s.retain_handling == ALWAYS
+        ]
+
+    def open(self, sending: Collection[Subscription], by_id: bool) -> list[Source]:
+        """To be called just before `sending`: whoever waits for retained messages takes what comes now, and nobody
+        else to whom it may come again. Gives those who wait."""
+        answering = {s.filter for s in sending if s.retain_handling == ALWAYS}
+        waiting = []
+        for source in self.sources:
+            if not by_id or source.filter in answering:
+                source.reader.open = self._waits(source)
+                waiting += [source] * source.reader.open
+        return waiting
+
+    def asked(self, token: int, sources: list[Source]) -> None:
+        """The subscription with `token` was sent for `sources`."""
+        if sources:
+            self._asked[token] = sources
+
+    def answered(self, token: int, refused: Collection[str]) -> bool:
+        """The broker has answered; whether there is something to save."""
+        given = [s for s in self._asked.pop(token, ()) if s.filter not in refused]
+        for source in given:
+            self._had.setdefault(source.flow, set()).add(source.filter)
+        return bool(given)
+
+    @property
+    def pending(self) -> bool:
+        """Whether retained messages were asked for and the broker has not answered: nothing else is to be asked
+        meanwhile, or it could not be told for whom they come."""
+        return bool(self._asked)
+
+    def _waits(self, source: Source) -> bool:
+        return source.reader.retained and source.filter not in self._had.get(source.flow, ())
+
+    def _id(self, topic_filter: str) -> int:
+        if topic_filter not in self.ids:
+            self.ids[topic_filter] = max(self.ids.values(), default=0) + 1
+        return self.ids[topic_filter]

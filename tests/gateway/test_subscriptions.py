@@ -1,0 +1,125 @@
+"""What is subscribed, and who takes what is retained."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgert.core.position import Position
+from edgert.runtime.inbox import Reader
+from edgert.runtime.progress import Progress
+from gateway.subscriptions import ALWAYS, NEVER, Source, Subscriptions
+
+
+def source(flow: str, topic_filter: str = "a/+", qos: int = 1, retained: bool = False) -> Source:
+    return Source(flow, topic_filter, qos, Reader(Progress(Position()), None, retained))  # type: ignore[arg-type]
+
+
+def subscribe(made: Subscriptions, by_id: bool = True, token: int = 1) -> list[tuple[str, int, int]]:
+    """One round as the ingest makes it; (filter, QoS, retain handling) of what is sent."""
+    wanted = made.wanted(by_id)
+    sending = made.unsent(wanted)
+    made.sent = wanted
+    if sending:
+        made.asked(token, made.open(sending, by_id))
+    return [(s.filter, s.qos, s.retain_handling) for s in sending]
+
+
+def test_nothing_is_sent_twice_on_a_connection_and_all_on_the_next() -> None:
+    made = Subscriptions()
+    made.swap((), [source("f")])
+    assert subscribe(made) == [("a/+", 1, NEVER)]
+    assert subscribe(made) == []
+    made.connected()
+    assert subscribe(made) == [("a/+", 1, NEVER)]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_filter_is_sent_again_when_a_flow_wants_more_of_it(by_id: bool) -> None:
+    made = Subscriptions()
+    made.swap((), [source("f", qos=0)])
+    subscribe(made, by_id)
+    made.swap((), [source("g", qos=1)])
+    assert subscribe(made, by_id) == [("a/+", 1, NEVER)]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_retained_messages_are_asked_for_once_per_flow_and_given_to_it_alone(by_id: bool) -> None:
+    made = Subscriptions()
+    first, second, other = source("f", retained=True), source("g", retained=True), source("h")
+    made.swap((), [first])
+    assert subscribe(made, by_id) == [("a/+", 1, ALWAYS)]
+    assert made.pending
+    assert made.answered(1, ())
+    assert not made.pending
+    assert subscribe(made, by_id) == []
+    made.swap((), [second, other])
+    assert subscribe(made, by_id, 2) == [("a/+", 1, ALWAYS)]
+    assert (first.reader.open, second.reader.open) == (False, True)
+    made.answered(2, ())
+    made.connected()
+    assert subscribe(made, by_id) == [("a/+", 1, NEVER)]
+
+
+def test_who_was_given_retained_messages_is_known_after_a_restart() -> None:
+    before = Subscriptions()
+    before.swap((), [source("f", retained=True)])
+    subscribe(before)
+    before.answered(1, ())
+    after = Subscriptions()
+    after.load(before.dump())
+    made, new = source("f", retained=True), source("new", retained=True)
+    after.swap((), [made, new])
+    assert after.ids == before.ids
+    after.session_lost()
+    assert (made.reader.open, new.reader.open) == (False, True)
+    assert subscribe(after) == [("a/+", 1, ALWAYS)]
+    assert (made.reader.open, new.reader.open) == (False, True)
+
+
+def test_what_is_left_of_a_session_that_goes_on_still_comes_in() -> None:
+    """The broker may not have sent all that is retained when the gateway was killed; it is not asked for it again."""
+    before = Subscriptions()
+    before.swap((), [source("f", retained=True)])
+    subscribe(before)
+    before.answered(1, ())
+    after, made = Subscriptions(), source("f", retained=True)
+    after.load(before.dump())
+    after.swap((), [made])
+    assert subscribe(after) == [("a/+", 1, NEVER)]
+    assert made.reader.open
+
+
+def test_an_answer_that_never_came_or_a_refusal_leaves_a_flow_waiting() -> None:
+    made = Subscriptions()
+    made.swap((), [source("f", retained=True)])
+    subscribe(made)
+    made.connected()
+    assert subscribe(made) == [("a/+", 1, ALWAYS)]
+    assert not made.answered(1, {"a/+"})
+    assert subscribe(made) == [("a/+", 1, ALWAYS)]
+
+
+def test_a_flow_that_is_removed_and_deployed_again_is_a_new_one_and_a_new_version_is_not() -> None:
+    made, old = Subscriptions(), source("f", retained=True)
+    made.swap((), [old])
+    subscribe(made)
+    made.answered(1, ())
+    version = source("f", retained=True)
+    made.swap([old], [version])
+    assert subscribe(made) == []
+    made.swap([version], ())
+    made.swap((), [source("f", retained=True)])
+    assert subscribe(made) == [("a/+", 1, ALWAYS)]
+
+
+def test_identifiers_saved_by_an_older_version_are_kept() -> None:
+    made = Subscriptions()
+    made.load('{"a/+": 7}')
+    made.swap((), [source("f"), source("g", "b")])
+    assert {f: s.subscription_id for f, s in made.wanted(True).items()} == {"a/+": 7, "b": 8}
+
+
+def test_without_identifiers_filters_are_merged_and_the_merged_one_is_asked() -> None:
+    made = Subscriptions()
+    made.swap((), [source("f", "a/b"), source("g", "a/+", qos=0, retained=True)])
+    assert subscribe(made, by_id=False) == [("a/+", 1, ALWAYS)]
