@@ -76,10 +76,9 @@ class Devices:
     last_heard: float = 0.0
 
     def observe(self, latest: Mapping[str, float], now: float) -> None:
-        """Takes the newest event times of devices that were heard at `now`."""
+        """Takes the newest event times of devices that were heard at `now`; `greatest` is up to the caller."""
         self.latest.update(latest)
         self.heard.update(dict.fromkeys(latest, now))
-        self.greatest = max(self.greatest, *latest.values())
         self.last_heard = now
 
     def expire(self, now: float) -> list[str]:
@@ -140,6 +139,9 @@ class Source(Logic):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, RawBatch)
+        looks = now.monotonic >= self._next_look
+        if looks:
+            self._tell()  # before this batch: what waits was heard when its own batch came, maybe long ago
         rows: list[Row] = []
         if batch.payloads:
             decoded = self.codec.decode_batch_untrusted(batch.topics, batch.payloads, self._captures, batch.wall)
@@ -151,7 +153,7 @@ class Source(Logic):
         if rows:
             rows = self._observe(rows, batch.wall, now)
         before = self.devices.watermark
-        if now.monotonic >= self._next_look:
+        if looks:
             self._next_look = now.monotonic + RECOMPUTE_S
             self._look(now.monotonic)
         watermark = self.devices.watermark
@@ -165,19 +167,24 @@ class Source(Logic):
         times = [row["time"] for row in rows]
         # a board without a clock says 1970 until it was told the time; then nothing can be called ahead
         limit = wall + self._ahead_tolerance_s if wall > CLOCK_IS_SET else math.inf
-        if max(times) > limit:
+        newest = max(times)
+        if newest > limit:
             self.drops["ahead of time (kept)" if not self._drops_ahead else "ahead of time"] += sum(
                 row["time"] > limit for row in rows
             )
             if self._drops_ahead:
                 rows = [row for row in rows if row["time"] <= limit]
             times = [row["time"] if row["time"] <= limit else wall for row in rows]
+            newest = max(times, default=NO_WATERMARK)
+        if newest > self.devices.greatest:  # now, since `_recent` may hold an older time of the same device by then
+            self.devices.greatest = newest
         self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
         self._heard = now.monotonic
         return rows
 
     def _tell(self) -> None:
-        """Once per look for many batches, since a device sends more than one row between two looks."""
+        """Once per look for many batches, since a device sends more than one row between two looks. All count as heard
+        with the last of them: at most the time between two looks too late."""
         if self._recent:
             self.devices.observe(self._recent, self._heard)
             self._dirty.update(self._recent)

@@ -100,6 +100,23 @@ def test_the_minimum_over_the_devices_is_not_taken_for_every_batch() -> None:
     assert fed(made, RECOMPUTE_S, ("a", 1010)).watermark == 1008.0  # type: ignore[union-attr]
 
 
+def test_what_waited_for_a_look_was_heard_when_it_came_and_not_when_the_look_was_taken() -> None:
+    made = source(idle_timeout_s=10.0)
+    fed(made, 0.0, ("a", 1000))
+    fed(made, RECOMPUTE_S / 2, ("b", 900))
+    fed(made, 8.0, ("a", 1008))
+    assert made.devices.heard == {"a": 8.0, "b": RECOMPUTE_S / 2}
+    assert fed(made, 11.0, ("a", 1011)).watermark == 1009.0  # type: ignore[union-attr]
+
+
+def test_the_newest_time_counts_even_if_the_same_device_sends_older_ones_before_the_next_look() -> None:
+    made = source()
+    fed(made, 0.0, ("a", 1000))
+    fed(made, RECOMPUTE_S / 2, ("a", 1010), ("a", 1005))
+    fed(made, RECOMPUTE_S, ("a", 1003))
+    assert (made.devices.latest, made.devices.greatest) == ({"a": 1003}, 1010)
+
+
 SET = CLOCK_IS_SET + WALL
 """A wall clock that was set."""
 
@@ -127,6 +144,8 @@ def test_a_time_far_ahead_can_be_dropped_and_counted() -> None:
     assert batch is not None
     assert [r["source"] for r in batch.rows] == ["a"]
     assert (made.devices.latest, made.drops) == ({"a": SET}, {"ahead of time": 1})
+    assert at_set_clock(made, ("mad", SET + 4000)) is None
+    assert made.devices.greatest == SET
 
 
 def test_before_the_clock_is_set_nothing_is_ahead_of_it() -> None:
