@@ -73,7 +73,8 @@ class Sensors(Connection):
 
     latency_budget_s: float = setting(
         0.005,
-        doc="how long reading may wait so that more messages come with one read; 0: never; waits only at high rates",
+        doc="how long reading may wait so that more messages come with one read; 0: never; waits only at high rates; a "
+        "broker that has Nagle's algorithm on (Mosquitto, unless set_tcp_nodelay is true) adds to it",
         unit="s",
         minimum=0,
         maximum=1,
