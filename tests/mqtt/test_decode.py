@@ -353,6 +353,26 @@ def test_topic_caches_stay_within_their_bound(level: int) -> None:
     assert all(len(key) <= 300 for cache in caches for key in cache)
 
 
+@pytest.mark.parametrize("level", [V5, V311])
+def test_topic_caches_stay_within_their_bytes_however_long_the_topics_are(level: int) -> None:
+    decoder = Decoder(level)
+    caches = (decoder._topics, decoder._heads) if level == V5 else (decoder._topics,)
+    largest = [0] * len(caches)
+    for i in range(10_000):
+        decoder.feed_untrusted(encode.publish(level, f"{i:0240}", b""), [])
+        if i % 100 == 0:
+            largest = [max(most, sum(map(len, cache))) for most, cache in zip(largest, caches, strict=True)]
+    assert all(900_000 < most <= 1 << 20 for most in largest)
+
+
+def test_a_topic_that_is_learnt_again_and_again_is_counted_once() -> None:
+    decoder = Decoder(V5)
+    decoder.feed_untrusted(encode.publish(V5, "other", b""), [])
+    for _ in range(10_000):  # without payload they never go the fast way
+        decoder.feed_untrusted(encode.publish(V5, f"{1:0240}", b""), [])
+    assert len(decoder._heads) == len(decoder._topics) == 2, "nothing was cleared"
+
+
 @given(place=st.sampled_from(["connack", "disconnect", "puback", "suback"]), data=st.data())
 def test_properties_come_back_as_they_were(place: str, data: st.DataObject) -> None:
     found = data.draw(properties(place))
