@@ -11,11 +11,11 @@ because the shift is the window's first value; it leaves as (n, mean, M2), merge
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from edgert.core.batch import Row
 from edgert.core.errors import show
 
 Function = Literal["count", "sum", "mean", "variance", "min", "max"]
@@ -29,6 +29,7 @@ FUNCTIONS: Mapping[Function, str] = {
 }
 _CALL = re.compile(r"\s*([a-z_]+)\s*\(\s*([A-Za-z_][A-Za-z0-9_.]*)?\s*\)\s*")
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+GREATEST = sys.float_info.max
 
 Slots = list[Any]
 
@@ -150,12 +151,12 @@ class Aggregates:
             return m2 / (n - 1) if n > 1 else None
         if a.function in ("min", "max"):
             return acc[self._slot[a.function, a.field]]
-        n = self._count(acc, a.field)
         if a.function == "count":
-            return n
+            return self._count(acc, a.field)
         total = acc[self._slot["sum", a.field]]
         if a.function == "sum":
             return total
+        n = self._count(acc, a.field)
         return total / n if n else None
 
     def _count(self, acc: Slots, column: str) -> Any:
@@ -186,13 +187,15 @@ class Aggregates:
 
         A row in which every field is a finite number, as nearly all are, is told by one test. Any other is looked at
         field by field: a string among numbers loses that value only, not the window, and so do NaN and infinities,
-        which would otherwise stay in a sum for good (`v - v == 0.0` is false for them).
+        which would otherwise stay in a sum for good (0.0 times one of them is no zero), and integers that no float can
+        hold, which would raise OverflowError there as they do in the product.
         """
         lines = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "rows"]
         if self.fields:
             names = [f"v{i}" for i in range(len(self.fields))]
             numbers = " and ".join(f"(type({v}) is float or type({v}) is int)" for v in names)
-            lines.append(f"if {numbers} and (v := {' + '.join(names)}) - v == 0.0:")
+            lines += ["try:", f"    zero = 0.0 * {' * '.join(names)} if {numbers} else 1.0"]
+            lines += ["except OverflowError:", "    zero = 1.0", "if zero == 0.0:"]
             lines += [f"    acc[{p.at}] += 1" for p in self.primitives if p.kind == "full"]
             for v, column in zip(names, self.fields, strict=True):
                 lines += [f"    {line}" for p in self._of(column, but="count") for line in _ADD[p.kind](p.at, v)]
@@ -209,7 +212,7 @@ class Aggregates:
         return [p for p in self.primitives if p.field == column and p.kind != but]
 
     def _add_one(self, column: str, v: str) -> list[str]:
-        lines = [f"if (type({v}) is float or type({v}) is int) and {v} - {v} == 0.0:"]
+        lines = [f"if (type({v}) is float or type({v}) is int) and {-GREATEST!r} <= {v} <= {GREATEST!r}:"]
         lines += [f"    {line}" for p in self._of(column) for line in _ADD[p.kind](p.at, v)]
         lines.append(f"elif {v} is not None:")
         others = [p for p in self._of(column) if p.kind == "count" and self._counts_any(column)]
@@ -262,9 +265,6 @@ def _merge_moments(into: Slots, other: Slots, at: int) -> None:
     into[at : at + 4] = [count, mean + delta * m / count, 0.0, merged_m2]
 
 
-Adder = Callable[..., Any]
-
-
 def compile_function(name: str, source: str, **names: Any) -> Callable[..., Any]:
     """Compiles generated source (never user text) into one function."""
     scope: dict[str, Any] = dict(names)
@@ -273,4 +273,4 @@ def compile_function(name: str, source: str, **names: Any) -> Callable[..., Any]
     return function
 
 
-__all__ = ["Aggregate", "Aggregates", "Row", "Slots", "compile_function", "parse_aggregate"]
+__all__ = ["Aggregate", "Aggregates", "Slots", "compile_function", "parse_aggregate"]

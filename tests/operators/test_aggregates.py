@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
+import sys
 from typing import Any
 
 import pytest
@@ -90,13 +91,39 @@ def test_nothing_added_gives_nulls_where_there_is_no_answer() -> None:
     assert MADE.result(filled([3.0]))["x_variance"] is None
 
 
-@pytest.mark.parametrize("value", ["7", True, math.nan, math.inf, -math.inf, [1], {}])
+@pytest.mark.parametrize("value", ["7", True, math.nan, math.inf, -math.inf, 10**400, -(10**400), [1], {}])
 def test_a_bad_value_is_counted_and_costs_itself_only(value: object) -> None:
     acc = filled([1.0])
     assert ADD(acc, {"v": value}) == 1
     assert ADD(acc, {"v": 3.0}) == 0
     result = MADE.result(acc)
     assert (result["x_count"], result["x_mean"], result["rows"]) == (2, 2.0, 3)
+
+
+HUGE = 10**400
+"""An int that no float can hold."""
+
+
+@pytest.mark.parametrize("other", [1.5, 2, HUGE, -HUGE, math.nan, "x", None])
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_integer_that_no_float_can_hold_is_bad_and_the_other_field_of_its_row_is_not(
+    other: object, turned: bool
+) -> None:
+    made = Aggregates([parse_aggregate(f"{n}_{f}", f"{f}({n})") for n in ("a", "b") for f in ("sum", "count", "max")])
+    one, two = ("b", "a") if turned else ("a", "b")
+    acc = made.initial()
+    bad = adder(made)(acc, {one: HUGE, two: other})
+    result = made.result(acc)
+    good = is_number(other)
+    assert bad == 1 + (not good and other is not None)
+    assert [result[f"{one}_{f}"] for f in ("sum", "count", "max")] == [0.0, 0, None]
+    assert [result[f"{two}_{f}"] for f in ("sum", "count", "max")] == ([other, 1, other] if good else [0.0, 0, None])
+
+
+def test_an_integer_of_any_size_is_a_value_where_values_are_only_counted() -> None:
+    made = Aggregates([parse_aggregate("named", "count(text)")])
+    acc = made.initial()
+    assert (adder(made)(acc, {"text": HUGE}), made.result(acc)) == (0, {"named": 1})
 
 
 def test_a_missing_value_is_not_bad() -> None:
@@ -139,12 +166,12 @@ def test_a_field_name_can_only_be_a_name_in_generated_source() -> None:
 
 
 FIELDS = ("a", "b", "c")
-ANYTHING = st.floats() | st.integers(-5, 5) | st.booleans() | st.none() | st.text(max_size=2) | st.just(1.7e308)
+ANYTHING = st.floats() | st.integers(-5, 5) | st.booleans() | st.none() | st.text(max_size=2) | st.sampled_from([1.7e308, 10**400])
 ROWS = st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, ANYTHING)), max_size=12)
 
 
 def is_number(value: Any) -> bool:
-    return type(value) in (float, int) and math.isfinite(value)
+    return type(value) in (float, int) and abs(value) <= sys.float_info.max
 
 
 @given(ROWS)
