@@ -16,6 +16,8 @@ from edgert.core.results import Schema, partial_columns
 from edgert.operators.aggregates import FUNCTIONS, Aggregates, Slots, compile_function, parse_aggregate
 
 ALL = (*(parse_aggregate(f"x_{f}", f"{f}(v)") for f in FUNCTIONS), parse_aggregate("rows", "count()"))
+HUGE = 10**400
+"""An int that no float can hold."""
 VALUES = st.lists(st.floats(-1e6, 1e6) | st.integers(-1000, 1000), max_size=20)
 
 
@@ -91,7 +93,9 @@ def test_nothing_added_gives_nulls_where_there_is_no_answer() -> None:
     assert MADE.result(filled([3.0]))["x_variance"] is None
 
 
-@pytest.mark.parametrize("value", ["7", True, math.nan, math.inf, -math.inf, 10**400, -(10**400), [1], {}])
+@pytest.mark.parametrize(
+    "value", ["7", True, math.nan, math.inf, -math.inf, HUGE, -HUGE, [1], {}], ids="{!r:.6}".format
+)
 def test_a_bad_value_is_counted_and_costs_itself_only(value: object) -> None:
     acc = filled([1.0])
     assert ADD(acc, {"v": value}) == 1
@@ -100,11 +104,7 @@ def test_a_bad_value_is_counted_and_costs_itself_only(value: object) -> None:
     assert (result["x_count"], result["x_mean"], result["rows"]) == (2, 2.0, 3)
 
 
-HUGE = 10**400
-"""An int that no float can hold."""
-
-
-@pytest.mark.parametrize("other", [1.5, 2, HUGE, -HUGE, math.nan, "x", None])
+@pytest.mark.parametrize("other", [1.5, 2, HUGE, -HUGE, math.nan, "x", None], ids="{!r:.6}".format)
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_integer_that_no_float_can_hold_is_bad_and_the_other_field_of_its_row_is_not(
     other: object, turned: bool
@@ -166,7 +166,8 @@ def test_a_field_name_can_only_be_a_name_in_generated_source() -> None:
 
 
 FIELDS = ("a", "b", "c")
-ANYTHING = st.floats() | st.integers(-5, 5) | st.booleans() | st.none() | st.text(max_size=2) | st.sampled_from([1.7e308, 10**400])
+EXTREME = st.sampled_from([1.7e308, HUGE])
+ANYTHING = st.floats() | st.integers(-5, 5) | st.booleans() | st.none() | st.text(max_size=2) | EXTREME
 ROWS = st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, ANYTHING)), max_size=12)
 
 
