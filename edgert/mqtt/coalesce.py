@@ -12,7 +12,7 @@ broker too, but costs 10 to 100 % more CPU: a broker that sends at once is the b
 
 from __future__ import annotations
 
-_SHORT = 0.5
+_PART_DUE = 0.5
 """A read with less than this part of the messages due says that the broker holds the rest back."""
 _WINDOW_S = 0.1
 """The rate is that of the last such window: long enough to hold some messages, short enough to follow a burst."""
@@ -38,7 +38,8 @@ class Coalescer:
         """Seconds to pause after a read of `size` bytes with `messages` messages at `now`.
 
         Nothing unless two messages or more are expected within the budget (at 5 ms: 400/s): below that a pause would
-        cost latency and save nothing. Of two reads one at least is followed by a pause.
+        cost latency and save nothing. Nothing after a full read either. Of the other reads those that brought far less
+        than was due are followed by none, unless that went for the one before too: of two, one at least has its pause.
         """
         self._count += messages
         elapsed = now - self._began
@@ -49,7 +50,7 @@ class Coalescer:
         if size >= _FULL_READ_BYTES or self.rate * self._budget_s < 2.0:
             return 0.0
         due = self.rate * (now - self._paused)
-        self._short = not self._short and messages < due * _SHORT
+        self._short = not self._short and messages < due * _PART_DUE
         if self._short:
             return 0.0
         self._paused = now

@@ -48,10 +48,19 @@ def test_a_read_that_sets_free_what_the_broker_held_back_is_followed_by_the_next
     assert {messages == 1 for messages, pause in late if pause == 0.0} == {True}
 
 
-def test_of_two_reads_one_at_least_is_followed_by_a_pause() -> None:
+def test_of_two_reads_that_bring_too_little_one_is_followed_by_a_pause() -> None:
     coalescer = Coalescer(0.005, 0.0)
     answers = [coalescer.pause_s(100 if i < 40 else 1, 400, i * 0.005) for i in range(50)]
     assert answers[-8:] == [0.0, 0.005] * 4
+
+
+def test_a_full_read_between_two_reads_that_bring_too_little_changes_nothing() -> None:
+    coalescer = Coalescer(0.005, 0.0)
+    for i in range(40):
+        coalescer.pause_s(100, 400, i * 0.005)
+    assert coalescer.pause_s(1, 400, 0.2) == 0.0
+    assert coalescer.pause_s(1, 256 << 10, 0.2) == 0.0
+    assert coalescer.pause_s(1, 400, 0.2) == 0.005
 
 
 def test_no_budget_means_no_pause() -> None:
