@@ -201,9 +201,9 @@ class Pool:
     def lend(self, time_s: float) -> None:
         """Runs turns on the caller's thread, as one more worker, until nothing waits or `time_s` are over.
 
-        For whoever has just put rows: what it has in its caches is worked on there, and no thread is woken for it
-        (`benchmarks/ingest`, 20,000 messages/s: 6.6 µs per message instead of 7.1). Instances that are slow, or new and
-        not known yet, are left to the workers, so an operator that blocks does not block the caller.
+        For whoever has just put rows: what it has in its caches is worked on there, and no thread is woken for it:
+        that makes a message cheaper. Instances that are slow, or new and not known yet, are left to the workers, so an
+        operator that blocks does not block the caller.
         """
         turn: Turn | None = None
         instance: Instance | None = None

@@ -70,7 +70,10 @@ class Queue:
         return entry
 
     def take(self, limit: int) -> list[Entry]:
-        """Whole batches up to `limit` rows; the first is cut when it alone has more."""
+        """Whole batches up to `limit` rows; the first is cut when it alone has more. IndexError if there is none: who
+        takes then has lost count."""
+        if not self.entries:
+            raise IndexError("expected a batch to take, got an empty queue")
         if self.rows <= limit:
             return self.take_all()
         first = self.entries[0].batch

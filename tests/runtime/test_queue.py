@@ -86,6 +86,13 @@ def test_the_first_part_of_a_cut_batch_promises_nothing() -> None:
     assert (tail.source, tail.batch.watermark, len(tail.batch), tail.batch.size) == (3, 77.0, 3, 30)  # type: ignore[union-attr]
 
 
+def test_taking_from_an_empty_queue_is_an_error_and_taking_all_of_it_is_not() -> None:
+    queue = Queue(BUDGET)
+    with pytest.raises(IndexError, match="got an empty queue"):
+        queue.take(5)
+    assert queue.take_all() == []
+
+
 def test_what_was_accepted_before_enters_past_the_budget() -> None:
     queue = Queue(BUDGET)
     for n in range(3):
