@@ -24,6 +24,8 @@ from edgert.store.schema import upgrade
 
 CHECKED_BYTES = 64 << 20
 """A larger file is checked at a start without its outbox, or a long outage would be followed by a long start."""
+CACHE_KIB = 512
+"""SQLite's page cache (its default: 2 MB). A larger transaction spills to the log before its end."""
 BATCH_ROWS = 1_000
 """Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
 
@@ -83,6 +85,7 @@ class Database:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             fault = self._fault()
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
