@@ -38,10 +38,14 @@ class Spans:
     latency: float
     in_memory: int
     """Messages."""
+    sustained: float
 
 
-FULL = Spans(1.0, 3.0, 2.0, 100_000)
-QUICK = Spans(0.2, 0.5, 0.3, 20_000)
+FULL = Spans(1.0, 3.0, 2.0, 100_000, 60.0)
+QUICK = Spans(0.2, 0.5, 0.3, 20_000, 2.0)
+SUSTAINED_RATE = 15_000
+"""Messages per second of the long run that only looks at memory: what a burst leaves behind shows after a while."""
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class Run:
         self._report, self._folder, self._options = report, folder, options
         self._spans = QUICK if options.quick else FULL
         self._numbers = itertools.count()
+        self.sustained_s = self._spans.sustained
 
     def _place(self) -> Path:
         place = self._folder / str(next(self._numbers))
@@ -129,6 +134,24 @@ class Run:
         fault = "" if told["rows"] == told["fed"] else f"{told['fed']} messages fed, {told['rows']} rows came"
         name = f"gateway's flow, in memory, {per_read} messages per read"
         self._report.add(name, told["cpu_us"], "µs/message", fault=fault)
+
+    def sustained(self, subject: Subject) -> None:
+        """The most memory that a gateway ever holds over a long run; once, since it takes a minute."""
+        place, seconds = self._place(), self._spans.sustained
+        with (
+            mosquitto(place, at_once=subject.at_once) as port,
+            gateway(place / "gateway", port, subject.qos, subject.budget_s) as tried,
+            self._load(place, port, subject.qos, SUSTAINED_RATE, seconds) as load,
+        ):
+            load.read()
+            load.tell("go")
+            ends, most = time.monotonic() + seconds, 0.0
+            while time.monotonic() < ends:
+                most = max(most, tried.process.rss_mb())
+                time.sleep(LOOK_S)
+            fault = self._lost(json.loads(load.read()), tried.processed)
+        name = f"resident memory, most of {seconds:g} s: {figure(subject.label, subject.qos, SUSTAINED_RATE)}"
+        self._report.add(name, most, "MB", limit=RSS_LIMIT_MB, fault=fault)
 
     # -- parts
 
@@ -199,6 +222,9 @@ def measure(options: Options, report: Report) -> None:
                     run.subject(subject, rate)
                 run.subject(UNCOALESCED, rate)
                 run.in_memory(rate)
+        options.say(f"memory over {run.sustained_s:g} s")
+        for subject in (BARRED, CHECKPOINTS):
+            run.sustained(subject)
     for rate, limit in RATES.items():
         for subject in (BARRED, CHECKPOINTS, AT_ONCE):
             to = figure(BASELINE_AT_ONCE if subject.at_once else BASELINE, subject.qos, rate)
