@@ -1,0 +1,110 @@
+"""Which instances share a slot: near to those they send to, far from their own copies ("Locality/Fairness-Aware Job
+Scheduling in Distributed Stream Processing Engines", Electronics 2020, 9(11), 1857).
+
+An L/F *pipeline* holds at most one instance of each operator, all connected; pipelines go to slots as a whole, so what
+stands in one passes no process boundary. `even` is the scheduler that the paper compares with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+NEAR, FAR = 1.0, 1.0 / 40.0
+"""Closeness (1 / distance) of two instances in one process, and in two (section 3)."""
+
+Placement = Mapping[str, Sequence[int]]
+"""Slot of each instance, by operator."""
+
+
+def even(instances: Mapping[str, int], slots: int) -> Placement:
+    """Instance i of all goes to slot i mod `slots`. `instances`: how many of each operator, in order of the flow."""
+    placed: dict[str, list[int]] = {}
+    at = 0
+    for operator, count in instances.items():
+        placed[operator] = [(at + i) % slots for i in range(count)]
+        at += count
+    return placed
+
+
+def pipelines(instances: Mapping[str, int], edges: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Operators of each pipeline (section 3, pipeline extraction): from an operator that has instances left to every
+    one that is connected to it and has, one instance of each; again, until none is left."""
+    beside: dict[str, list[str]] = {operator: [] for operator in instances}
+    for a, b in edges:
+        beside[a].append(b)
+        beside[b].append(a)
+    left = dict(instances)
+    found: list[list[str]] = []
+    for start in instances:
+        while left[start]:
+            pipeline, walk = {start: None}, [start]
+            while walk:
+                for other in beside[walk.pop(0)]:
+                    if left[other] and other not in pipeline:
+                        pipeline[other] = None
+                        walk.append(other)
+            for operator in pipeline:
+                left[operator] -= 1
+            found.append(list(pipeline))
+    return found
+
+
+def locality_fairness(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> Placement:
+    """Pipelines on slots. Where the paper deals them out in turn, so that copies can meet in one slot although another
+    has none, each goes to the slot that has the fewest copies of its operators, and among these the fewest instances.
+    An operator whose copies would still meet oftener than by `even` is spread again by itself: coupling is never more
+    than that of `even`."""
+    placed: dict[str, list[int]] = {operator: [] for operator in instances}
+    copies: list[Counter[str]] = [Counter() for _ in range(slots)]
+    for pipeline in sorted(pipelines(instances, edges), key=len, reverse=True):
+        slot = min(
+            range(slots),
+            key=lambda s: (
+                max(copies[s][o] for o in pipeline),
+                sum(copies[s][o] for o in pipeline),
+                copies[s].total(),
+                s,
+            ),
+        )
+        for operator in pipeline:
+            placed[operator].append(slot)
+            copies[slot][operator] += 1
+    for operator, count in instances.items():
+        if max(Counter(placed[operator]).values(), default=0) > -(-count // slots):
+            placed[operator] = _spread(placed[operator], slots)
+    return placed
+
+
+def _spread(placed: Sequence[int], slots: int) -> list[int]:
+    """As many on each slot as `even` would put there, moving as few as possible."""
+    most, great = divmod(len(placed), slots)
+    used: Counter[int] = Counter()
+    kept: list[int | None] = []
+    room = great  # slots that may hold one more than the others
+    for slot in placed:
+        takes = used[slot] < most or (used[slot] == most and room > 0)
+        room -= takes and used[slot] == most
+        used[slot] += takes
+        kept.append(slot if takes else None)
+    free = [s for s in range(slots) for _ in range(max(0, most - used[s]))]
+    free += [s for s in range(slots) if used[s] <= most][: max(0, room)]
+    return [slot if slot is not None else free.pop(0) for slot in kept]
+
+
+def cohesion(placement: Placement, edges: Sequence[tuple[str, str]]) -> float:
+    """Σ over edges and over the upstream operator's instances of the closeness to the closest downstream one (equation
+    1; it is printed with min, the text and the published figures say closest). More is better."""
+    return sum(
+        max(NEAR if a == b else FAR for b in placement[below]) for above, below in edges for a in placement[above]
+    )
+
+
+def coupling(placement: Placement) -> float:
+    """Σ over instances of the closeness to the closest copy of the same operator (equation 2). Less is fairer."""
+    total = 0.0
+    for slots in placement.values():
+        if len(slots) > 1:
+            on = Counter(slots)
+            total += sum(NEAR if on[slot] > 1 else FAR for slot in slots)
+    return total
