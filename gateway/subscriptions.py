@@ -29,6 +29,10 @@ class Source:
     reader: Reader
 
 
+Asked = list[tuple[Source, str]]
+"""Sources that wait for retained messages, each with the filter whose subscription brings them."""
+
+
 class Subscriptions:
     """Bookkeeping only: the ingest sends and saves."""
 
@@ -40,13 +44,13 @@ class Subscriptions:
         """On this connection, by filter."""
         self._had: dict[str, set[str]] = {}
         """Flow → filters of its sources whose retained messages it was given."""
-        self._asked: dict[int, list[Source]] = {}
-        """Token of a subscription that is not answered → sources for which retained messages were asked."""
+        self._asked: dict[int, Asked] = {}
+        """Token of a subscription that is not answered → for whom retained messages were asked."""
 
     def load(self, text: str) -> None:
         """What `dump` gave; empty at the first start. An older version kept nothing but the identifiers."""
         saved = json.loads(text) if text else {}
-        old = "ids" not in saved
+        old = not isinstance(saved.get("ids"), dict)  # "ids" may be a filter
         self.ids = saved if old else saved["ids"]
         self._had = {} if old else {flow: set(filters) for flow, filters in saved["retained"].items()}
 
@@ -98,25 +102,27 @@ class Subscriptions:
             or s.retain_handling == ALWAYS
         ]
 
-    def open(self, sending: Collection[Subscription], by_id: bool) -> list[Source]:
+    def open(self, sending: Collection[Subscription], by_id: bool) -> Asked:
         """To be called just before `sending`: whoever waits for retained messages takes what comes now, and nobody
         else to whom it may come again. Gives those who wait."""
-        answering = {s.filter for s in sending if s.retain_handling == ALWAYS}
-        waiting = []
+        answering = [s.filter for s in sending if s.retain_handling == ALWAYS]
+        waiting: Asked = []
         for source in self.sources:
-            if not by_id or source.filter in answering:
+            own = [f for f in answering if (f == source.filter if by_id else covers(f, source.filter))]
+            if own or not by_id:  # 3.1.1 brings what is retained with whatever is sent
                 source.reader.open = self._waits(source)
-                waiting += [source] * source.reader.open
+            if own and source.reader.open:
+                waiting.append((source, own[0]))
         return waiting
 
-    def asked(self, token: int, sources: list[Source]) -> None:
-        """The subscription with `token` was sent for `sources`."""
-        if sources:
-            self._asked[token] = sources
+    def asked(self, token: int, waiting: Asked) -> None:
+        """What `open` gave was sent as the subscription with `token`."""
+        if waiting:
+            self._asked[token] = waiting
 
     def answered(self, token: int, refused: Collection[str]) -> bool:
         """The broker has answered; whether there is something to save."""
-        given = [s for s in self._asked.pop(token, ()) if s.filter not in refused]
+        given = [source for source, topic_filter in self._asked.pop(token, ()) if topic_filter not in refused]
         for source in given:
             self._had.setdefault(source.flow, set()).add(source.filter)
         return bool(given)

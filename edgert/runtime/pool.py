@@ -86,6 +86,7 @@ class Pool:
                 self._next_number += 1
                 self._instances[instance.number] = instance
                 self._policy.add(instance.number)
+                self._crowded |= instance.queue.over
                 if instance.queue.rows:
                     self._policy.rows_added(instance.number, instance.queue.rows)
             self._connect()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from edgert.scheduling.profile import Profile
 
 
-class Candidates:
+class Candidates(ABC):
     """Instances that have rows and are free, in the order in which they became so.
 
     A policy overrides `_best`, and what it needs of `_entered`, `_left` and `_grew`. Whoever has been a candidate for
@@ -76,16 +77,13 @@ class Candidates:
         since = self._since
         if not since:
             return None
-        if len(since) == 1 or self.starvation_s < math.inf:
-            oldest = next(iter(since))
-            waited = since[oldest]
-            if waited is None:
-                since[oldest] = now
-            elif now - waited >= self.starvation_s:
-                return oldest
-            if len(since) == 1:
-                return oldest
-        return self._best()
+        oldest = next(iter(since))
+        seen = since[oldest]
+        if seen is None:
+            since[oldest] = now
+        elif now - seen >= self.starvation_s:
+            return oldest
+        return oldest if len(since) == 1 else self._best()
 
     def _enter(self, instance: int) -> None:
         self._since[instance] = None
@@ -98,9 +96,9 @@ class Candidates:
 
     # -- for a policy to say
 
+    @abstractmethod
     def _best(self) -> int:
         """The instance that goes first; there are at least two candidates."""
-        raise NotImplementedError
 
     def _entered(self, instance: int) -> None:
         """It became a candidate."""

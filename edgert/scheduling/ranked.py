@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
@@ -50,8 +51,9 @@ class Ranked(Candidates):
         self._heap = [(self._rank.get(i, _LAST), turn, i) for i, turn in self._turn.items()]
         heapify(self._heap)
 
+    @abstractmethod
     def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Rank]:
-        raise NotImplementedError
+        """The rank of every instance."""
 
     def _entered(self, instance: int) -> None:
         self._turns += 1

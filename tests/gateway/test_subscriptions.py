@@ -117,9 +117,15 @@ def test_identifiers_saved_by_an_older_version_are_kept() -> None:
     made.load('{"a/+": 7}')
     made.swap((), [source("f"), source("g", "b")])
     assert {f: s.subscription_id for f, s in made.wanted(True).items()} == {"a/+": 7, "b": 8}
+    made.load('{"ids": 7}')
+    assert made.ids == {"ids": 7}
 
 
-def test_without_identifiers_filters_are_merged_and_the_merged_one_is_asked() -> None:
+def test_without_identifiers_filters_are_merged_and_the_merged_one_is_asked_and_answered() -> None:
     made = Subscriptions()
-    made.swap((), [source("f", "a/b"), source("g", "a/+", qos=0, retained=True)])
+    made.swap((), [source("f", "a/b", retained=True), source("g", "a/+", qos=0)])
     assert subscribe(made, by_id=False) == [("a/+", 1, ALWAYS)]
+    assert not made.answered(1, {"a/+"}), "the merged filter was refused, and with it that of the source"
+    assert subscribe(made, by_id=False) == [("a/+", 1, ALWAYS)]
+    assert made.answered(1, ())
+    assert subscribe(made, by_id=False) == []

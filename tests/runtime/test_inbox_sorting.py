@@ -1,0 +1,60 @@
+"""Which flows get a message: runs of QoS 0 by columns, several topics, what is retained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgert.core.position import Position
+from edgert.mqtt.packets import PublishRun
+from edgert.runtime.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
+from edgert.runtime.progress import Progress
+from tests.runtime.test_inbox import inbox_of, message
+
+
+@pytest.mark.parametrize("ids", [(), (3,)])
+def test_messages_of_a_run_go_each_to_the_flows_of_its_topic(ids: tuple[int, ...]) -> None:
+    """3.1.1 knows no identifiers; and a version 5 broker that says it has none may still send those of an old session,
+    which then mean nothing (`by_id` false)."""
+    one, two = Progress(Position()), Progress(Position())
+    routes = {"a": Route((Reader(one, 1),)), "b": Route((Reader(two, 2),))}  # type: ignore[arg-type]
+    inbox = Inbox()
+    run = PublishRun(["a", "b", "c", "a"], [b"1", b"22", b"333", b"4444"], ids)
+    batches = inbox.receive([run], lambda topic, ids: routes.get(topic, NOWHERE), 0.0, 0.0, by_id=False)
+    assert {r: (b.topics, b.payloads) for r, b in batches.items()} == {
+        routes["a"]: (["a", "a"], [b"1", b"4444"]),
+        routes["b"]: (["b"], [b"22"]),
+    }
+    assert (inbox.counters.messages, inbox.counters.bytes, inbox.counters.unrouted) == (4, 10, 1)
+    assert batches[routes["a"]].size == 5 + 2 * MESSAGE_BYTES
+
+
+def test_a_run_by_one_subscription_goes_one_way_and_is_looked_up_once() -> None:
+    looked: list[str] = []
+    inbox, route = inbox_of(Progress(Position()))
+
+    def lookup(topic: str, ids: tuple[int, ...]) -> Route:
+        looked.append(topic)
+        return route
+
+    run = PublishRun(["a", "b"], [b"1", b"22"], (3,))
+    batches = inbox.receive([run, run], lookup, 0.0, 0.0)
+    assert batches[route].payloads == [b"1", b"22"] * 2
+    assert looked == ["a", "a"]
+    assert (inbox.counters.messages, inbox.counters.bytes, inbox.counters.unrouted) == (4, 6, 0)
+    assert inbox.receive([run], lambda topic, ids: NOWHERE, 0.0, 0.0) == {}
+    assert (inbox.counters.messages, inbox.counters.bytes, inbox.counters.unrouted) == (6, 9, 2)
+
+
+def test_a_retained_message_is_for_who_is_open_to_it_and_one_that_comes_again_for_who_wants_such() -> None:
+    inbox, route = inbox_of(Progress(Position()), Progress(Position()), Progress(Position()), retained=True)
+    route.readers[0].open = route.readers[1].open = False
+    route.readers[1].retained = False
+
+    def takers(**more: Any) -> list[object]:
+        batches = inbox.receive([message(9, retain=True, **more)], lambda topic, ids: route, 0.0, 0.0)
+        return [r.instance for found in batches for r in found.readers]
+
+    assert takers() == [2]
+    assert takers(dup=True, payload=b"new here") == [0, 2]
