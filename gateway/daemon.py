@@ -218,12 +218,12 @@ class Daemon:
             _notify("WATCHDOG=1")
             self.pool.profile()
             for run in list(self.flows.runs.values()):
-                for instance in run.all:
-                    if isinstance(instance.logic, Source):
-                        if not instance.queue.entries:
+                for name, place in run.places.items():
+                    if isinstance(place.logic, Source):
+                        if not place.instance.queue.entries:
                             tick = RawBatch([], [], self.clock.monotonic(), self.clock.wall())
-                            self.pool.put([(instance, 0, tick)])
-                        self._log_samples(run.flow.name, instance.name, instance.logic)
+                            self.pool.put([(place.instance, 0, tick)])
+                        self._log_samples(run.flow.name, name, place.logic)
 
     def _log_samples(self, flow: str, operator: str, source: Source) -> None:
         samples, source.samples = source.samples, []

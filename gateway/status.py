@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 import edgert
 from edgert.core.ids import epoch_ordinal
-from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.flow_run import FlowRun, Place
 from gateway.uplink import summary
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class Status:
         passed = now - self._seen_at
         if passed < RATE_S:
             return
-        seen = {(r.flow.name, i.name): i.counters.rows_in for r in self._daemon.flows.runs.values() for i in r.all}
+        seen = {(r.flow.name, n): p.rows_in for r in self._daemon.flows.runs.values() for n, p in r.places.items()}
         self._rates = {key: max(0, n - self._seen.get(key, n)) / passed for key, n in seen.items()}
         self._seen, self._seen_at = seen, now
         self._cpu = self._process.cpu_percent()
@@ -112,11 +114,12 @@ class Status:
             ("", "", "retained, not asked for"): ingest.inbox.counters.retained_ignored,
         })  # fmt: skip
         for run in list(self._daemon.flows.runs.values()):
-            for instance in run.all:
-                for reason, rows in list(instance.logic.drops.items()):
-                    places[run.flow.name, instance.name, reason] += rows
-                places[run.flow.name, instance.name, "queue over budget"] += instance.shed
-                places[run.flow.name, instance.name, "not sent"] += instance.unsent
+            for name, place in run.places.items():
+                for reason, rows in list(place.logic.drops.items()):
+                    places[run.flow.name, name, reason] += rows
+                if not place.part:
+                    places[run.flow.name, name, "queue over budget"] += place.instance.shed
+                    places[run.flow.name, name, "not sent"] += place.instance.unsent
         return [
             {"flow": flow, "operator": operator, "reason": reason, "rows": rows}
             for (flow, operator, reason), rows in sorted(places.items())
@@ -125,34 +128,50 @@ class Status:
 
     def _flow(self, run: FlowRun) -> dict[str, Any]:
         name = run.flow.name
-        edges = [[p.name, target] for p in run.plan.instances.values() for target, _, _ in p.outputs]
-        operators = []
-        for instance in run.all:
-            counters = instance.counters
-            operators.append({
-                "name": instance.name,
-                "type": " + ".join(run.flow.nodes[o].type for o in instance.operators),
-                "rows_in": counters.rows_in,
-                "rows_out": counters.rows_out,
-                "rate_in": round(self._rates.get((name, instance.name), 0.0), 1),
-                "queue_rows": instance.queue.rows,
-                "queue_bytes": instance.queue.size,
-                "turns": counters.turns,
-                "busy_s": round(counters.busy_s, 4),
-                "waited_s": round(counters.waited_s, 4),
-                "detail": instance.kind,
-            })  # fmt: skip
         return {
             "name": name,
             "version": run.version,
             "state": "running",
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
-            "operators": operators,
-            "edges": edges,
+            "operators": [self._operator(run, name, place) for name, place in run.places.items()],
+            "edges": list(_edges(run)),
             "rows_shipped": run.rows_shipped,
             "latest": list(run.latest)[-5:],
         }
+
+    def _operator(self, run: FlowRun, name: str, place: Place) -> dict[str, Any]:
+        """Queue, turns and times of a fused instance are those of its first part: the others have none of their own."""
+        instance = place.instance
+        fused = len(place.instance.operators) > len(place.planned.operators)
+        shown: dict[str, Any] = {"queue_rows": 0, "queue_bytes": 0, "turns": 0, "busy_s": 0.0, "waited_s": 0.0}
+        if not place.part:
+            counters = instance.counters
+            shown = {
+                "queue_rows": instance.queue.rows,
+                "queue_bytes": instance.queue.size,
+                "turns": counters.turns,
+                "busy_s": round(counters.busy_s, 4),
+                "waited_s": round(counters.waited_s, 4),
+            }
+        return {
+            "name": name,
+            "type": " + ".join(node.type for node in place.planned.nodes),
+            "rows_in": place.rows_in,
+            "rows_out": place.rows_out,
+            "rate_in": round(self._rates.get((run.flow.name, name), 0.0), 1),
+            **shown,
+            "detail": f"{place.planned.kind}, fused: {instance.name}" if fused else place.planned.kind,
+        }
+
+
+def _edges(run: FlowRun) -> Iterator[tuple[str, str]]:
+    first = {planned.name: (planned.parts or (planned,))[0].name for planned in run.plan.instances.values()}
+    for planned in run.plan.instances.values():
+        parts = [part.name for part in planned.parts or (planned,)]
+        yield from itertools.pairwise(parts)
+        for target, _, _ in planned.outputs:
+            yield parts[-1], first[target]
 
 
 def _failed(name: str, why: str) -> dict[str, Any]:

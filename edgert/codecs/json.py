@@ -17,7 +17,7 @@ from edgert.codecs.base import (
     source_of,
 )
 from edgert.codecs.json_shape import JsonShape, compile_shape, shape_of
-from edgert.codecs.shapes import Shapes
+from edgert.codecs.shapes import Shapes, Tail
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError, Problem
 
@@ -51,7 +51,7 @@ class JsonCodec:
         self._divisor = UNITS[time_unit]
         self._max_rows = max_rows
         self._shapes = Shapes[JsonShape](
-            lambda shape, captured: compile_shape(shape, fields, captured, time_field, UNITS[time_unit])
+            lambda shape, captured, tail: compile_shape(shape, fields, captured, time_field, UNITS[time_unit], tail)
         )
 
     def decode_untrusted(
@@ -88,6 +88,10 @@ class JsonCodec:
     ) -> Decoded:
         """As `Codec`."""
         return self._shapes.decode_batch(self, topics, payloads, captures, wall)
+
+    def fuse(self, tail: Tail) -> None:
+        """As `Fusible`."""
+        self._shapes.tail = tail
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One object per row. NaN and infinities, which JSON lacks, become null."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from edgert.codecs.base import LAST_TIME, seconds_or_none, unit_of
-from edgert.codecs.shapes import Run, function
+from edgert.codecs.shapes import Run, Tail, Value, function
 
 MAX_KEYS: Final = 64
 _NEVER: Final = Annotated[int, msgspec.Meta(ge=1, le=0)]
@@ -47,34 +47,33 @@ def _is_plain_key(key: str) -> bool:
 
 
 def compile_shape(
-    shape: JsonShape, fields: frozenset[str] | None, captured: frozenset[str], time_field: str, divisor: float
+    shape: JsonShape,
+    fields: frozenset[str] | None,
+    captured: frozenset[str],
+    time_field: str,
+    divisor: float,
+    tail: Tail,
 ) -> Run:
-    """The function for objects of `shape`. Its text holds nothing of a payload: keys come in as constants."""
-    names: list[str] = []
-    items: list[str] = []
+    """The function that decodes objects of `shape` for the `tail`. Its text holds nothing of a payload."""
+    values = {"time": Value("t", sure=True, finite=True), "source": Value("source", sure=True)}
     types: list[Any] = []
     for index, key in enumerate(shape.present):
         wanted = (fields is None or key in fields) and key not in captured and key not in ("time", "source")
-        kind: Any = _SCALAR if wanted else Any
+        kind: Any = _SCALAR if wanted or fields is None else Any  # an object's own keys are fields, too
         if key == time_field:
             kind = str if shape.text_time else _INTEGER | float
         elif key == "source" and key not in captured:
             kind = str
         types.append((f"f{index}", kind))
         if wanted:
-            items.append(f"K{len(names)}: m.f{index}")
-            names.append(key)
+            values[key] = Value(f"m.f{index}")
     types += [(f"f{len(shape.present) + index}", _NEVER, "") for index in range(len(shape.absent))]
-    for name in sorted(captured - {"time", "source"}):
-        items.append(f"K{len(names)}: captured[K{len(names)}]")
-        names.append(name)
+    constants = {f"C{index}": name for index, name in enumerate(sorted(captured - {"time", "source"}))}
+    values |= {name: Value(f"captured[{constant}]", sure=True) for constant, name in constants.items()}
     lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()", "m = decode(p)"]
     lines += _time(shape, time_field, divisor) + _source(shape, captured)
-    lines.append(f"append({{'time': t, 'source': source, {', '.join(items)}}})")
-    constants = {f"K{index}": name for index, name in enumerate(names)}
-    return function(
-        lines, decode=_decoder(shape, types, fields), unit_of=unit_of, seconds_or_none=seconds_or_none, **constants
-    )
+    decode = _decoder(shape, types, fields)
+    return function(lines, values, tail, decode=decode, unit_of=unit_of, seconds_or_none=seconds_or_none, **constants)
 
 
 def _decoder(shape: JsonShape, types: list[Any], fields: frozenset[str] | None) -> Callable[[bytes], Any]:
@@ -89,9 +88,9 @@ def _time(shape: JsonShape, time_field: str, divisor: float) -> list[str]:
         return ["t = wall"]
     given = f"m.f{shape.present.index(time_field)}"
     if shape.text_time:
-        return [f"t = seconds_or_none({given}, {divisor})", "if t is None:", "    return i"]
+        return [f"t = seconds_or_none({given}, {divisor})", "if t is None:", "    break"]
     unit = f"{divisor}" if divisor else f"(unit_of({given}) if {given} > 1e11 else 1.0)"
-    return [f"t = {given} / {unit}", f"if not 0.0 <= t < {LAST_TIME}:", "    return i"]
+    return [f"t = {given} / {unit}", f"if not 0.0 <= t < {LAST_TIME}:", "    break"]
 
 
 def _source(shape: JsonShape, captured: frozenset[str]) -> list[str]:
@@ -102,4 +101,4 @@ def _source(shape: JsonShape, captured: frozenset[str]) -> list[str]:
         lines.append(f"source = m.f{shape.present.index('source')} or topics[i]")
     else:
         lines.append("source = topics[i]")
-    return [*lines, "if not source:", "    return i"]
+    return [*lines, "if not source:", "    break"]

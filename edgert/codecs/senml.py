@@ -11,7 +11,7 @@ from edgert.codecs.base import MAX_ROWS, Captures, Decoded, parse_untrusted
 from edgert.codecs.senml_names import legal
 from edgert.codecs.senml_pack import Resolver, split
 from edgert.codecs.senml_shape import Shape, compile_shape, shape_of
-from edgert.codecs.shapes import Shapes
+from edgert.codecs.shapes import Shapes, Tail
 from edgert.core.batch import Row
 
 _encode = msgspec.json.Encoder().encode
@@ -24,7 +24,7 @@ class SenmlCodec:
     def __init__(self, fields: frozenset[str] | None = None, *, max_rows: int = MAX_ROWS) -> None:
         self._fields = fields
         self._max_rows = max_rows
-        self._shapes = Shapes[Shape](lambda shape, captured: compile_shape(shape, fields, captured))
+        self._shapes = Shapes[Shape](lambda shape, captured, tail: compile_shape(shape, fields, captured, tail))
 
     def decode_untrusted(
         self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
@@ -45,6 +45,10 @@ class SenmlCodec:
     ) -> Decoded:
         """As `Codec`."""
         return self._shapes.decode_batch(self, topics, payloads, captures, wall)
+
+    def fuse(self, tail: Tail) -> None:
+        """As `Fusible`."""
+        self._shapes.tail = tail
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One RFC 8428 pack per row: source as base name, time as base time, a record per field.

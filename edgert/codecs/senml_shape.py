@@ -17,7 +17,7 @@ import msgspec
 from edgert.codecs.base import LAST_TIME
 from edgert.codecs.senml_names import MAX_LENGTH, is_legal, source_of_base
 from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, Pack
-from edgert.codecs.shapes import Run, function
+from edgert.codecs.shapes import Run, Tail, Value, function
 
 MAX_RECORDS: Final = 64
 """Longer packs take the tolerant way: they hold a series, not one row."""
@@ -106,14 +106,13 @@ class _Sources(dict[str, str]):
         return source
 
 
-def compile_shape(shape: Shape, fields: frozenset[str] | None, captured: frozenset[str]) -> Run:
-    """The function that decodes packs of `shape` to rows of `fields`, beside what the topic has `captured`.
+def compile_shape(shape: Shape, fields: frozenset[str] | None, captured: frozenset[str], tail: Tail) -> Run:
+    """The function that decodes `fields` of packs of `shape`, beside what the topic has `captured`, for the `tail`.
 
-    The text of the function holds nothing of a payload: names come in as the constants K0, K1, ...
+    The text of the function holds nothing of a payload.
     """
     writer = _Writer(shape, fields, captured)
-    constants = {f"K{i}": name for i, name in enumerate(writer.names)}
-    return function(writer.lines(), decode=writer.decode(), sources=_Sources(), **constants)
+    return function(writer.lines(), writer.values, tail, decode=writer.decode(), sources=_Sources(), **writer.constants)
 
 
 class _Writer:
@@ -124,13 +123,15 @@ class _Writer:
         self._fields = fields
         self._captured = captured
         self._base = dict(shape.base)
-        self.names: list[str] = []
-        self._items: list[str] = []
+        self.values = {"time": Value("t", sure=True, finite=True), "source": Value("source", sure=True)}
+        """Fields, the captured ones first."""
+        self.constants: dict[str, str] = {}
         self._values: dict[int, str] = {}
         self._numbers: list[str] = []
         self._own_source = ""
-        for name in sorted(captured - {"time", "source"}):
-            self._item(name, f"captured[K{len(self.names)}]")
+        for index, name in enumerate(sorted(captured - {"time", "source"})):
+            self.constants[f"C{index}"] = name
+            self.values[name] = Value(f"captured[C{index}]", sure=True)
         self._records = [self._record(index, labels) for index, labels in enumerate(shape.records)]
 
     def decode(self) -> Callable[[bytes], Any]:
@@ -160,7 +161,7 @@ class _Writer:
         if name == "source":
             self._own_source = f"v{index}"
         else:
-            self._item(name, f"v{index}")
+            self.values[name] = Value(f"v{index}", sure=True, finite=kind is float)
             if kind is float:
                 self._numbers.append(f"v{index}")
         self._values[index] = f"v{index} = r{index}.{key}"
@@ -169,12 +170,8 @@ class _Writer:
     def _wants(self, name: str) -> bool:
         return name not in self._captured and (name == "source" or self._fields is None or name in self._fields)
 
-    def _item(self, name: str, text: str) -> None:
-        self._items.append(f"K{len(self.names)}: {text}")
-        self.names.append(name)
-
     def lines(self) -> list[str]:
-        """The function's text: decode, take the values, check them, make the row."""
+        """The function's text: decode, take the values, check them."""
         old = self._shape.old
         lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()"]  # what msgspec skips, it does not check
         lines.append("m = decode(p)")
@@ -185,10 +182,8 @@ class _Writer:
         if old:
             lines += ["if t > 1e11:", "    t /= 1e3"]
         sum_of_all = " + ".join(self._numbers) or "0.0"  # not finite if one of them is not
-        lines += [f"total = {sum_of_all}", f"if total - total or not {RELATIVE} <= t < {LAST_TIME}:", "    return i"]
-        lines += self._source()
-        lines.append(f"append({{'time': t, 'source': source, {', '.join(self._items)}}})")
-        return lines
+        lines += [f"total = {sum_of_all}", f"if total - total or not {RELATIVE} <= t < {LAST_TIME}:", "    break"]
+        return lines + self._source()
 
     def _source(self) -> list[str]:
         """What the topic captured, else the base name, else a record of that name, else the topic."""
@@ -198,8 +193,8 @@ class _Writer:
             lines.append(f"base = sources[{'m' if self._shape.old else 'r0'}.bn]")
             candidates.insert(0, "base")
         if "source" in self._captured:
-            return [*lines, "source = captured['source']", "if not source:", "    return i"]
-        return [*lines, f"source = {' or '.join([*candidates, 'topics[i]'])}", "if not source:", "    return i"]
+            return [*lines, "source = captured['source']", "if not source:", "    break"]
+        return [*lines, f"source = {' or '.join([*candidates, 'topics[i]'])}", "if not source:", "    break"]
 
 
 def _type_of_base(key: str, constant: object) -> Any:

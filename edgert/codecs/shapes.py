@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from edgert.codecs.base import BAD_BYTES, Captures, Codec, Decoded, decode_into
 from edgert.core.batch import Row
@@ -11,7 +11,7 @@ from edgert.core.batch import Row
 Shape = TypeVar("Shape", bound=Hashable)
 Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row], int, int], int]
 """(topics, payloads, captures, wall, rows, start, stop) → index of the first message from `start` that does not fit, or
-`stop`. Each message before it has appended one row to `rows`."""
+`stop`. Each message before it has appended one row to `rows`, or went wherever the `Tail` sends it."""
 SIGHTINGS: Final = 3
 """Packs of a shape before it is worth a function of its own (compiling takes about a millisecond)."""
 ACTIVE: Final = 4
@@ -28,31 +28,107 @@ PATIENCE: Final = 64
 
 _FUNCTION: Final = """
 def run(topics, payloads, captures, wall, rows, start, stop):
-    append = rows.append
+    {setup}
     i = start
     try:
         for i in range(start, stop):
             {body}
-    except BAD:
-        return i
-    return stop
+        else:
+            i = stop
+    except MISFIT:
+        pass
+    {finish}
+    return i
 """
 
 
-def function(lines: Sequence[str], **constants: Any) -> Run:
-    """The `Run` whose body for one message is `lines`; they see `constants`, and must hold no text of a payload.
+class Value(NamedTuple):
+    """How the generated code names a field of the message at hand: an expression, to be evaluated once."""
 
-    They return `i` for a message that does not fit; whatever the decoder raises for one says the same.
+    code: str
+    sure: bool = False
+    """Never null."""
+    finite: bool = False
+    """Always a float, and finite."""
+
+
+class Tail(Protocol):
+    """What becomes of a message's values: generated lines behind the decoder's, in the same function."""
+
+    @property
+    def setup(self) -> Sequence[str]:
+        """Lines before the first message."""
+        ...
+
+    @property
+    def finish(self) -> Sequence[str]:
+        """Lines behind the last message; `i - start` is how many were taken."""
+        ...
+
+    @property
+    def misfits(self) -> tuple[type[Exception], ...]:
+        """What else its lines may raise to say that a message must go the tolerant way, before they have changed
+        anything."""
+        ...
+
+    def body(self, values: Mapping[str, Value]) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Lines for one message, and the constants that they name. `values` by field, `time` and `source` among them.
+
+        `continue` ends a message, `break` says that it must go the tolerant way. Names of fields may be text of a
+        payload: they must come in as constants.
+        """
+        ...
+
+
+@runtime_checkable
+class Fusible(Protocol):
+    """A codec whose function can go on with what stands behind the decoder."""
+
+    def fuse(self, tail: Tail) -> None:
+        """From now on a message of a learned shape goes to the `tail`, and only the others become rows. To be called
+        before the first message."""
+        ...
+
+
+class Rows:
+    """The tail of a codec by itself: each message becomes a row."""
+
+    setup = ("append = rows.append",)
+    finish = ()
+    misfits = ()
+
+    def body(self, values: Mapping[str, Value]) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """As `Tail`."""
+        fields = [(name, value.code) for name, value in values.items() if name not in ("time", "source")]
+        items = "".join(f", K{k}: {code}" for k, (_, code) in enumerate(fields))
+        row = f"{{'time': {values['time'].code}, 'source': {values['source'].code}{items}}}"
+        return [f"append({row})"], {f"K{k}": name for k, (name, _) in enumerate(fields)}
+
+
+def function(lines: Sequence[str], values: Mapping[str, Value], tail: Tail, **constants: Any) -> Run:
+    """The `Run` whose body for one message is `lines`, which bring the `values`, and what the `tail` makes of them.
+
+    They see `constants`, and must hold no text of a payload. `break` is for a message that does not fit; whatever the
+    decoder raises for one says the same.
     """
-    scope = {"BAD": (*BAD_BYTES, KeyError), **constants}
-    exec(_FUNCTION.format(body="\n            ".join(lines)), scope)  # noqa: S102 - our own text, see above
+    after, more = tail.body(values)
+    scope = {"MISFIT": (*BAD_BYTES, KeyError, *tail.misfits), **constants, **more}
+    text = _FUNCTION.format(
+        setup="\n    ".join(tail.setup) or "pass",
+        body="\n            ".join([*lines, *after]),
+        finish="\n    ".join(tail.finish) or "pass",
+    )
+    exec(text, scope)  # noqa: S102 - our own text, see above
     return cast(Run, scope["run"])
 
 
 class Shapes(Generic[Shape]):
-    """The shapes of one codec's messages. `compile_shape` makes the function for a shape and the names captured."""
+    """The shapes of one codec's messages. `compile_shape` makes the function for a shape, the names captured, and what
+    becomes of the values."""
 
-    def __init__(self, compile_shape: Callable[[Shape, frozenset[str]], Run]) -> None:
+    def __init__(self, compile_shape: Callable[[Shape, frozenset[str], Tail], Run]) -> None:
+        self.tail: Tail = Rows()
+        """To be set before the first message, if at all."""
         self._compile = compile_shape
         self._seen: dict[Shape, int] = {}
         self._compiled: dict[Shape, Run] = {}
@@ -121,7 +197,7 @@ class Shapes(Generic[Shape]):
         if function is None:
             if len(self._compiled) >= COMPILED:
                 return
-            function = self._compiled[shape] = self._compile(shape, frozenset(captures))
+            function = self._compiled[shape] = self._compile(shape, frozenset(captures), self.tail)
         if function not in self._active:
             self._fruitless = 0
             self._active = [function, *self._active[: ACTIVE - 1]]

@@ -95,6 +95,28 @@ class Chain:
         return out, bad
 
 
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """Steps as lines inside a function of somebody else's, where fields are local variables."""
+
+    lines: tuple[str, ...]
+    """`lost += 1` and `continue` where a filter lets go; what a bad row raises is not caught."""
+    fields: Mapping[str, str]
+    """The fields behind the steps: variable, or `None` for what is always null."""
+    constants: Mapping[str, Any]
+
+
+def inline_chain(steps: Sequence[Step], fields: Mapping[str, str], sure: frozenset[str]) -> Inlined:
+    """`steps` for a row of exactly these `fields` (name → local variable, not `t1`, `t2`, ...); of the variables those
+    in `sure` are never None."""
+    writer = _Writer(tuple(steps), None, careful=False)
+    writer.scope.computed = dict(fields)
+    writer.scope.only = frozenset()
+    writer.known = sure
+    lines = writer.steps_inline()
+    return Inlined(tuple(lines), writer.scope.computed, writer.scope.globals)
+
+
 def compile_chain(steps: Sequence[Step], live: frozenset[str] | None = None) -> Chain:
     """One function for all `steps`. Raises ValueError if a step contradicts itself (types, nesting, field names).
 
@@ -180,19 +202,27 @@ class _Writer:
 
     def body(self) -> list[str]:
         self.lines.append("g = r.get")
+        self._steps(("return None",) if self.careful else ("continue",))
+        self._finish()
+        return self.lines
+
+    def steps_inline(self) -> list[str]:
+        """The steps alone, for `inline_chain`."""
+        self._steps(("lost += 1", "continue"))
+        return self.lines
+
+    def _steps(self, let_go: Sequence[str]) -> None:
         for index, step in enumerate(self.steps):
             if self.careful:
                 self.lines.append(f"at[0] = {index}")
             match step:
                 case Filter():
                     test, self.known = self.scope.true(step.where, self.known)
-                    self.lines += [f"if not {test}:", "    return None" if self.careful else "    continue"]
+                    self.lines += [f"if not {test}:", *(f"    {line}" for line in let_go)]
                 case Map():
                     self._map(step)
                 case Select():
                     self._select(step)
-        self._finish()
-        return self.lines
 
     def _map(self, step: Map) -> None:
         made, sure = {}, set()

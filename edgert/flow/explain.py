@@ -48,11 +48,13 @@ def physical(plan: Plan, registry: Registry) -> str:
 
 def _facts(instance: PhysicalInstance, plan: Plan, registry: Registry) -> Iterable[str]:
     if instance.kind == "source":
-        needed = fields_needed(plan.flow, registry, instance.name)
+        needed = fields_needed(plan.flow, registry, instance.nodes[0].name)
         yield "decodes all fields" if needed is None else f"decodes {', '.join(sorted(needed)) or 'no field'}"
     if instance.keys:
         yield f"keyed by {', '.join(f'{field} ({kind})' for field, kind in instance.keys)}"
     steps = [node.name for node in instance.nodes if registry[node.type].keys is None]
+    if instance.parts:
+        yield f"one function from decoding to {instance.nodes[-1].name}"
     if instance.kind == "stateless" and len(steps) > 1:
         yield f"{len(steps)} operators compiled to one function"
     if len(instance.inputs) > 1:

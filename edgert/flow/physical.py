@@ -4,13 +4,14 @@
     source     filter  map       key_by      window   ship
 
 becomes `readings`, `valid+derived+by_sensor`, `minute` (keyed by what by_sensor says), `central`: the fewer instances,
-the fewer queues, and a fused chain is one compiled function.
+the fewer queues, and a fused chain is one compiled function. Where nobody else reads what lies between, a source, the
+chain behind it and a window are one instance, too: `readings+valid+derived+by_sensor+minute`, with three parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from edgert.flow.graph import Flow, Node
@@ -42,6 +43,8 @@ class PhysicalInstance:
     """(field, type) of the key, for stateful instances."""
     live: frozenset[str] | None = None
     """Fields of its output rows at which anything behind it looks (None: all)."""
+    parts: tuple[PhysicalInstance, ...] = ()
+    """Of a source with what is fused to it: source, chain (if there is one) and stateful operator."""
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -68,9 +71,13 @@ class Plan:
         return tuple(i for i in self.instances.values() if i.kind == "source")
 
 
-def plan(flow: Flow, registry: Registry) -> Plan:
+Fusion = Literal["full", "chains", "none"]
+"""What is fused: sources with what follows too, only chains of stateless operators, nothing."""
+
+
+def plan(flow: Flow, registry: Registry, fusion: Fusion = "full") -> Plan:
     """The physical graph of `flow`: pure, and the same for the same flow."""
-    groups = [g for g in _groups(flow, registry) if not _vanishes(g, registry)]
+    groups = [g for g in _groups(flow, registry, chains=fusion != "none") if not _vanishes(g, registry)]
     location = {node.name: _name(g) for g in groups for node in g}
     for node in flow.nodes.values():  # in topological order: what feeds a vanished marker has its place already
         if node.name not in location:
@@ -90,15 +97,53 @@ def plan(flow: Flow, registry: Registry) -> Plan:
         instances[name] = PhysicalInstance(
             name, kind, tuple(group), inputs[name], outputs, keys, behind[group[-1].name]
         )
-    return Plan(flow, instances, location)
+    made = Plan(flow, instances, location)
+    return _with_pipelines(made, registry) if fusion == "full" else made
 
 
-def _groups(flow: Flow, registry: Registry) -> list[list[Node]]:
-    """Maximal linear chains of stateless operators; every other operator by itself."""
+def _with_pipelines(made: Plan, registry: Registry) -> Plan:
+    """Every source is fused to the stateful operator that it feeds, with the chain between them."""
+    instances = dict(made.instances)
+    location = dict(made.location)
+    for source in made.sources():
+        parts = _pipeline(source, made, registry)
+        if not parts:
+            continue
+        name, window = "+".join(p.name for p in parts), parts[-1]
+        nodes = tuple(node for p in parts for node in p.nodes)
+        fused = PhysicalInstance(name, "source", nodes, (), window.outputs, window.keys, window.live, parts)
+        old = {p.name for p in parts}
+        instances = {(name if n == source.name else n): i for n, i in instances.items() if n not in old - {source.name}}
+        instances[name] = fused
+        for output in window.outputs:
+            fed = instances[output.instance]
+            inputs = tuple(name if i == window.name else i for i in fed.inputs)
+            instances[fed.name] = replace(fed, inputs=inputs)
+        location = {operator: name if at in old else at for operator, at in location.items()}
+    return Plan(made.flow, instances, location)
+
+
+def _pipeline(source: PhysicalInstance, made: Plan, registry: Registry) -> tuple[PhysicalInstance, ...]:
+    """The instances behind `source`, with it, up to a stateful one; nothing if the way branches or does not fit."""
+    parts = [source]
+    while parts[-1].kind != "stateful":
+        outputs = parts[-1].outputs
+        if len(outputs) != 1 or outputs[0].port or len(made.instances[outputs[0].instance].inputs) != 1:
+            return ()
+        parts.append(made.instances[outputs[0].instance])
+        if parts[-1].kind == "sink":
+            return ()
+    fits = registry[source.nodes[0].type].fusible and registry[parts[-1].nodes[0].type].fusible
+    return tuple(parts) if fits else ()
+
+
+def _groups(flow: Flow, registry: Registry, *, chains: bool) -> list[list[Node]]:
+    """Maximal linear chains of stateless operators (with `chains`); every other operator by itself."""
     groups: list[list[Node]] = []
     last: dict[str, list[Node]] = {}
     for node in flow.nodes.values():
-        group = last.get(node.inputs[0]) if len(node.inputs) == 1 and registry[node.type].stateless else None
+        fits = chains and len(node.inputs) == 1 and registry[node.type].stateless
+        group = last.get(node.inputs[0]) if fits else None
         if group is not None and len(flow.outputs(node.inputs[0])) == 1 and registry[group[-1].type].stateless:
             group.append(node)
         else:

@@ -66,6 +66,9 @@ class OperatorSpec:
     """The fields used, from parsed parameters; decides what the decoder builds. Unsaid means all."""
     logic: Callable[[Any], Any] | None = None
     """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless ones are compiled instead."""
+    fusible: bool = False
+    """For a source: its decoder's function can go on with the stateless operators behind it, up to a window. For a
+    stateful operator: it can be the end of such a function (see `edgert.operators.pipeline`)."""
     reads_port: int = 0
     """Which output port of its inputs it reads (a window has two: results, and contributions for `ship`)."""
     keys: Callable[[Node], Keys] | None = None

@@ -181,9 +181,9 @@ class Aggregates:
                 row[a.name] = self._result(a, acc)
         return row
 
-    def add_source(self, indent: str) -> list[str]:
-        """Source lines that add the fields v0, v1, ... (as `values_source` names them) to `acc`; they count a value of
-        a wrong type in `bad` and go on.
+    def add_source(self, variables: Mapping[str, str], finite: frozenset[str] = frozenset()) -> list[str]:
+        """Source lines that add the fields, as `variables` names them, to `acc`; they count a value of a wrong type in
+        `bad` and go on. Fields in `finite` are known to be finite floats.
 
         A row in which every field is a finite number, as nearly all are, is told by one test. Any other is looked at
         field by field: a string among numbers loses that value only, not the window, and so do NaN and infinities,
@@ -191,22 +191,21 @@ class Aggregates:
         hold, which would raise OverflowError there as they do in the product.
         """
         lines = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "rows"]
-        if self.fields:
-            names = [f"v{i}" for i in range(len(self.fields))]
-            numbers = " and ".join(f"(type({v}) is float or type({v}) is int)" for v in names)
-            lines += ["try:", f"    zero = 0.0 * {' * '.join(names)} if {numbers} else 1.0"]
-            lines += ["except OverflowError:", "    zero = 1.0", "if zero == 0.0:"]
-            lines += [f"    acc[{p.at}] += 1" for p in self.primitives if p.kind == "full"]
-            for v, column in zip(names, self.fields, strict=True):
-                lines += [f"    {line}" for p in self._of(column, but="count") for line in _ADD[p.kind](p.at, v)]
-            lines.append("else:")
-            for v, column in zip(names, self.fields, strict=True):
-                lines += [f"    {line}" for line in self._add_one(column, v)]
-        return [indent + line for line in lines]
-
-    def values_source(self, read: Callable[[str], str]) -> list[str]:
-        """Source lines that set v0, v1, ... to the fields, each as `read` (field → expression) takes it."""
-        return [f"v{i} = {read(column)}" for i, column in enumerate(self.fields)]
+        all_numbers = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "full"]
+        for column in self.fields:
+            v = variables[column]
+            all_numbers += [line for p in self._of(column, but="count") for line in _ADD[p.kind](p.at, v)]
+        unsure = [variables[column] for column in self.fields if column not in finite]
+        if not unsure:
+            return lines + all_numbers
+        numbers = " and ".join(f"(type({v}) is float or type({v}) is int)" for v in unsure)
+        lines += ["try:", f"    zero = 0.0 * {' * '.join(unsure)} if {numbers} else 1.0"]
+        lines += ["except OverflowError:", "    zero = 1.0", "if zero == 0.0:"]
+        lines += [f"    {line}" for line in all_numbers]
+        lines.append("else:")
+        for column in self.fields:
+            lines += [f"    {line}" for line in self._add_one(column, variables[column])]
+        return lines
 
     def _of(self, column: str, but: str = "") -> list[Primitive]:
         return [p for p in self.primitives if p.field == column and p.kind != but]

@@ -122,6 +122,8 @@ class Source(Logic):
         super().__init__()
         self.codec = codec
         self.devices = Devices(out_of_order_s, idle_timeout_s, behind_tolerance_s)
+        self.mixed = False
+        """Whether rows come here after others of their batch that went to a tail, though they may be older."""
         self.samples: list[BadPayload] = []
         """The newest malformed payloads, at most `SAMPLES` between two looks at them, for the log."""
         self._ahead_tolerance_s = ahead_tolerance_s
@@ -139,34 +141,62 @@ class Source(Logic):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, RawBatch)
-        looks = now.monotonic >= self._next_look
-        if looks:
-            self._tell()  # before this batch: what waits was heard when its own batch came, maybe long ago
-        rows: list[Row] = []
-        if batch.payloads:
-            decoded = self.codec.decode_batch_untrusted(batch.topics, batch.payloads, self._captures, batch.wall)
-            rows = decoded.rows
-            if decoded.bad_values:
-                self.drops["bad_value (values)"] += decoded.bad_values
-            if decoded.bad_payloads:
-                self._bad(batch, decoded.bad_payloads)
-        if rows:
-            rows = self._observe(rows, batch.wall, now)
+        looks = self.begin(now)
+        rows = self.rows_of(batch, now)
         before = self.devices.watermark
-        if looks:
-            self._next_look = now.monotonic + RECOMPUTE_S
-            self._look(now.monotonic)
-        watermark = self.devices.watermark
+        watermark = self.end(looks, now)
         if not rows and watermark == before:
             return ()
         size = len(rows) * (ROW_BASE_BYTES + FIELD_BYTES * len(rows[0])) if rows else 0
         return (Emission(0, Batch(rows, batch.arrival, watermark, size)),)
 
+    def begin(self, now: Now) -> bool:
+        """Whether this turn looks at the devices' times."""
+        looks = now.monotonic >= self._next_look
+        if looks:
+            self._tell()  # before this batch: what waits was heard when its own batch came, maybe long ago
+        return looks
+
+    def rows_of(self, batch: RawBatch, now: Now) -> list[Row]:
+        """The rows of a batch, their times taken note of; but for those that went to a tail (`Fusible`)."""
+        if not batch.payloads:
+            return []
+        decoded = self.codec.decode_batch_untrusted(batch.topics, batch.payloads, self._captures, batch.wall)
+        if decoded.bad_values:
+            self.drops["bad_value (values)"] += decoded.bad_values
+        if decoded.bad_payloads:
+            self._bad(batch, decoded.bad_payloads)
+        return self._observe(decoded.rows, batch.wall, now) if decoded.rows else []
+
+    def end(self, looks: bool, now: Now) -> float:
+        """The watermark behind this turn."""
+        if looks:
+            self._next_look = now.monotonic + RECOMPUTE_S
+            self._look(now.monotonic)
+        return self.devices.watermark
+
+    # -- for rows that never become any (see `edgert.operators.pipeline`)
+
+    def limit(self, wall: float) -> float:
+        """The event time beyond which a row is ahead of time."""
+        # a board without a clock says 1970 until it was told the time; then nothing can be called ahead
+        return wall + self._ahead_tolerance_s if wall > CLOCK_IS_SET else math.inf
+
+    @property
+    def recent(self) -> dict[str, float]:
+        """Where this turn puts the newest time of each device."""
+        return self._recent
+
+    def observed(self, newest: float, now: float) -> None:
+        """`recent` was added to; `newest` is the newest time of all."""
+        if newest > self.devices.greatest:  # now, since `_recent` may hold an older time of the same device by then
+            self.devices.greatest = newest
+        self._heard = now
+
     def _observe(self, rows: list[Row], wall: float, now: Now) -> list[Row]:
         # the last time per device rather than the greatest: it errs on the side of waiting, and costs half
         times = [row["time"] for row in rows]
-        # a board without a clock says 1970 until it was told the time; then nothing can be called ahead
-        limit = wall + self._ahead_tolerance_s if wall > CLOCK_IS_SET else math.inf
+        limit = self.limit(wall)
         newest = max(times)
         if newest > limit:
             self.drops["ahead of time (kept)" if not self._drops_ahead else "ahead of time"] += sum(
@@ -176,10 +206,14 @@ class Source(Logic):
                 rows = [row for row in rows if row["time"] <= limit]
             times = [row["time"] if row["time"] <= limit else wall for row in rows]
             newest = max(times, default=NO_WATERMARK)
-        if newest > self.devices.greatest:  # now, since `_recent` may hold an older time of the same device by then
-            self.devices.greatest = newest
-        self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
-        self._heard = now.monotonic
+        recent = self._recent
+        if recent and self.mixed:
+            for source, time in zip(map(_SOURCE, rows), times, strict=True):
+                if time > recent.get(source, NO_WATERMARK):
+                    recent[source] = time
+        else:
+            recent.update(zip(map(_SOURCE, rows), times, strict=True))
+        self.observed(newest, now.monotonic)
         return rows
 
     def _tell(self) -> None:
@@ -278,6 +312,7 @@ SPECS = (
         doc="Takes in the messages of one topic template and decodes them to rows.",
         check=_check_dead_letter,
         logic=make_source,
+        fusible=True,
         parameters=(
             Parameter(
                 "topic",

@@ -57,25 +57,13 @@ def add(rows, open_window, generation, dirty):
     late = bad = 0
     current = accs = None
     for row in rows:
-        w = row["time"] // {size!r}
-        if w != current:
-            current = w
-            accs = open_window(w)
-        if accs is None:
-            late += 1
-            continue
+        {open}
         try:
-{values}
+            {values}
         except KeyError:
             get = row.get
-{values_or_none}
-        acc = accs.get(key)
-        if acc is None:
-            accs[key] = acc = initial()
-        if acc[0] != generation:
-            acc[0] = generation
-            dirty.append((w, key, acc))
-{add}
+            {values_or_none}
+        {add}
     return late, bad
 """
 
@@ -172,15 +160,53 @@ class TumblingWindow(Logic):
         self._add = compile_function("add", self._source(), initial=self.aggregates.initial)
 
     def _source(self) -> str:
-        add = "\n".join(self.aggregates.add_source("        "))
-        values, values_or_none = self._values_source("row[{!r}]"), self._values_source("get({!r})")
-        return _ADD.format(size=self.size_s, values=values, values_or_none=values_or_none, add=add)
+        names = {column: f"v{i}" for i, column in enumerate(self.aggregates.fields)}
 
-    def _values_source(self, read: str) -> str:
-        names = [read.format(key) for key, _ in self.keys]
-        key = names[0] if len(names) == 1 else f"({', '.join(names)})"
-        lines = [f"key = {key}", *self.aggregates.values_source(read.format)]
-        return "\n".join(" " * 12 + line for line in lines)
+        def values(read: str) -> list[str]:
+            key = self._key([read.format(name) for name, _ in self.keys])
+            return [f"key = {key}", *(f"{v} = {read.format(column)}" for column, v in names.items())]
+
+        return _ADD.format(
+            open="\n        ".join(self._open_source("row['time']")),
+            values="\n            ".join(values("row[{!r}]")),
+            values_or_none="\n            ".join(values("get({!r})")),
+            add="\n        ".join(self._add_source(names)),
+        )
+
+    def _key(self, values: Sequence[str]) -> str:
+        return values[0] if len(self.keys) == 1 else f"({', '.join(values)})"
+
+    def _open_source(self, time: str) -> list[str]:
+        """Lines that find the window of a row, or count it as late."""
+        lines = [f"w = {time} // {self.size_s!r}", "if w != current:", "    current = w", "    accs = open_window(w)"]
+        return [*lines, "if accs is None:", "    late += 1", "    continue"]
+
+    def _add_source(self, variables: Mapping[str, str], finite: frozenset[str] = frozenset()) -> list[str]:
+        """Lines that add a row, whose fields are `variables`, to the accumulator of its `key`."""
+        find = ["acc = accs.get(key)", "if acc is None:", "    accs[key] = acc = initial()"]
+        mark = ["if acc[0] != generation:", "    acc[0] = generation", "    dirty.append((w, key, acc))"]
+        return [*find, *mark, *self.aggregates.add_source(variables, finite)]
+
+    # -- as the end of a decoder's function (see `edgert.operators.pipeline`)
+
+    def inline(self, variables: Mapping[str, str], finite: frozenset[str]) -> tuple[list[str], Mapping[str, Any]]:
+        """Lines that add one row, and the constants they name. `variables` by field (those of no field are null),
+        `time` among them; `current`, `accs`, `late`, `bad` and what `adding` gives are local."""
+        key = self._key([variables.get(name, "None") for name, _ in self.keys])
+        fields = {column: variables.get(column, "None") for column in self.aggregates.fields}
+        lines = [*self._open_source(variables["time"]), f"key = {key}", *self._add_source(fields, finite)]
+        return lines, {"initial": self.aggregates.initial}
+
+    def adding(self) -> tuple[Callable[[float], dict[Key, Slots] | None], int, list[tuple[float, Key, Slots]]]:
+        """What the lines need in this turn: `open_window`, `generation`, `dirty`."""
+        return self._open, self._generation, self._dirty
+
+    def added(self, late: int, bad: int) -> None:
+        """Counts what could not be added."""
+        if late:
+            self.drops["late"] += late
+        if bad:
+            self.drops["bad_value (values)"] += bad
 
     # -- rows in
 
@@ -188,11 +214,7 @@ class TumblingWindow(Logic):
         assert isinstance(batch, Batch)
         before = self.watermark
         if batch.rows:
-            late, bad = self._add(batch.rows, self._open, self._generation, self._dirty)
-            if late:
-                self.drops["late"] += late
-            if bad:
-                self.drops["bad_value (values)"] += bad
+            self.added(*self._add(batch.rows, *self.adding()))
         if batch.watermark > self._marks[source]:
             self._marks[source] = batch.watermark
             self.watermark = max(before, min(self._marks))
@@ -339,6 +361,7 @@ SPECS = (
         check=_check,
         fields=_fields,
         logic=make_window,
+        fusible=True,
         parameters=(
             Parameter("size_s", "number", "Length of a window.", unit="s", minimum=0.001, maximum=31_622_400),
             Parameter(

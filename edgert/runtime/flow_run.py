@@ -12,12 +12,14 @@ from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.core.results import Schema, row_columns
 from edgert.flow.graph import Flow
-from edgert.flow.physical import PhysicalInstance, Plan, fields_needed, plan
+from edgert.flow.physical import Fusion, PhysicalInstance, Plan, fields_needed, plan
 from edgert.flow.spec import Registry
 from edgert.operators.fused import Fused
 from edgert.operators.logic import Build, Logic, Message, Now
+from edgert.operators.pipeline import Pipeline
 from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
+from edgert.operators.windows import TumblingWindow
 from edgert.runtime.instance import Instance, Target
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
@@ -55,18 +57,45 @@ class CommitForm:
     rows: list[list[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instance, or one part of a fused one: what has a name, state and counters of its own."""
+
+    planned: PhysicalInstance
+    instance: Instance
+    logic: Logic
+    part: int = 0
+
+    @property
+    def rows_in(self) -> int:
+        """Rows (for a source: messages) taken since the start of the process."""
+        fused = self.instance.logic
+        if self.part and isinstance(fused, Pipeline):
+            return fused.gave[self.part - 1]
+        return self.instance.counters.rows_in
+
+    @property
+    def rows_out(self) -> int:
+        """Rows given on since the start of the process."""
+        fused = self.instance.logic
+        return fused.gave[self.part] if isinstance(fused, Pipeline) else self.instance.counters.rows_out
+
+
 class FlowRun:
     """Built on the loop; afterwards its state belongs to the pool and, in pauses, to the store thread."""
 
-    def __init__(self, flow: Flow, registry: Registry, version: int, epoch: int, progress: Progress) -> None:
+    def __init__(
+        self, flow: Flow, registry: Registry, version: int, epoch: int, progress: Progress, fusion: Fusion = "full"
+    ) -> None:
         self.flow = flow
         self.registry = registry
         self.version = version
         self.epoch = epoch
         self.progress = progress
-        self.plan: Plan = plan(flow, registry)
+        self.plan: Plan = plan(flow, registry, fusion)
         self.instances = build_instances(self.plan, registry)
-        self.ship = next((i.logic for i in self.instances.values() if isinstance(i.logic, Ship)), None)
+        self.places = places_of(self.plan, self.instances)
+        self.ship = next((p.logic for p in self.places.values() if isinstance(p.logic, Ship)), None)
         self.schema = schema_of(self.plan)
         self.columns = row_columns(self.schema) if self.schema else ()
         self.latest: deque[Row] = deque(maxlen=5)
@@ -94,32 +123,32 @@ class FlowRun:
     def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now) -> None:
         """Brings state and queues back to the last checkpoint. Raises `StoreError` where they do not fit the flow."""
         for at, blob in enumerate(blobs):
-            self._apply(blob, self.instances)
+            self._apply(blob, self.places)
             if at:
                 self._delta_bytes += len(blob)
             else:
                 self._snapshot_bytes = len(blob)
-        for instance in self.all:
-            if isinstance(instance.logic, Source):
-                instance.logic.resumed(now)
+        for place in self.places.values():
+            if isinstance(place.logic, Source):
+                place.logic.resumed(now)
         for name, entries in unpack_queues(queue, now.monotonic).items():
-            queue_of = self._instance(name, self.instances).queue
+            place = self._place(name, self.places)
             for entry in entries:
-                queue_of.append(entry)
+                place.instance.queue.append(entry._replace(source=place.part) if place.part else entry)
         self._queue_was_empty = not queue
 
-    def _apply(self, blob: bytes, instances: Mapping[str, Instance]) -> None:
+    def _apply(self, blob: bytes, places: Mapping[str, Place]) -> None:
         for name, state in unpack_state(blob).items():
-            logic = self._instance(name, instances).logic
+            logic = self._place(name, places).logic
             try:
                 logic.restore(state)
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
                 raise StoreError(f"the stored state of {name} does not fit its operator: {error!r}") from error
 
-    def _instance(self, name: str, instances: Mapping[str, Instance]) -> Instance:
-        if name not in instances:
-            raise StoreError(f"expected state of {', '.join(instances)}, got that of {name} (of another version?)")
-        return instances[name]
+    def _place(self, name: str, places: Mapping[str, Place]) -> Place:
+        if name not in places:
+            raise StoreError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
+        return places[name]
 
     # -- checkpoints (store thread)
 
@@ -137,8 +166,8 @@ class FlowRun:
             position(lambda: pool.locked(lambda: taken.append((self.progress.position(), self._queues()))))
             deltas: dict[str, Any] = {}
             self._taken.append(deltas)
-            for name, instance in self.instances.items():
-                if (delta := instance.logic.delta()) is not None:
+            for name, place in self.places.items():
+                if (delta := place.logic.delta()) is not None:
                     deltas[name] = delta
             rows = self.ship.take() if self.ship else []
         finally:
@@ -149,7 +178,17 @@ class FlowRun:
         return True
 
     def _queues(self) -> dict[str, list[Entry]]:
-        return {name: list(i.queue.entries) for name, i in self.instances.items() if i.queue.entries}
+        """By place: what waits in front of a part that is not the first came there by a checkpoint."""
+        queues: dict[str, list[Entry]] = {}
+        for name, place in self.places.items():
+            if place.planned.name == place.instance.name:
+                entries = list(place.instance.queue.entries)
+            else:
+                entries = [entry for entry in place.instance.queue.entries if entry.source == place.part]
+                entries = [entry._replace(source=0) for entry in entries]
+            if entries:
+                queues[name] = entries
+        return queues
 
     def drain(self, now: Now, send: Callable[[Instance, Sequence[Message]], None]) -> None:
         """Runs a held flow to its very end on the caller's thread: queues, what windows still hold, a capture.
@@ -201,10 +240,10 @@ class FlowRun:
 
     def compact(self, blobs: Sequence[bytes]) -> bytes:
         """One snapshot that says the same as `blobs`; made from them alone, so the flow is not paused."""
-        copies = build_instances(self.plan, self.registry)
+        copies = places_of(self.plan, build_instances(self.plan, self.registry))
         for blob in blobs:
             self._apply(blob, copies)
-        state = {name: s for name, i in copies.items() if (s := i.logic.snapshot()) is not None}
+        state = {name: s for name, place in copies.items() if (s := place.logic.snapshot()) is not None}
         snapshot = pack_state(state)
         self._delta_bytes, self._snapshot_bytes = 0, len(snapshot)
         return snapshot
@@ -222,6 +261,17 @@ def build_instances(physical: Plan, registry: Registry) -> dict[str, Instance]:
     return instances
 
 
+def places_of(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Place]:
+    """By name of the instance or the part, in the plan's order."""
+    places = {}
+    for planned in physical.instances.values():
+        instance = instances[planned.name]
+        parts = instance.logic.parts if isinstance(instance.logic, Pipeline) else (instance.logic,)
+        for number, (part, logic) in enumerate(zip(planned.parts or (planned,), parts, strict=True)):
+            places[part.name] = Place(part, instance, logic, number)
+    return places
+
+
 def _queue(planned: PhysicalInstance) -> Queue:
     """Only a source sheds. What an acknowledgement is owed for is not shed: the gateway stops reading before that."""
     if planned.kind != "source":
@@ -232,6 +282,13 @@ def _queue(planned: PhysicalInstance) -> Queue:
 
 def make_logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Logic:
     """The logic of one planned instance."""
+    if planned.parts:
+        source, *chain, window = (make_logic(part, physical, registry) for part in planned.parts)
+        assert isinstance(source, Source)
+        assert isinstance(window, TumblingWindow)
+        between = chain[0] if chain else None
+        assert between is None or isinstance(between, Fused)
+        return Pipeline(source, between, window)
     node = planned.nodes[0]
     if planned.kind == "stateless":
         return Fused(planned.nodes, planned.live)
@@ -249,6 +306,7 @@ def schema_of(physical: Plan) -> Schema | None:
     for planned in physical.instances.values():
         if planned.nodes[0].type == "ship":
             window = physical.instances[planned.inputs[0]]
+            window = window.parts[-1] if window.parts else window
             aggregates: Iterable[Any] = window.parameters["aggregates"]
             return Schema(
                 window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates)

@@ -58,7 +58,22 @@ def test_graph_and_instances_are_shown(file: Path, capsys: pytest.CaptureFixture
     assert ["7 operators"] in shown
     assert ["readings", "mqtt_source", "→ valid", "topic = 'city/{source}/sense'"] in shown
     assert next(c for c in shown if c[:1] == ["minute"])[:3] == ["minute", "tumbling_window", "→ central, again"]
-    assert ["5 instances"] in shown
+    assert ["3 instances"] in shown
+    physical = {line[1]: line[2:] for line in shown if line and line[0].isdigit()}
+    assert physical == {
+        "readings+valid+kelvin+by_place+minute": [
+            "source",
+            "→ 2 (port 1), 3",
+            "decodes humidity, temperature; keyed by source (string); one function from decoding to minute; by_p…",
+        ],
+        "central": ["sink"],
+        "again": ["sink"],
+    }
+
+
+def test_fusion_can_be_left_out(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(file), "--fusion", "chains"]) == 0
+    shown = [[cell.strip() for cell in line] for line in lines(capsys)]
     physical = {line[1]: line[2:] for line in shown if line and line[0].isdigit()}
     assert physical == {
         "readings": ["source", "→ 2", "decodes humidity, temperature"],
@@ -67,6 +82,8 @@ def test_graph_and_instances_are_shown(file: Path, capsys: pytest.CaptureFixture
         "central": ["sink"],
         "again": ["sink"],
     }
+    assert main(["explain", str(file), "--fusion", "none"]) == 0
+    assert ["6 instances"] in lines(capsys)
 
 
 def test_code_is_shown_when_asked_for(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgert.codecs import make
@@ -171,6 +171,7 @@ values = scalars | st.dictionaries(st.sampled_from(["d", "e"]), scalars, max_siz
     st.sampled_from(["time", "b"]),
     st.sampled_from(["auto", "s", "ms"]),
 )
+@example({"source": None}, [("source", {"d": None})], None, source_of, "time", "auto")
 def test_shapes_never_change_what_an_object_means(
     start: dict[str, object],
     changes: list[tuple[str, object]],

@@ -8,7 +8,7 @@ import pytest
 
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
-from edgert.flow.physical import Plan, fields_needed, plan
+from edgert.flow.physical import Fusion, Plan, fields_needed, plan
 from edgert.operators.registry import REGISTRY
 
 SOURCE = {"type": "mqtt_source", "topic": "city/{source}/sense"}
@@ -26,8 +26,8 @@ def window(input: str, **aggregates: str) -> dict[str, Any]:  # noqa: A002
     return op("tumbling_window", input, size_s=60, aggregates=aggregates or {"n": "count()"})
 
 
-def planned(**operators: dict[str, Any]) -> Plan:
-    return plan(flow(**operators), REGISTRY)
+def planned(fusion: Fusion = "chains", **operators: dict[str, Any]) -> Plan:
+    return plan(flow(**operators), REGISTRY, fusion)
 
 
 def wires(made: Plan) -> dict[str, list[tuple[object, ...]]]:
@@ -56,6 +56,63 @@ def test_a_chain_of_stateless_operators_is_one_instance() -> None:
     assert made.instances[chain].live == frozenset({"source", "room", "f"})
     assert made.location["derived"] == chain
     assert [s.name for s in made.sources()] == ["in"]
+
+
+LINE = {
+    "valid": op("filter", "in", where="t > 1"),
+    "key": op("key_by", "valid", keys=["source"]),
+    "minute": window("key", m="mean(t)"),
+    "central": op("ship", "minute"),
+}
+
+
+def test_a_source_is_fused_to_the_window_it_feeds() -> None:
+    line = flow(**LINE)
+    made = plan(line, REGISTRY)
+    name = "in+valid+key+minute"
+    assert wires(made) == {name: [("central", REGISTRY["ship"].reads_port, 0)], "central": []}
+    fused = made.instances[name]
+    assert (fused.kind, fused.inputs, fused.keys) == ("source", (), (("source", "string"),))
+    assert [part.name for part in fused.parts] == ["in", "valid+key", "minute"]
+    assert fused.parts == tuple(plan(line, REGISTRY, "chains").instances[n] for n in ("in", "valid+key", "minute"))
+    assert set(made.location.values()) == {name, "central"}
+    assert made.instances["central"].inputs == (name,)
+    assert fused.parameters["topic"].filter == "city/+/sense"
+
+
+def test_without_fusion_each_operator_is_an_instance_and_a_marker_none() -> None:
+    assert list(planned("none", **LINE).instances) == ["in", "valid", "minute", "central"]
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [
+        {"w": window("in"), "out": op("ship", "w"), "out2": op("publish", "in", topic="x")},
+        {"w": window("in"), "w2": window("in"), "out": op("ship", "w"), "out2": op("publish", "w2", topic="x")},
+        {"f": op("filter", "in", where="t > 1"), "out": op("publish", "f", topic="x")},
+        {"out": op("publish", "in", topic="x")},
+    ],
+    ids=["two readers", "two windows", "no window", "sink at once"],
+)
+def test_a_source_whose_rows_somebody_else_looks_at_is_left_alone(operators: dict[str, dict[str, Any]]) -> None:
+    wanted = flow(**operators)
+    assert plan(wanted, REGISTRY) == plan(wanted, REGISTRY, "chains")
+
+
+def test_sources_are_fused_each_for_itself_and_windows_behind_windows_stay() -> None:
+    made = planned(
+        "full",
+        other=SOURCE,
+        one=window("in"),
+        two=window("other"),
+        three=window("one"),
+        both=op("publish", "three", topic="x"),
+        out=op("ship", "two"),
+    )
+    assert set(made.instances) == {"in+one", "other+two", "three", "both", "out"}
+    assert made.instances["three"].inputs == ("in+one",)
+    assert made.location == {"in": "in+one", "one": "in+one", "other": "other+two", "two": "other+two",
+                             "three": "three", "both": "both", "out": "out"}  # fmt: skip
 
 
 def test_a_branch_ends_a_chain() -> None:

@@ -22,8 +22,9 @@ VALUES = st.lists(st.floats(-1e6, 1e6) | st.integers(-1000, 1000), max_size=20)
 
 
 def adder(made: Aggregates) -> Any:
-    values = [f"    {line}" for line in made.values_source("row.get({!r})".format)]
-    lines = "\n".join(["def add(acc, row):", "    bad = 0", *values, *made.add_source("    "), "    return bad", ""])
+    names = {column: f"v{i}" for i, column in enumerate(made.fields)}
+    values = [f"{v} = row.get({column!r})" for column, v in names.items()]
+    lines = "\n    ".join(["def add(acc, row):", "bad = 0", *values, *made.add_source(names), "return bad"])
     return compile_function("add", lines)
 
 

@@ -28,7 +28,7 @@ ROWS = [
 
 
 def test_fused_operators_work_as_the_document_says_and_bad_rows_name_their_operator() -> None:
-    nodes = plan(from_plain(DOCUMENT, REGISTRY), REGISTRY).instances["valid+derived+narrow+key"].nodes
+    nodes = plan(from_plain(DOCUMENT, REGISTRY), REGISTRY, "chains").instances["valid+derived+narrow+key"].nodes
     chain, names = chain_of(nodes)
     rows, bad = chain.apply(ROWS)
     assert rows == [{"time": 1.0, "source": "a", "room": "x", "f": 68.0, "q": 2.0}]
@@ -36,6 +36,6 @@ def test_fused_operators_work_as_the_document_says_and_bad_rows_name_their_opera
 
 
 def test_the_plan_tells_the_chain_which_fields_are_looked_at() -> None:
-    instance = plan(from_plain(DOCUMENT, REGISTRY), REGISTRY).instances["valid+derived+narrow+key"]
+    instance = plan(from_plain(DOCUMENT, REGISTRY), REGISTRY, "chains").instances["valid+derived+narrow+key"]
     chain, _ = chain_of(instance.nodes, instance.live)
     assert chain.apply(ROWS)[0] == [{"time": 1.0, "source": "a", "room": "x", "f": 68.0}]

@@ -11,9 +11,11 @@ from edgert.core.clock import VirtualClock
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.state import pack_state
@@ -36,8 +38,8 @@ DOCUMENT: dict[str, Any] = {
 NOW = Now(0.0, 1_000.0)
 
 
-def flow_run() -> FlowRun:
-    return FlowRun(from_plain(DOCUMENT, REGISTRY), REGISTRY, 1, 1, Progress(Position()))
+def flow_run(fusion: Fusion = "full") -> FlowRun:
+    return FlowRun(from_plain(DOCUMENT, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
 
 
 class Rig:
@@ -50,15 +52,18 @@ class Rig:
     def feed(self, index: int, *times: float) -> None:
         payloads = [b'{"time": %f, "v": 1}' % t for t in times]
         batch = RawBatch(["x/a"] * len(times), payloads, 0.0, 1_000.0, 10 * len(times))
-        self.pool.put([(self.run.instances["in"], 0, batch)])
+        self.pool.put([(self.run.places["in"].instance, 0, batch)])
         self.run.progress.fed = index
 
     def work(self, moment: float = 0.0) -> None:
         for instance in self.run.all:
-            for entry in instance.queue.take_all():
-                turn = instance.run([entry], Now(moment, 1_000.0 + moment))
-                for target, batch in turn.out:
-                    target.instance.queue.put(type(entry)(target.source, batch))
+            self.turn(instance, moment)
+
+    def turn(self, instance: Instance, moment: float = 0.0) -> None:
+        for entry in instance.queue.take_all():
+            turn = instance.run([entry], Now(moment, 1_000.0 + moment))
+            for target, batch in turn.out:
+                target.instance.queue.put(type(entry)(target.source, batch))
 
     def checkpoint(self) -> CommitForm | None:
         assert self.run.capture(self.pool, lambda read: read())
@@ -86,6 +91,45 @@ def test_state_queues_and_position_of_a_checkpoint_belong_together() -> None:
     again.work(2.0)
     assert again.run.columns == ("window_start", "window_end", "source", "n", "s")
     assert contributions(again.checkpoint()) == [(0.0, 10.0, "a", 3, 3.0)]
+
+
+@pytest.mark.parametrize(("before", "after"), [("chains", "full"), ("full", "chains")])
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fusion, turns: int) -> None:
+    """Rows wait in front of the source, of the chain, or of the window."""
+    first = Rig(flow_run(before))
+    first.feed(1, 1.0, 2.0)
+    first.work()
+    first.feed(2, 3.0, 4.0)
+    for instance in first.run.all[:turns]:
+        first.turn(instance)
+    form = first.checkpoint()
+    assert form
+    again = Rig(flow_run(after))
+    again.run.restore(form.deltas, form.queue, NOW)
+    again.feed(3, 12.0)
+    again.work(1.0)
+    again.feed(4, 12.0)
+    again.work(2.0)
+    assert contributions(again.checkpoint()) == [(0.0, 10.0, "a", 4, 4.0)]
+
+
+def test_what_a_fused_flow_found_in_its_queues_stays_there_in_the_next_checkpoint() -> None:
+    first = Rig(flow_run("chains"))
+    first.feed(1, 1.0, 2.0)
+    first.turn(first.run.instances["in"])
+    form = first.checkpoint()
+    for _ in range(2):
+        assert form
+        again = Rig(flow_run("full"))
+        again.run.restore(form.deltas, form.queue, NOW)
+        again.feed(2, 3.0)
+        form = again.checkpoint()
+    again.feed(4, 12.0)
+    again.work(1.0)
+    again.feed(5, 12.0)
+    again.work(2.0)
+    assert contributions(again.checkpoint()) == [(0.0, 10.0, "a", 4, 4.0)]
 
 
 def test_what_a_failed_commit_held_goes_with_the_next_once_and_in_order() -> None:
@@ -118,12 +162,10 @@ def test_a_compacted_state_says_the_same_as_its_parts() -> None:
     short, long = flow_run(), flow_run()
     short.restore([rig.run.compact(blobs)], b"", NOW)
     long.restore(blobs, b"", NOW)
-    for name, instance in long.instances.items():
-        assert (
-            short.instances[name].logic.snapshot()
-            == instance.logic.snapshot()
-            == rig.run.instances[name].logic.snapshot()
-        ), name
+    assert list(long.places) == ["in", "ok+by", "minute", "out"]
+    for name, place in long.places.items():
+        snapshots = [run.places[name].logic.snapshot() for run in (short, rig.run)]
+        assert snapshots == [place.logic.snapshot()] * 2, name
 
 
 def test_a_flow_run_to_its_end_sheds_nothing_and_ships_its_open_windows() -> None:
@@ -156,6 +198,6 @@ def test_queues_of_another_plan_raise_store_error() -> None:
     form = rig.checkpoint()
     assert form
     other = flow_run()
-    other.instances.pop("in")
+    other.places.pop("in")
     with pytest.raises(StoreError, match="that of in"):
         other.restore(form.deltas, form.queue, NOW)

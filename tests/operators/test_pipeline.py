@@ -1,0 +1,212 @@
+"""A fused source does what its parts do: the same messages through a flow with fusion and without."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from edgert.codecs.base import Captures, Decoded, one_by_one
+from edgert.codecs.registry import make
+from edgert.codecs.shapes import Fusible
+from edgert.core.batch import RawBatch, Row
+from edgert.core.position import Position
+from edgert.core.topic_template import TopicTemplate
+from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
+from edgert.operators.aggregates import parse_aggregate
+from edgert.operators.logic import Now
+from edgert.operators.pipeline import Pipeline
+from edgert.operators.registry import REGISTRY
+from edgert.operators.source import Source
+from edgert.operators.windows import CONTRIBUTION, TumblingWindow
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.progress import Progress
+from edgert.runtime.queue import Entry
+
+WALL = 1_700_000_000.0
+AGGREGATES = {
+    "n": "count()", "n_t": "count(t)", "sum_t": "sum(t)", "mean_k": "mean(k)", "var_t": "variance(t)",
+    "low": "min(h)", "high": "max(h)",
+}  # fmt: skip
+CHAINS: dict[str, list[dict[str, Any]]] = {
+    "no chain": [],
+    "filter": [{"type": "filter", "where": "t >= -5 and (h < 90 or is_null(h))"}],
+    "fails on some": [
+        {"type": "filter", "where": "t > -8"},
+        {"type": "map", "set": {"k": "t + 273", "t": "100 / t", "unused": "h * 2"}},
+        {"type": "select", "fields": ["k", "t", "h", "room"]},
+        {"type": "filter", "where": "k != 280 and room in ['x', 'z']"},
+    ],
+}
+KEYS: dict[str, dict[str, Any]] = {
+    "source": {"keys": ["source"]},
+    "captured": {"keys": ["room", "source"]},
+    "value": {"keys": ["h"], "key_types": {"h": "double"}},
+}
+QUERIES = [(codec, chain, key) for codec in ("json", "senml") for chain in CHAINS for key in KEYS]
+
+
+def document(codec: str, chain: str, key: str) -> dict[str, Any]:
+    operators: dict[str, Any] = {
+        "in": {"type": "mqtt_source", "topic": "{room}/{source}", "codec": codec, "ahead": "drop",
+               "dead_letter": "bad", "out_of_order_s": 1},
+    }  # fmt: skip
+    above = "in"
+    for number, step in enumerate([*CHAINS[chain], {"type": "key_by", **KEYS[key]}]):
+        operators[f"s{number}"] = {"input": above, **step}
+        above = f"s{number}"
+    window = {"type": "tumbling_window", "input": above, "size_s": 10, "lateness_s": 2, "aggregates": AGGREGATES}
+    return {"name": "f", "operators": operators | {"w": window, "out": {"type": "ship", "input": "w"}}}
+
+
+def payload(codec: str, kind: str, time: float, t: object, h: object) -> bytes:
+    if kind == "broken":
+        return b"{no json"
+    if kind == "huge":
+        t = 10**400 if codec == "json" else "1e400"
+    if kind == "text":
+        t = "warm"
+    if codec == "json":
+        return json.dumps({"time": time, "t": t} | ({} if kind == "short" else {"h": h})).encode()
+    records = [{"bt": time, "n": "t", "v": t}, *([] if kind == "short" else [{"n": "h", "v": h}])]
+    return json.dumps(records).encode()
+
+
+class Way:
+    """A flow run by hand, all instances in order after each batch."""
+
+    def __init__(self, plain: dict[str, Any], fusion: Fusion) -> None:
+        self.run = FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
+        self.letters: list[tuple[str, bytes]] = []
+
+    def feed(self, topics: list[str], payloads: list[bytes], moment: float) -> None:
+        batch = RawBatch(topics, payloads, moment, WALL + moment)
+        self.run.places["in"].instance.queue.put(Entry(0, batch))
+        now = Now(moment, WALL + moment)
+        for instance in self.run.all:
+            entries = instance.queue.take_all()
+            instance.counters.rows_in += sum(len(entry.batch) for entry in entries)
+            turn = instance.run(entries, now)
+            assert turn.failed is None
+            self.letters += [(m.topic, m.payload) for m in turn.messages]
+            for target, emitted in turn.out:
+                target.instance.queue.put(Entry(target.source, emitted))
+
+    def end(self) -> list[dict[str, Any]]:
+        self.run.drain(Now(1e6, WALL), lambda instance, messages: None)
+        return [row for captured in self.run.pending for row in captured.rows]
+
+    def drops(self) -> dict[str, dict[str, int]]:
+        return {name: dict(place.logic.drops) for name, place in self.run.places.items()}
+
+    def rows(self) -> dict[str, tuple[int, int]]:
+        return {name: (place.rows_in, place.rows_out) for name, place in self.run.places.items()}
+
+
+NUMBERS = st.integers(-10, 10).map(float)
+MESSAGES = st.tuples(
+    st.sampled_from(["good"] * 12 + ["short", "broken", "huge", "text", "ahead", "late"]),
+    st.sampled_from("ab"),
+    st.sampled_from("xy"),
+    st.one_of(NUMBERS, NUMBERS, NUMBERS, st.none(), st.booleans()),
+    NUMBERS,
+)
+STREAMS = st.lists(st.lists(MESSAGES, min_size=1, max_size=12), min_size=1, max_size=12)
+GOOD = ("good", "a", "x", 1.0, 2.0)
+ALL_KINDS = [[(kind, "a", "x", value, 2.0) for kind in ("good", "short", "broken", "huge", "text", "ahead", "late")
+              for value in (7.0, 0.0, -9.0, None, True)]]  # fmt: skip
+
+
+def times(stream: list[list[Any]]) -> Iterator[tuple[float, list[tuple[Any, float]]]]:
+    for number, messages in enumerate(stream):
+        moment = 4.0 * number
+        far = {"ahead": 500.0, "late": -60.0}
+        yield moment, [(m, WALL + moment + 0.1 * k + far.get(m[0], 0.0)) for k, m in enumerate(messages)]
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    keys = ("window_start", "source", "room", "h")
+    return sorted(rows, key=lambda row: json.dumps([row[k] for k in keys if k in row]))
+
+
+def nearly(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Up to rounding: rows that go the ordinary way are added after the others of their batch."""
+    return [
+        {k: pytest.approx(v, rel=1e-9, abs=1e-9) if isinstance(v, float) else v for k, v in r.items()} for r in rows
+    ]
+
+
+@pytest.mark.parametrize(("codec", "chain", "key"), QUERIES, ids=["-".join(query) for query in QUERIES])
+@settings(max_examples=20)
+@given(stream=STREAMS)
+@example(stream=[[GOOD] * 5, *ALL_KINDS, [GOOD] * 5, [GOOD], [GOOD]])
+def test_with_fusion_and_without_a_flow_says_the_same(
+    codec: str, chain: str, key: str, stream: list[list[Any]]
+) -> None:
+    plain = document(codec, chain, key)
+    fused, parts = Way(plain, "full"), Way(plain, "chains")
+    assert len(fused.run.all) == 2
+    for moment, messages in times(stream):
+        payloads = [payload(codec, m[0], time, m[3], m[4]) for m, time in messages]
+        topics = [f"{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
+        for way in (fused, parts):
+            way.feed(topics, payloads, moment)
+        assert fused.drops() == parts.drops()
+        assert fused.rows() == parts.rows()
+        assert fused.letters == parts.letters
+        for name in ("in", "w"):
+            one, other = (way.run.places[name].logic for way in (fused, parts))
+            assert getattr(one, "devices", None) == getattr(other, "devices", None)
+            assert getattr(one, "watermark", None) == getattr(other, "watermark", None)
+    assert in_order(fused.end()) == nearly(in_order(parts.end()))
+
+
+@pytest.mark.parametrize("codec", ["json", "senml"])
+def test_messages_of_a_learned_shape_never_become_rows(codec: str) -> None:
+    way = Way(document(codec, "fails on some", "source"), "full")
+    origin = way.run.places["in"].logic
+    assert isinstance(origin, Source)
+    good = [payload(codec, "good", WALL + n, 1.0, 2.0) for n in range(10)]
+    way.feed(["x/a"] * 10, good, 0.0)
+    captured = {"room": "x", "source": "a"}
+    decoded = origin.codec.decode_batch_untrusted(["x/a"] * 2, [good[0], b"no"], lambda topic: captured, WALL)
+    assert (decoded.rows, len(decoded.bad_payloads)) == ([], 1)
+    way.feed(["x/a"] * 3, [payload(codec, "good", WALL + 11, 0.0, 2.0)] * 3, 1.0)
+    assert way.drops()["s0+s1+s2+s3+s4"] == {"division by zero in s1": 3}
+    assert way.rows()["in"] == (13, 14), "one was decoded by hand"
+
+
+class Plain:
+    """A codec that an installed package might bring: nothing of it can be fused."""
+
+    def __init__(self) -> None:
+        self.codec = make("json", None)
+
+    def decode_untrusted(
+        self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
+    ) -> int:
+        return self.codec.decode_untrusted(payload, captures, arrival_wall, out, topic)
+
+    def decode_batch_untrusted(
+        self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
+    ) -> Decoded:
+        return one_by_one(self, topics, payloads, captures, wall)
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        return self.codec.encode(rows)
+
+
+def test_a_codec_that_cannot_be_fused_takes_the_ordinary_way() -> None:
+    assert not isinstance(Plain(), Fusible)
+    window = TumblingWindow("w", 10.0, [parse_aggregate("n", "count()")], [("source", "string")])
+    fused = Pipeline(Source(TopicTemplate("{room}/{source}"), Plain(), out_of_order_s=0.0), None, window)
+    payloads = [b'{"time": 1}', b'{"time": 2}', b"no", b'{"time": 10}']
+    out = fused.process(RawBatch(["x/a"] * 4, payloads, 0.0, 10.0), 0, Now(0.0, 10.0))
+    assert [row["n"] for port, batch in out if port == CONTRIBUTION for row in batch.rows] == [2]
+    assert fused.drops == {"bad_payload": 1}
+    assert fused.gave[0] == 3
