@@ -27,6 +27,8 @@ class Figure:
     bar: Bar | None = None
     faults: list[str] = field(default_factory=list)
     """Why values cannot be trusted (lost messages, a generator that fell behind); such a figure is not valid."""
+    remarks: list[str] = field(default_factory=list)
+    """What a reader must know and what does not count against us."""
 
     @property
     def median(self) -> float:
@@ -41,9 +43,11 @@ class Figure:
         """What the table says at the end of the line."""
         if not self.valid:
             return "NOT VALID: " + ("; ".join(dict.fromkeys(self.faults)) or "not measured")
-        if self.bar is None:
-            return ""
-        return f"bar {_number(self.bar.limit)}: " + ("kept" if self.median <= self.bar.limit else "NOT KEPT")
+        told = list(dict.fromkeys(self.remarks))
+        if self.bar is not None:
+            kept = "kept" if self.median <= self.bar.limit else "NOT KEPT"
+            told.insert(0, f"bar {_number(self.bar.limit)}: {kept}")
+        return "; ".join(told)
 
     @property
     def holds(self) -> bool:
@@ -62,6 +66,8 @@ class Figure:
         }
         if self.faults:
             plain["faults"] = list(dict.fromkeys(self.faults))
+        if self.remarks:
+            plain["remarks"] = list(dict.fromkeys(self.remarks))
         if self.bar is not None:
             plain |= {"bar": self.bar.limit, "holds": self.holds}
         return plain
@@ -79,14 +85,19 @@ class Report:
     ratios: dict[str, Figure] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, name: str, value: float, unit: str, *, limit: float | None = None, fault: str = "") -> None:
-        """One repetition's `value`. `limit`: the bar; `fault`: why the value is not to be trusted."""
+    def add(
+        self, name: str, value: float, unit: str, *, limit: float | None = None, fault: str = "", remark: str = ""
+    ) -> None:
+        """One repetition's `value`. `limit`: the bar; `fault`: why the value is not to be trusted; `remark`: what must
+        be known beside it."""
         figure = self.figures.setdefault(name, Figure(name, unit, bar=None if limit is None else Bar(limit)))
         if figure.unit != unit:
             raise ValueError(f"expected {name} in {figure.unit} as before, got {unit}")
         figure.values.append(value)
         if fault:
             figure.faults.append(fault)
+        if remark:
+            figure.remarks.append(remark)
 
     def ratio(self, name: str, of: str, to: str, limit: float | None = None) -> None:
         """Figure `of` divided by figure `to`, repetition by repetition, since they were taken one after the other."""
@@ -94,6 +105,7 @@ class Report:
         ratio = self.ratios[name] = Figure(name, "", bar=None if limit is None else Bar(limit))
         ratio.values = [a / b for a, b in zip(above.values, below.values, strict=True)]
         ratio.faults = [f"{figure.name}: {fault}" for figure in (above, below) for fault in figure.faults]
+        ratio.remarks = [f"{figure.name}: {remark}" for figure in (above, below) for remark in figure.remarks]
 
     @property
     def holds(self) -> bool:

@@ -56,6 +56,16 @@ def test_a_fault_makes_a_figure_and_its_ratios_invalid_and_is_said() -> None:
     assert "NOT VALID: 5 messages sent, 4 received" in made.table()
 
 
+def test_a_remark_is_said_with_the_verdict_and_costs_nothing() -> None:
+    made = filled()
+    made.add("theirs", 4.0, "µs", remark="fell behind")
+    made.add("ours", 1.0, "µs")
+    made.ratio("ours / theirs", "ours", "theirs", 0.5)
+    assert made.holds
+    assert "bar 0.500: kept; theirs: fell behind" in made.table()
+    assert made.plain()["figures"]["theirs"]["remarks"] == ["fell behind"]
+
+
 def test_one_figure_has_one_unit() -> None:
     made = filled()
     with pytest.raises(ValueError, match="expected ours in µs as before, got ms"):
