@@ -5,6 +5,8 @@ edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the dea
                            /config/state     the answer
                            /flows/<flow>     retained deployment document; empty removes the flow
                            /flows/<flow>/state  the answer
+                           /models/<name>   retained model (docs/models.md); empty: flows to come begin with their own
+                           /models/<name>/state  the answer
                            /cmd/<verb>       MQTT 5 request, answered to its response topic: status, checkpoint
 """
 
@@ -52,13 +54,15 @@ class Deployment:
 
     @property
     def subscriptions(self) -> list[tuple[str, int]]:
-        return [(f"{self.base}/config", 1), (f"{self.base}/flows/+", 1), (f"{self.base}/cmd/+", 1)]
+        return [(f"{self.base}/{below}", 1) for below in ("config", "flows/+", "models/+", "cmd/+")]
 
     async def handle_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
         """One message. Nothing that it holds can raise."""
         kind, _, name = topic.removeprefix(self.base + "/").partition("/")
         if kind == "flows" and name:
             await self._flow(name, payload)
+        elif kind == "models" and name:
+            self._model(name, payload)
         elif kind == "config" and not name:
             await self._config(payload)
         elif kind == "cmd" and name:
@@ -113,6 +117,27 @@ class Deployment:
 
     def _answer(self, topic: str, answer: Mapping[str, Any]) -> None:
         self.publish(topic, json.dumps(answer).encode(), True, None)
+
+    # -- models
+
+    def _model(self, name: str, payload: bytes) -> None:
+        answer: dict[str, Any]
+        try:
+            if payload:
+                document = read_untrusted(payload, what=f"model {name}")
+                operators = self.flows.offer_model(name, document)
+                answer = {"accepted": True, "errors": [], "version": document.get("version", 0), "operators": operators}
+            else:
+                self.flows.models.forget(name)
+                answer = {"accepted": True, "errors": [], "removed": True}
+        except EdgertError as error:
+            answer = self._refusal(error)
+            log.warning("model %s is refused: %s", show(name), error)
+        except Exception as error:
+            answer = self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
+            log.exception("model %s could not be taken", show(name))
+        answer["digest"] = digest(payload)
+        self._answer(f"{self.base}/models/{name}/state", answer)
 
     # -- settings and commands
 

@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from edgert.core.clock import Clock
 from edgert.core.errors import DocumentError, EdgertError, StoreError
@@ -24,6 +25,7 @@ from edgert.runtime.progress import Progress
 from edgert.store.database import Database, FlowCommit, StoredFlow
 from gateway.checkpointer import Checkpointer, OnStore, as_commit
 from gateway.ingest import Ingest
+from gateway.models import Models
 from gateway.subscriptions import Source
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class Flows:
         self._stored: dict[str, StoredFlow] = {}
         self._sources: dict[str, list[Source]] = {}
         self._changing = asyncio.Lock()
+        self.models = Models()
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""
 
@@ -119,6 +122,8 @@ class Flows:
                 return old.version
             stored = self._next(flow, origin)
             run = FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(Position()))
+            for refused in self.models.started(run):
+                log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
             if old is None:
                 await self._start(stored, run)
             else:
@@ -224,6 +229,10 @@ class Flows:
                     raise
                 log.error("a change of a flow waits for the database: %s", error)
                 await asyncio.sleep(1.0)
+
+    def offer_model(self, name: str, document: Mapping[str, Any]) -> list[str]:
+        """A model that came by message: see `Models.offer_untrusted`."""
+        return self.models.offer_untrusted(name, document, self.runs.values())
 
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""

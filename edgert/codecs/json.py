@@ -91,7 +91,7 @@ class JsonCodec:
 
     def fuse(self, tail: Tail) -> None:
         """As `Fusible`."""
-        self._shapes.tail = tail
+        self._shapes.fuse(tail)
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One object per row. NaN and infinities, which JSON lacks, become null."""

@@ -48,7 +48,7 @@ class SenmlCodec:
 
     def fuse(self, tail: Tail) -> None:
         """As `Fusible`."""
-        self._shapes.tail = tail
+        self._shapes.fuse(tail)
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One RFC 8428 pack per row: source as base name, time as base time, a record per field.

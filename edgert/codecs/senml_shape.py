@@ -18,6 +18,7 @@ from edgert.codecs.base import LAST_TIME
 from edgert.codecs.senml_names import MAX_LENGTH, is_legal, source_of_base
 from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, Pack
 from edgert.codecs.shapes import Run, Tail, Value, function
+from edgert.core.batch import GREATEST
 
 MAX_RECORDS: Final = 64
 """Longer packs take the tolerant way: they hold a series, not one row."""
@@ -181,8 +182,8 @@ class _Writer:
         lines.append(f"t = {'m' if old else 'r0'}.bt" if "bt" in self._base else "t = wall")
         if old:
             lines += ["if t > 1e11:", "    t /= 1e3"]
-        sum_of_all = " + ".join(self._numbers) or "0.0"  # not finite if one of them is not
-        lines += [f"total = {sum_of_all}", f"if total - total or not {RELATIVE} <= t < {LAST_TIME}:", "    break"]
+        squares = " + ".join(f"{v} * {v}" for v in self._numbers) or "0.0"
+        lines += [f"if not {squares} < {GREATEST**2!r} or not {RELATIVE} <= t < {LAST_TIME}:", "    break"]
         return lines + self._source()
 
     def _source(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from edgert.codecs.base import BAD_BYTES, Captures, Codec, Decoded, decode_into
@@ -10,14 +11,20 @@ from edgert.core.batch import Row
 
 Shape = TypeVar("Shape", bound=Hashable)
 Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row], int, int], int]
-"""(topics, payloads, captures, wall, rows, start, stop) → index of the first message from `start` that does not fit, or
-`stop`. Each message before it has appended one row to `rows`, or went wherever the `Tail` sends it."""
+"""(topics, payloads, captures, wall, rows, start, stop) → index i of the first message from `start` that does not fit,
+or `stop`; ~i (which is negative) if it fits and the `Tail` refuses it. Each message before it has appended one row to
+`rows`, or went wherever the tail sends it."""
 SIGHTINGS: Final = 3
 """Packs of a shape before it is worth a function of its own (compiling takes about a millisecond)."""
 ACTIVE: Final = 4
 """Shapes that are tried on a message, the last that fitted first: each that does not fit costs about a microsecond."""
 COMPILED: Final = 32
-"""Functions that are ever made by one codec, so that a publisher who changes shape all the time costs no memory."""
+"""Shapes whose functions are kept; then the one that was learned longest ago goes."""
+COMPILE_EVERY: Final = 64
+"""Messages looked at, at least, between two compilations once there are so many: a publisher who changes shape all the
+time must not have us compile all the time."""
+MOST_APART: Final = 1024
+"""Messages that go by rows, at most, before the tail is tried again after it refused."""
 SEEN: Final = 256
 EAGER: Final = 64
 """Messages without a shape of use until only every `RARE`th is looked at: looking costs as much as decoding."""
@@ -30,15 +37,18 @@ _FUNCTION: Final = """
 def run(topics, payloads, captures, wall, rows, start, stop):
     {setup}
     i = start
+    decoded = -1
     try:
         for i in range(start, stop):
-            {body}
+            {decode}
+            decoded = i
+            {tail}
         else:
             i = stop
     except MISFIT:
         pass
     {finish}
-    return i
+    return ~i if decoded == i else i
 """
 
 
@@ -67,15 +77,14 @@ class Tail(Protocol):
 
     @property
     def misfits(self) -> tuple[type[Exception], ...]:
-        """What else its lines may raise to say that a message must go the tolerant way, before they have changed
-        anything."""
+        """What its lines may raise to refuse a message, before they have changed anything."""
         ...
 
     def body(self, values: Mapping[str, Value]) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Lines for one message, and the constants that they name. `values` by field, `time` and `source` among them.
 
-        `continue` ends a message, `break` says that it must go the tolerant way. Names of fields may be text of a
-        payload: they must come in as constants.
+        `continue` ends a message, `break` refuses it: it becomes a row. Names of fields may be text of a payload: they
+        must come in as constants.
         """
         ...
 
@@ -85,8 +94,7 @@ class Fusible(Protocol):
     """A codec whose function can go on with what stands behind the decoder."""
 
     def fuse(self, tail: Tail) -> None:
-        """From now on a message of a learned shape goes to the `tail`, and only the others become rows. To be called
-        before the first message."""
+        """From now on messages of learned shapes go to the `tail`, as it is now, and only the others become rows."""
         ...
 
 
@@ -115,11 +123,50 @@ def function(lines: Sequence[str], values: Mapping[str, Value], tail: Tail, **co
     scope = {"MISFIT": (*BAD_BYTES, KeyError, *tail.misfits), **constants, **more}
     text = _FUNCTION.format(
         setup="\n    ".join(tail.setup) or "pass",
-        body="\n            ".join([*lines, *after]),
+        decode="\n            ".join(lines),
+        tail="\n            ".join(after),
         finish="\n    ".join(tail.finish) or "pass",
     )
     exec(text, scope)  # noqa: S102 - our own text, see above
     return cast(Run, scope["run"])
+
+
+@dataclass(slots=True, eq=False)
+class _Compiled:
+    """The functions of one shape."""
+
+    run: Run
+    by_rows: Callable[[], Run]
+    """Makes the function whose messages become rows, for those that the tail of `run` refuses."""
+    plain: Run | None = None
+    apart: int = 1
+    """Messages that go by rows after the next refusal: more after each, so that a stream which the tail always refuses
+    (a clock that runs behind makes all of it ahead of time) costs what it would without."""
+
+    def take(
+        self,
+        topics: Sequence[str],
+        payloads: Sequence[bytes],
+        captures: Captures,
+        wall: float,
+        rows: list[Row],
+        start: int,
+        stop: int,
+    ) -> int:
+        """As `Run`, but never negative."""
+        reached = self.run(topics, payloads, captures, wall, rows, start, stop)
+        if reached >= 0:
+            if reached > start:
+                self.apart = 1
+            return reached
+        at = ~reached
+        if at > start:
+            self.apart = 1
+        end = min(stop, at + self.apart)
+        self.apart = min(2 * self.apart, MOST_APART)
+        if self.plain is None:
+            self.plain = self.by_rows()
+        return max(at, self.plain(topics, payloads, captures, wall, rows, at, end))
 
 
 class Shapes(Generic[Shape]):
@@ -127,14 +174,23 @@ class Shapes(Generic[Shape]):
     becomes of the values."""
 
     def __init__(self, compile_shape: Callable[[Shape, frozenset[str], Tail], Run]) -> None:
-        self.tail: Tail = Rows()
-        """To be set before the first message, if at all."""
+        self._tail: Tail = Rows()
         self._compile = compile_shape
         self._seen: dict[Shape, int] = {}
-        self._compiled: dict[Shape, Run] = {}
-        self._active: list[Run] = []
+        self._compiled: dict[Shape, _Compiled] = {}
+        self._active: list[_Compiled] = []
+        self._looked = 0
+        """Messages learned from since the last compilation."""
         self._misses = 0
         self._fruitless = 0
+
+    def fuse(self, tail: Tail) -> None:
+        """As `Fusible`. What was compiled for another tail, or for this one as it was, is compiled anew when it is
+        next seen."""
+        self._tail = tail
+        self._seen.update(dict.fromkeys(self._compiled, SIGHTINGS - 1))
+        self._compiled.clear()
+        self._active.clear()
 
     def decode_batch(
         self, codec: Codec, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
@@ -166,7 +222,7 @@ class Shapes(Generic[Shape]):
         while fitted and index < stop:
             fitted = False
             for place, shape in enumerate(self._active):
-                reached = shape(topics, payloads, captures, wall, rows, index, stop)
+                reached = shape.take(topics, payloads, captures, wall, rows, index, stop)
                 if reached > index:
                     index, fitted = reached, True
                     if place:
@@ -187,17 +243,25 @@ class Shapes(Generic[Shape]):
 
     def learn(self, shape: Shape, captures: Mapping[str, str]) -> None:
         """Note the `shape` of a message that gave one row and no fault; one seen often enough becomes active."""
+        self._looked += 1
         if len(self._seen) >= SEEN:
             self._seen.clear()
         sightings = self._seen[shape] = self._seen.get(shape, 0) + 1
         if sightings < SIGHTINGS:
             return
-        del self._seen[shape]
-        function = self._compiled.get(shape)
+        function = self._compiled.pop(shape, None)
         if function is None:
             if len(self._compiled) >= COMPILED:
-                return
-            function = self._compiled[shape] = self._compile(shape, frozenset(captures), self.tail)
+                if self._looked < COMPILE_EVERY:
+                    return
+                del self._compiled[next(iter(self._compiled))]
+            function = self._make(shape, frozenset(captures))
+            self._looked = 0
+        del self._seen[shape]
+        self._compiled[shape] = function
         if function not in self._active:
             self._fruitless = 0
             self._active = [function, *self._active[: ACTIVE - 1]]
+
+    def _make(self, shape: Shape, captured: frozenset[str]) -> _Compiled:
+        return _Compiled(self._compile(shape, captured, self._tail), lambda: self._compile(shape, captured, Rows()))

@@ -13,6 +13,8 @@ Row = dict[str, Any]
 """One row: always has `time` (event time, float seconds since the epoch, UTC) and `source` (device id, str)."""
 
 NO_WATERMARK = float("-inf")
+GREATEST = 1e150
+"""Numbers beyond are bad values to a window: their squares would leave the range of floats and spoil its sums."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from edgert.core.errors import show
 
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 MAX_TOPIC_BYTES = 65_535
+MAX_KNOWN = 4_096
 
 
 def matches(text: str, topic: str) -> bool:
@@ -47,6 +48,8 @@ class TopicTemplate:
             self.filter = text
         else:
             self.filter = self._as_filter(text)
+        self._known: dict[str, str] = {}
+        """Topics by the text that fills the only name: most rows come from few devices."""
         self._format = _NAME.sub(lambda m: f"%({m[1]})s", text.replace("%", "%%"))
 
     def _as_filter(self, text: str) -> str:
@@ -71,8 +74,20 @@ class TopicTemplate:
 
     def fill(self, row: Mapping[str, Any]) -> str:
         """The topic for one row. Raises `ValueError` when a field is missing or would not make a valid topic."""
-        if not self.names:
-            return self.text
+        if len(self.names) != 1:
+            return self._filled(row)
+        value = row.get(self.names[0])
+        if type(value) is not str:
+            return self._filled(row)
+        topic = self._known.get(value)
+        if topic is None:
+            topic = self._filled(row)
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[value] = topic
+        return topic
+
+    def _filled(self, row: Mapping[str, Any]) -> str:
         for name in self.names:
             value = row.get(name)
             text = "" if value is None else str(value)

@@ -14,7 +14,7 @@ from edgert.flow.graph import Flow
 from edgert.flow.spec import Registry
 
 MAX_BYTES: Final = 256 * 1024
-MAX_NESTING: Final = 16
+MAX_NESTING: Final = 32
 MAX_DOTS: Final = 64
 """Dots in one line of TOML: `tomllib` takes time quadratic in the parts of a dotted key."""
 Format = Literal["toml", "json", "auto"]

@@ -54,7 +54,7 @@ def _facts(instance: PhysicalInstance, plan: Plan, registry: Registry) -> Iterab
         yield f"keyed by {', '.join(f'{field} ({kind})' for field, kind in instance.keys)}"
     steps = [node.name for node in instance.nodes if registry[node.type].keys is None]
     if instance.parts:
-        yield f"one function from decoding to {instance.nodes[-1].name}"
+        yield f"{len(instance.parts)} parts in a line"
     if instance.kind == "stateless" and len(steps) > 1:
         yield f"{len(steps)} operators compiled to one function"
     if len(instance.inputs) > 1:

@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from edgert.core.errors import Problem, show
+from edgert.core.errors import DocumentError, Problem, show
 from edgert.flow.spec import REQUIRED, OperatorSpec, Parameter
 
 MAX_ITEMS: Final = 1000
@@ -19,6 +19,7 @@ KINDS: Final = {
     "boolean": "true or false",
     "strings": "a list of strings",
     "string_map": "a table whose values are strings",
+    "table": "a table",
 }
 
 
@@ -44,6 +45,8 @@ def parse_parameters(
             faults, value = _parse(parameter, table.get(parameter.name, parameter.default))
         except _Fault as fault:
             faults, value = [fault.problem], None
+        except DocumentError as error:
+            faults, value = [(f".{p.path}" if p.path else "", p.expected, p.got) for p in error.problems], None
         problems += [Problem(where + at, expected, got) for at, expected, got in faults]
         if not faults:
             values[parameter.name] = value
@@ -116,6 +119,8 @@ def _typed(parameter: Parameter, value: Any) -> Any:
             return _strings(value)
         case "string_map":
             return _string_map(value)
+        case "table" if isinstance(value, Mapping):
+            return value
     raise _Fault("", described(parameter), show(value))
 
 

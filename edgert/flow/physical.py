@@ -4,8 +4,8 @@
     source     filter  map       key_by      window   ship
 
 becomes `readings`, `valid+derived+by_sensor`, `minute` (keyed by what by_sensor says), `central`: the fewer instances,
-the fewer queues, and a fused chain is one compiled function. Where nobody else reads what lies between, a source, the
-chain behind it and a window are one instance, too: `readings+valid+derived+by_sensor+minute`, with three parts.
+the fewer queues, and a fused chain is one compiled function. Then all that stand in a line, nobody else reading what
+lies between, are one instance with several parts; here all four.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PhysicalInstance:
     live: frozenset[str] | None = None
     """Fields of its output rows at which anything behind it looks (None: all)."""
     parts: tuple[PhysicalInstance, ...] = ()
-    """Of a source with what is fused to it: source, chain (if there is one) and stateful operator."""
+    """Of several instances in a line, fused to one: they, in their order, as they were planned without."""
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class Plan:
 
 
 Fusion = Literal["full", "chains", "none"]
-"""What is fused: sources with what follows too, only chains of stateless operators, nothing."""
+"""What is fused: all that stands in a line, only chains of stateless operators, nothing."""
 
 
 def plan(flow: Flow, registry: Registry, fusion: Fusion = "full") -> Plan:
@@ -98,43 +98,46 @@ def plan(flow: Flow, registry: Registry, fusion: Fusion = "full") -> Plan:
             name, kind, tuple(group), inputs[name], outputs, keys, behind[group[-1].name]
         )
     made = Plan(flow, instances, location)
-    return _with_pipelines(made, registry) if fusion == "full" else made
+    return _with_lines(made) if fusion == "full" else made
 
 
-def _with_pipelines(made: Plan, registry: Registry) -> Plan:
-    """Every source is fused to the stateful operator that it feeds, with the chain between them."""
-    instances = dict(made.instances)
-    location = dict(made.location)
-    for source in made.sources():
-        parts = _pipeline(source, made, registry)
-        if not parts:
-            continue
-        name, window = "+".join(p.name for p in parts), parts[-1]
-        nodes = tuple(node for p in parts for node in p.nodes)
-        fused = PhysicalInstance(name, "source", nodes, (), window.outputs, window.keys, window.live, parts)
-        old = {p.name for p in parts}
-        instances = {(name if n == source.name else n): i for n, i in instances.items() if n not in old - {source.name}}
-        instances[name] = fused
-        for output in window.outputs:
-            fed = instances[output.instance]
-            inputs = tuple(name if i == window.name else i for i in fed.inputs)
-            instances[fed.name] = replace(fed, inputs=inputs)
-        location = {operator: name if at in old else at for operator, at in location.items()}
-    return Plan(made.flow, instances, location)
+def _with_lines(made: Plan) -> Plan:
+    """Instances that stand in a line, each fed by the one before alone and feeding the one behind alone, are one."""
+    lines = [line for head in made.instances.values() if (line := _line(head, made))]
+    name_of = {part.name: "+".join(p.name for p in line) for line in lines for part in line}
+    instances = {}
+    for line in lines:
+        first, last = line[0], line[-1]
+        fused = replace(
+            first,
+            name=name_of[first.name],
+            nodes=tuple(node for part in line for node in part.nodes),
+            inputs=tuple(name_of[i] for i in first.inputs),
+            outputs=tuple(output._replace(instance=name_of[output.instance]) for output in last.outputs),
+            keys=next((part.keys for part in line if part.keys), ()),
+            live=last.live,
+            parts=line if len(line) > 1 else (),
+        )
+        instances[fused.name] = fused
+    return Plan(made.flow, instances, {operator: name_of[at] for operator, at in made.location.items()})
 
 
-def _pipeline(source: PhysicalInstance, made: Plan, registry: Registry) -> tuple[PhysicalInstance, ...]:
-    """The instances behind `source`, with it, up to a stateful one; nothing if the way branches or does not fit."""
-    parts = [source]
-    while parts[-1].kind != "stateful":
-        outputs = parts[-1].outputs
-        if len(outputs) != 1 or outputs[0].port or len(made.instances[outputs[0].instance].inputs) != 1:
-            return ()
-        parts.append(made.instances[outputs[0].instance])
-        if parts[-1].kind == "sink":
-            return ()
-    fits = registry[source.nodes[0].type].fusible and registry[parts[-1].nodes[0].type].fusible
-    return tuple(parts) if fits else ()
+def _line(head: PhysicalInstance, made: Plan) -> tuple[PhysicalInstance, ...]:
+    """The line that begins with `head`; nothing if `head` stands in the midst of one."""
+    if any(_next(made.instances[i], made) is head for i in head.inputs):
+        return ()
+    line = [head]
+    while (behind := _next(line[-1], made)) is not None:
+        line.append(behind)
+    return tuple(line)
+
+
+def _next(instance: PhysicalInstance, made: Plan) -> PhysicalInstance | None:
+    """Who alone reads `instance`, and reads nothing else."""
+    if len(instance.outputs) != 1:
+        return None
+    behind = made.instances[instance.outputs[0].instance]
+    return behind if len(behind.inputs) == 1 else None
 
 
 def _groups(flow: Flow, registry: Registry, *, chains: bool) -> list[list[Node]]:

@@ -8,7 +8,7 @@ from edgert.flow.check import MAX_OPERATORS, NAME
 from edgert.flow.parameters import described
 from edgert.flow.spec import REQUIRED, OperatorSpec, Parameter, Registry
 
-_TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
+_TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "table": "object"}
 
 
 def json_schema(registry: Registry) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 
 REQUIRED: Final = object()
-Kind = Literal["string", "integer", "number", "boolean", "strings", "string_map"]
-"""`strings` is a list of strings; `string_map` a table whose values are strings."""
+Kind = Literal["string", "integer", "number", "boolean", "strings", "string_map", "table"]
+"""`strings` is a list of strings; `string_map` a table whose values are strings; `table` one of any form, which `parse`
+must check (it may raise `DocumentError`, whose paths are those within the table)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,8 @@ class OperatorSpec:
     """The fields used, from parsed parameters; decides what the decoder builds. Unsaid means all."""
     logic: Callable[[Any], Any] | None = None
     """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless ones are compiled instead."""
-    fusible: bool = False
-    """For a source: its decoder's function can go on with the stateless operators behind it, up to a window. For a
-    stateful operator: it can be the end of such a function (see `edgert.operators.pipeline`)."""
+    keyed: bool = True
+    """Whether a stateful operator is kept apart by the key that a marker above it declares."""
     reads_port: int = 0
     """Which output port of its inputs it reads (a window has two: results, and contributions for `ship`)."""
     keys: Callable[[Node], Keys] | None = None

@@ -108,8 +108,11 @@ def field_problems(flow: Flow, registry: Registry) -> list[Problem]:
 
 
 def keys_above(flow: Flow, registry: Registry, name: str) -> tuple[tuple[str, str], ...]:
-    """(field, type) of the key that the nearest marker above `name` declares; none if a stateful operator is nearer."""
+    """(field, type) of the key that the nearest marker above `name` declares; none if a stateful operator is nearer, or
+    if `name` is not kept apart by keys."""
     node = flow.nodes[name]
+    if not registry[node.type].keyed:
+        return ()
     while len(node.inputs) == 1:
         node = flow.nodes[node.inputs[0]]
         spec = registry[node.type]

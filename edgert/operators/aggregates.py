@@ -11,12 +11,13 @@ because the shift is the window's first value; it leaves as (n, mean, M2), merge
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from edgert.core.batch import GREATEST
 from edgert.core.errors import show
+from edgert.core.results import RESERVED_COLUMNS
 
 Function = Literal["count", "sum", "mean", "variance", "min", "max"]
 FUNCTIONS: Mapping[Function, str] = {
@@ -29,7 +30,7 @@ FUNCTIONS: Mapping[Function, str] = {
 }
 _CALL = re.compile(r"\s*([a-z_]+)\s*\(\s*([A-Za-z_][A-Za-z0-9_.]*)?\s*\)\s*")
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-GREATEST = sys.float_info.max
+RESERVED = RESERVED_COLUMNS | {"time", "source"}
 
 Slots = list[Any]
 
@@ -55,6 +56,20 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     if column is None and function != "count":
         raise ValueError(f"expected {function}(field), got {show(text)}")
     return Aggregate(name, cast(Function, function), column)
+
+
+def aggregate_named(name: str, text: str) -> Aggregate:
+    """As `parse_aggregate`, if `name` can be that of a column, too."""
+    if not COLUMN.fullmatch(name) or "__" in name or name in RESERVED:
+        raise ValueError(f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}")
+    return parse_aggregate(name, text)
+
+
+def all_aggregates(parsed: Mapping[str, Aggregate]) -> tuple[Aggregate, ...]:
+    """All aggregates of one window. Raises `ValueError` if there are none."""
+    if not parsed:
+        raise ValueError('expected at least one aggregate, for instance { n = "count()" }, got none')
+    return tuple(parsed.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +198,11 @@ class Aggregates:
 
     def add_source(self, variables: Mapping[str, str], finite: frozenset[str] = frozenset()) -> list[str]:
         """Source lines that add the fields, as `variables` names them, to `acc`; they count a value of a wrong type in
-        `bad` and go on. Fields in `finite` are known to be finite floats.
+        `bad` and go on. Fields in `finite` are known to be floats within `GREATEST`.
 
-        A row in which every field is a finite number, as nearly all are, is told by one test. Any other is looked at
-        field by field: a string among numbers loses that value only, not the window, and so do NaN and infinities,
-        which would otherwise stay in a sum for good (0.0 times one of them is no zero), and integers that no float can
-        hold, which would raise OverflowError there as they do in the product.
+        A row in which every field is a number within bounds, as nearly all are, is told by one test. Any other is
+        looked at field by field: a string among numbers loses that value only, not the window, and so do NaN,
+        infinities and numbers beyond `GREATEST`, which would otherwise stay in a sum for good.
         """
         lines = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "rows"]
         all_numbers = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "full"]
@@ -199,8 +213,9 @@ class Aggregates:
         if not unsure:
             return lines + all_numbers
         numbers = " and ".join(f"(type({v}) is float or type({v}) is int)" for v in unsure)
-        lines += ["try:", f"    zero = 0.0 * {' * '.join(unsure)} if {numbers} else 1.0"]
-        lines += ["except OverflowError:", "    zero = 1.0", "if zero == 0.0:"]
+        squares = " + ".join(f"{v} * {v}" for v in unsure)
+        lines += ["try:", f"    fine = {squares} < {GREATEST**2!r} if {numbers} else False"]
+        lines += ["except OverflowError:", "    fine = False", "if fine:"]  # an integer that no float can hold
         lines += [f"    {line}" for line in all_numbers]
         lines.append("else:")
         for column in self.fields:
@@ -270,6 +285,3 @@ def compile_function(name: str, source: str, **names: Any) -> Callable[..., Any]
     exec(compile(source, f"<edgert {name}>", "exec"), scope)  # noqa: S102 - source is generated from validated names
     function: Callable[..., Any] = scope[name]
     return function
-
-
-__all__ = ["Aggregate", "Aggregates", "Slots", "compile_function", "parse_aggregate"]

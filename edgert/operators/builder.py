@@ -96,6 +96,18 @@ class Stream(builder.Stream):
         """Aggregate per key over event-time windows of `size_s` seconds."""
         return self.apply("tumbling_window", name=name, size_s=size_s, aggregates=aggregates, **parameters)
 
+    def count_window(self, size: int, aggregates: Mapping[str, str], *, name: str = "") -> Stream:
+        """Aggregate every `size` rows of a key."""
+        return self.apply("count_window", name=name, size=size, aggregates=aggregates)
+
+    def predict(self, model: str, *fields: str, name: str = "", **parameters: Any) -> Stream:
+        """Add the prediction of a model that looks at `fields`."""
+        return self.apply("predict", name=name, model=model, fields=fields, **parameters)
+
+    def join_latest(self, other: Stream, *fields: str, name: str = "", **parameters: Any) -> Stream:
+        """Add `fields` of the newest row of `other` that has the same key."""
+        return self.apply("join_latest", other, name=name, fields=fields, **parameters)
+
     def ship(self, *, name: str = "", **parameters: Any) -> Stream:
         """Ship a window's results to the central tables."""
         return self.apply("ship", name=name, **parameters)

@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.expr.compile import Step
 from edgert.flow.graph import Node
 from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.predict import Predictions
 from edgert.operators.stateless import chain_of
 
 
 class Fused(Logic):
-    """Rows that fail a step are lost alone, and counted by operator and reason."""
+    """Rows that fail a step are lost alone, and counted by operator and reason. State: models that came by message."""
 
-    def __init__(self, nodes: Iterable[Node], live: frozenset[str] | None = None) -> None:
+    def __init__(self, nodes: Sequence[Node], live: frozenset[str] | None = None) -> None:
         super().__init__()
-        self._chain, self._names = chain_of(nodes, live)
+        self._nodes, self._live = tuple(nodes), live
+        self.predictions = Predictions(nodes)
+        self._chain, self._names = chain_of(self._nodes, live, self.predictions)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """What it does to a row."""
         return self._chain.steps
 
+    def renew(self) -> bool:
+        """Compiles the chain anew if a model came; whether one did."""
+        came = self.predictions.take()
+        if came:
+            self._chain, self._names = chain_of(self._nodes, self._live, self.predictions)
+        return came
+
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        rows = self.apply(batch.rows) if batch.rows else []
+        self.renew()
+        rows = self._apply(batch.rows) if batch.rows else []
         if not rows and batch.watermark == NO_WATERMARK:
             return ()
         size = batch.size * len(rows) // len(batch.rows) if batch.rows else 0
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
 
-    def apply(self, rows: list[Row]) -> list[Row]:
-        """The rows behind the chain; those that fail a step are counted."""
+    def _apply(self, rows: list[Row]) -> list[Row]:
+        self.count_lacking(len(rows))
         rows, bad = self._chain.apply(rows)
         for lost in bad:
             self.drops[f"{lost.reason} in {self._names[lost.step]}"] += 1
         return rows
+
+    def count_lacking(self, rows: int) -> None:
+        """Predictions that were null because there was no model."""
+        for operator in self.predictions.lacking():
+            self.drops[f"no model yet for {operator} (predictions)"] += rows
+
+    def delta(self) -> Any | None:
+        self.renew()
+        return self.predictions.delta()
+
+    def snapshot(self) -> Any | None:
+        return self.predictions.snapshot()
+
+    def restore(self, state: Any) -> None:
+        self.predictions.restore(state)
+        self._chain, self._names = chain_of(self._nodes, self._live, self.predictions)

@@ -15,8 +15,7 @@ from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A message that leaves the flow over MQTT: a published row or a dead letter."""
 
     topic: str

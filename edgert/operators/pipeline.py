@@ -1,86 +1,119 @@
-"""A source, the stateless operators behind it and the window behind these as one instance, one function per message.
+"""A line that begins with a source and goes on to a window: one function per shape of message.
 
     decode ─ filter ─ map ─ window add        for each message of a learned shape, values in local variables, no row
        └──── rows ──── chain ──── window      for any other, the ordinary way through the same parts
 
 Rows exist to be handed on; where nobody else looks at them, making one, putting it into lists and taking its fields out
-again is most of the cost of a small flow (`benchmarks ingest`). The parts keep their state, counters and names: a
-checkpoint made without fusion is restored with it, and the other way round.
+again is most of the cost of a small flow (`benchmarks ingest`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from edgert.codecs.shapes import Fusible, Value
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
 from edgert.expr.compile import inline_chain
 from edgert.operators.fused import Fused
+from edgert.operators.line import Line
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.source import Source
 from edgert.operators.windows import TumblingWindow
 
 
-class Pipeline(Logic):
-    """Input 0 takes raw batches. Input k takes rows for part k: those that a checkpoint found in a queue there."""
+@dataclass(slots=True)
+class _Turn:
+    """What the function is given for a batch, and what it counts in it."""
+
+    given: tuple[Any, ...] = ()
+    messages: int = 0
+    lost: int = 0
+    late: int = 0
+    bad: int = 0
+    bad_keys: int = 0
+    newest: float = NO_WATERMARK
+
+
+class Pipeline(Line):
+    """The first parts are the source, the chain of stateless operators behind it, if any, and the window."""
 
     setup: Final = (
-        "limit, recent, open_window, generation, dirty = begin()",
+        "limit, recent, open_window, generation, dirty = turn.given",
         "newest = NEVER",
         "current = accs = None",
-        "lost = late = bad = 0",
+        "lost = late = bad = bad_keys = 0",
     )
-    finish: Final = ("end(i - start, newest, lost, late, bad)",)
+    finish: Final = (
+        "turn.messages += i - start",
+        "turn.lost += lost",
+        "turn.late += late",
+        "turn.bad += bad",
+        "turn.bad_keys += bad_keys",
+        "if newest > turn.newest:",
+        "    turn.newest = newest",
+    )
     misfits: Final = (TypeError, ArithmeticError)
     """What an expression raises for a row that it cannot work on (beside ValueError)."""
 
-    def __init__(self, source: Source, chain: Fused | None, window: TumblingWindow) -> None:
-        super().__init__()
-        self.drops = source.drops
+    def __init__(self, parts: Sequence[Logic], ports: Sequence[int]) -> None:
+        super().__init__(parts, ports)
+        source, chain, window = _heads(parts)
         self._source, self._chain, self._window = source, chain, window
-        self.parts: tuple[Logic, ...] = (source, chain, window) if chain else (source, window)
-        self.gave: list[int] = [0] * len(self.parts)
-        """Rows that each part gave to the next, or out."""
-        self._limit = self._heard = 0.0
-        if isinstance(source.codec, Fusible):
-            source.codec.fuse(self)
-            source.mixed = True
+        self._tally = _Turn()
+        self._fuse()
+
+    def _fuse(self) -> None:
+        if isinstance(self._source.codec, Fusible):
+            self._source.codec.fuse(self)
+            self._source.mixed = True
+
+    @staticmethod
+    def fits(parts: Sequence[Logic], ports: Sequence[int]) -> bool:
+        """Whether a line begins in such a way."""
+        kinds = tuple(type(part) for part in parts)
+        begins = kinds[:2] == (Source, TumblingWindow) or kinds[:3] == (Source, Fused, TumblingWindow)
+        return begins and not any(ports[: kinds.index(TumblingWindow)])
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         if isinstance(batch, Batch):
-            return self._rows(batch, source, now)
+            return super().process(batch, source, now)
         origin = self._source
+        if self._chain and self._chain.renew():
+            self._fuse()
         looks = origin.begin(now)
-        self._limit, self._heard = origin.limit(batch.wall), now.monotonic
+        turn = self._tally
+        turn.given = (origin.limit(batch.wall), origin.recent, *self._window.adding())
         rows = origin.rows_of(batch, now)
-        if origin.messages:
-            self.messages += origin.messages
-            origin.messages = []
+        self.take_messages(origin)
+        self.took[0] += len(batch)
         self.gave[0] += len(rows)
-        return self._rows(Batch(rows, batch.arrival, origin.end(looks, now)), 1, now)
+        if turn.messages:
+            self._count(turn, now)
+        # without rows it still brings the watermark to the window
+        return self.through(1, 0, Batch(rows, batch.arrival, origin.end(looks, now)), now)
 
-    def _rows(self, batch: Batch, part: int, now: Now) -> Sequence[Emission]:
-        """The ordinary way from `part` on. Without rows it still brings the watermark to the window."""
-        if self._chain and part == 1 and batch.rows:
-            batch = replace(batch, rows=self._chain.apply(batch.rows))
-            self.gave[1] += len(batch)
-        return self._count(self._window.process(batch, 0, now))
-
-    def _count(self, emissions: Sequence[Emission]) -> Sequence[Emission]:
-        self.gave[-1] += sum(len(emission.batch) for emission in emissions)
-        return emissions
-
-    def flush(self, now: Now) -> Sequence[Emission]:
-        return self._count(self._window.flush(now))
+    def _count(self, turn: _Turn, now: Now) -> None:
+        """Takes over what the function has counted."""
+        messages, kept = turn.messages, turn.messages - turn.lost
+        self._source.observed(turn.newest, now.monotonic)
+        self._window.added(turn.late, turn.bad, turn.bad_keys)
+        self.gave[0] += messages
+        if self._chain:
+            self._chain.count_lacking(messages)
+            self.took[1] += messages
+            self.gave[1] += kept
+        self.took[2 if self._chain else 1] += kept
+        turn.messages = turn.lost = turn.late = turn.bad = turn.bad_keys = 0
+        turn.newest = NO_WATERMARK
 
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
     def body(self, values: Mapping[str, Value]) -> tuple[list[str], dict[str, Any]]:
         """As `Tail`. Notes the time, goes through the chain, adds to the window; or breaks off before the first."""
         lines = ["if t > limit:", "    break", "if t > newest:", "    newest = t", "recent[source] = t"]
-        constants: dict[str, Any] = {"begin": self._begin, "end": self._end, "NEVER": NO_WATERMARK}
+        constants: dict[str, Any] = {"turn": self._tally, "NEVER": NO_WATERMARK}
         bound = _bind(values)
         lines += bound.lines
         variables: Mapping[str, str] = bound.variables
@@ -93,18 +126,14 @@ class Pipeline(Logic):
         add, more = self._window.inline(variables, finite)
         return lines + add, constants | dict(more)
 
-    def _begin(self) -> tuple[Any, ...]:
-        return self._limit, self._source.recent, *self._window.adding()
 
-    def _end(self, messages: int, newest: float, lost: int, late: int, bad: int) -> None:
-        if not messages:
-            return
-        self._source.observed(newest, self._heard)
-        self._window.added(late, bad)
-        gave = self.gave
-        gave[0] += messages
-        if self._chain:
-            gave[1] += messages - lost
+def _heads(parts: Sequence[Logic]) -> tuple[Source, Fused | None, TumblingWindow]:
+    source, second = parts[0], parts[1]
+    chain = second if isinstance(second, Fused) else None
+    window = parts[2] if chain else second
+    assert isinstance(source, Source)
+    assert isinstance(window, TumblingWindow)
+    return source, chain, window
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ def _check_ship(node: Node, flow: Flow) -> Iterable[Problem]:
         yield Problem(f"{path}.type", "one ship per flow (a flow has one landing table)", f"also {', '.join(others)}")
 
 
+_UNWRITABLE = (ValueError, TypeError, OverflowError)
+
+
 class Publish(Logic):
     """One message per row; a row that cannot be written is counted and lost alone."""
 
@@ -39,15 +42,20 @@ class Publish(Logic):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        for row in batch.rows:
-            try:
-                topic = self._topic.fill(row)
-                payload = self._codec.encode([row])[0]
-            except (ValueError, TypeError, OverflowError):
-                self.drops["unwritable row"] += 1
-            else:
-                self.messages.append(Message(topic, payload, self._qos, self._retain))
+        try:
+            self.messages += self._written(batch.rows)
+        except _UNWRITABLE:
+            for row in batch.rows:
+                try:
+                    self.messages += self._written([row])
+                except _UNWRITABLE:
+                    self.drops["unwritable row"] += 1
         return ()
+
+    def _written(self, rows: list[Row]) -> list[Message]:
+        topics = map(self._topic.fill, rows)
+        qos, retain = self._qos, self._retain
+        return [Message(*pair, qos, retain) for pair in zip(topics, self._codec.encode(rows), strict=True)]
 
 
 class Ship(Logic):

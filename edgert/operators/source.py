@@ -312,7 +312,6 @@ SPECS = (
         doc="Takes in the messages of one topic template and decodes them to rows.",
         check=_check_dead_letter,
         logic=make_source,
-        fusible=True,
         parameters=(
             Parameter(
                 "topic",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from edgert.core.errors import Problem
 from edgert.core.results import KEY_TYPES
 from edgert.expr.compile import Chain, Filter, Map, Select, Step, compile_chain
 from edgert.expr.parse import parse
-from edgert.expr.tree import Expression, check_field_name, fields
+from edgert.expr.tree import Expression, fields
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Parameter
+from edgert.operators.fields import field_name, field_names, new_field
+from edgert.operators.predict import Predictions
 
 ALWAYS = ("time", "source")
 _ON_ERROR = Parameter(
@@ -27,27 +29,11 @@ def _condition(text: str) -> Expression:
     return parse(text, condition=True)
 
 
-def _field(name: str) -> str:
-    check_field_name(name)
-    return name
-
-
-def _names(names: Sequence[str]) -> tuple[str, ...]:
-    if not names:
-        raise ValueError("expected at least one field, got none")
-    twice = next((n for n in names if list(names).count(n) > 1), None)
-    if twice is not None:
-        raise ValueError(f"expected each field once, got {twice} twice")
-    return tuple(names)
-
-
 def _settings(settings: dict[str, Expression]) -> dict[str, Expression]:
     if not settings:
         raise ValueError("expected at least one field = expression, got none")
     for name in settings:
-        check_field_name(name)
-        if name in ALWAYS:
-            raise ValueError(f"expected fields other than time and source (they belong to the row), got {name}")
+        new_field(name)
     return settings
 
 
@@ -111,7 +97,7 @@ SPECS: tuple[OperatorSpec, ...] = (
     OperatorSpec(
         "select",
         "Keeps only the fields named, where a row has them; `time` and `source` are always kept.",
-        (Parameter("fields", "strings", "The fields to keep.", parse_item=_field, parse=_names),),
+        (Parameter("fields", "strings", "The fields to keep.", parse_item=field_name, parse=field_names),),
         stateless=True,
         fields=_select_fields,
     ),
@@ -119,7 +105,7 @@ SPECS: tuple[OperatorSpec, ...] = (
         "key_by",
         "Says by which fields the next window is kept apart. It costs nothing by itself.",
         (
-            Parameter("keys", "strings", "The fields that make the key.", parse_item=_field, parse=_names),
+            Parameter("keys", "strings", "The fields that make the key.", parse_item=field_name, parse=field_names),
             Parameter(
                 "key_types",
                 "string_map",
@@ -136,9 +122,11 @@ SPECS: tuple[OperatorSpec, ...] = (
 )
 
 
-def step_of(node: Node) -> Step | None:
+def step_of(node: Node, predictions: Predictions) -> Step | None:
     """What `node` does to rows; None for a marker (key_by)."""
     match node.type:
+        case "predict":
+            return predictions.step(node)
         case "filter":
             return Filter(node.parameters["where"])
         case "map":
@@ -147,13 +135,17 @@ def step_of(node: Node) -> Step | None:
             return Select(node.parameters["fields"])
         case "key_by":
             return None
-    raise ValueError(f"expected filter, map, select or key_by, got {node.type}")
+    raise ValueError(f"expected filter, map, select, predict or key_by, got {node.type}")
 
 
-def chain_of(nodes: Iterable[Node], live: frozenset[str] | None = None) -> tuple[Chain, tuple[str, ...]]:
+def chain_of(
+    nodes: Iterable[Node], live: frozenset[str] | None = None, predictions: Predictions | None = None
+) -> tuple[Chain, tuple[str, ...]]:
     """The compiled chain of fused `nodes`, and the operator's name for each of its steps (for `Bad.step`).
 
     `live` as a `PhysicalInstance` has it: the fields that anything behind looks at.
     """
-    pairs: list[tuple[str, Any]] = [(n.name, s) for n in nodes if (s := step_of(n)) is not None]
+    nodes = tuple(nodes)
+    models = predictions or Predictions(nodes)
+    pairs: list[tuple[str, Any]] = [(n.name, s) for n in nodes if (s := step_of(n, models)) is not None]
     return compile_chain([step for _, step in pairs], live), tuple(name for name, _ in pairs)

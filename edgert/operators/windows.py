@@ -16,45 +16,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.core.errors import PayloadError, Problem, show
-from edgert.core.results import RESERVED_COLUMNS, Schema, schema_untrusted
+from edgert.core.errors import PayloadError, Problem
+from edgert.core.results import Schema, schema_untrusted
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
     COLUMN,
     FUNCTIONS,
+    RESERVED,
     Aggregate,
     Aggregates,
     Slots,
+    aggregate_named,
+    all_aggregates,
     compile_function,
-    parse_aggregate,
 )
+from edgert.operators.fields import hashable
+from edgert.operators.keys import AS_KEY, CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 RESULT, CONTRIBUTION = 0, 1
-RESERVED = RESERVED_COLUMNS | {"time", "source"}
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""
 
 
-def _long(value: Any) -> int:
-    number = int(value)
-    if isinstance(value, float) and number != value:
-        raise ValueError("would be cut")
-    return number
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("would be guessed")
-    return value
-
-
-AS_KEY: Mapping[str, Callable[[Any], Any]] = {"string": str, "double": float, "long": _long, "boolean": _boolean}
-
 _ADD = """\
 def add(rows, open_window, generation, dirty):
-    late = bad = 0
+    late = bad = bad_keys = 0
     current = accs = None
     for row in rows:
         {open}
@@ -64,20 +52,8 @@ def add(rows, open_window, generation, dirty):
             get = row.get
             {values_or_none}
         {add}
-    return late, bad
+    return late, bad, bad_keys
 """
-
-
-def _parse_aggregate(name: str, text: str) -> Aggregate:
-    if not COLUMN.fullmatch(name) or "__" in name or name in RESERVED:
-        raise ValueError(f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}")
-    return parse_aggregate(name, text)
-
-
-def _parse_aggregates(parsed: Mapping[str, Aggregate]) -> tuple[Aggregate, ...]:
-    if not parsed:
-        raise ValueError('expected at least one aggregate, for instance { n = "count()" }, got none')
-    return tuple(parsed.values())
 
 
 def _fields(node: Node) -> FieldUse:
@@ -157,14 +133,14 @@ class TumblingWindow(Logic):
         self._too_late: set[float] = set()
         """Windows opened in this turn by rows later than the lateness, which are shipped and nothing else."""
         self._saved_marks = list(self._marks)
-        self._add = compile_function("add", self._source(), initial=self.aggregates.initial)
+        self._add = compile_function("add", self._source(), initial=self.aggregates.initial, **CONSTANTS)
 
     def _source(self) -> str:
         names = {column: f"v{i}" for i, column in enumerate(self.aggregates.fields)}
 
         def values(read: str) -> list[str]:
-            key = self._key([read.format(name) for name, _ in self.keys])
-            return [f"key = {key}", *(f"{v} = {read.format(column)}" for column, v in names.items())]
+            keys = [f"k{number} = {read.format(name)}" for number, (name, _) in enumerate(self.keys)]
+            return [*keys, *(f"{v} = {read.format(column)}" for column, v in names.items())] or ["pass"]
 
         return _ADD.format(
             open="\n        ".join(self._open_source("row['time']")),
@@ -173,36 +149,38 @@ class TumblingWindow(Logic):
             add="\n        ".join(self._add_source(names)),
         )
 
-    def _key(self, values: Sequence[str]) -> str:
-        return values[0] if len(self.keys) == 1 else f"({', '.join(values)})"
-
     def _open_source(self, time: str) -> list[str]:
         """Lines that find the window of a row, or count it as late."""
         lines = [f"w = {time} // {self.size_s!r}", "if w != current:", "    current = w", "    accs = open_window(w)"]
         return [*lines, "if accs is None:", "    late += 1", "    continue"]
 
     def _add_source(self, variables: Mapping[str, str], finite: frozenset[str] = frozenset()) -> list[str]:
-        """Lines that add a row, whose fields are `variables`, to the accumulator of its `key`."""
+        """Lines that add a row, whose fields are `variables` and whose key fields k0, k1, ..., to its accumulator."""
+        key = key_source(self.keys)
+        if len(key) > 1:
+            key = ["try:", *(f"    {line}" for line in key), "except BadKey:", "    bad_keys += 1", "    continue"]
         find = ["acc = accs.get(key)", "if acc is None:", "    accs[key] = acc = initial()"]
         mark = ["if acc[0] != generation:", "    acc[0] = generation", "    dirty.append((w, key, acc))"]
-        return [*find, *mark, *self.aggregates.add_source(variables, finite)]
+        return [*key, *find, *mark, *self.aggregates.add_source(variables, finite)]
 
     # -- as the end of a decoder's function (see `edgert.operators.pipeline`)
 
     def inline(self, variables: Mapping[str, str], finite: frozenset[str]) -> tuple[list[str], Mapping[str, Any]]:
         """Lines that add one row, and the constants they name. `variables` by field (those of no field are null),
-        `time` among them; `current`, `accs`, `late`, `bad` and what `adding` gives are local."""
-        key = self._key([variables.get(name, "None") for name, _ in self.keys])
+        `time` among them; `current`, `accs`, `late`, `bad`, `bad_keys` and what `adding` gives are local."""
+        keys = [f"k{number} = {variables.get(name, 'None')}" for number, (name, _) in enumerate(self.keys)]
         fields = {column: variables.get(column, "None") for column in self.aggregates.fields}
-        lines = [*self._open_source(variables["time"]), f"key = {key}", *self._add_source(fields, finite)]
-        return lines, {"initial": self.aggregates.initial}
+        lines = [*self._open_source(variables["time"]), *keys, *self._add_source(fields, finite)]
+        return lines, {"initial": self.aggregates.initial, **CONSTANTS}
 
     def adding(self) -> tuple[Callable[[float], dict[Key, Slots] | None], int, list[tuple[float, Key, Slots]]]:
         """What the lines need in this turn: `open_window`, `generation`, `dirty`."""
         return self._open, self._generation, self._dirty
 
-    def added(self, late: int, bad: int) -> None:
+    def added(self, late: int, bad: int, bad_keys: int) -> None:
         """Counts what could not be added."""
+        if bad_keys:
+            self.drops["bad_key"] += bad_keys
         if late:
             self.drops["late"] += late
         if bad:
@@ -331,7 +309,7 @@ class TumblingWindow(Logic):
         for kept, name in ((self.windows, "windows"), (self.emitted, "emitted")):
             for window, key, slots in state[name]:
                 accs = kept.setdefault(window, {})
-                accs[tuple(key) if isinstance(key, list) else key] = self.aggregates.restored(slots)
+                accs[hashable(key)] = self.aggregates.restored(slots)
         marks = state["marks"]
         self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
         self._saved_marks = list(self._marks)
@@ -361,7 +339,6 @@ SPECS = (
         check=_check,
         fields=_fields,
         logic=make_window,
-        fusible=True,
         parameters=(
             Parameter("size_s", "number", "Length of a window.", unit="s", minimum=0.001, maximum=31_622_400),
             Parameter(
@@ -370,8 +347,8 @@ SPECS = (
                 "Column name to aggregate: "
                 + ", ".join(f"`{f}`" for f in FUNCTIONS)
                 + "; for instance `mean(temperature)`.",
-                parse_entry=_parse_aggregate,
-                parse=_parse_aggregates,
+                parse_entry=aggregate_named,
+                parse=all_aggregates,
             ),
             Parameter(
                 "lateness_s",

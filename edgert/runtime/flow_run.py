@@ -15,11 +15,11 @@ from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, PhysicalInstance, Plan, fields_needed, plan
 from edgert.flow.spec import Registry
 from edgert.operators.fused import Fused
+from edgert.operators.line import Line
 from edgert.operators.logic import Build, Logic, Message, Now
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
-from edgert.operators.windows import TumblingWindow
 from edgert.runtime.instance import Instance, Target
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
@@ -69,16 +69,20 @@ class Place:
     @property
     def rows_in(self) -> int:
         """Rows (for a source: messages) taken since the start of the process."""
-        fused = self.instance.logic
-        if self.part and isinstance(fused, Pipeline):
-            return fused.gave[self.part - 1]
-        return self.instance.counters.rows_in
+        line = self.instance.logic
+        return line.took[self.part] if isinstance(line, Line) else self.instance.counters.rows_in
 
     @property
     def rows_out(self) -> int:
         """Rows given on since the start of the process."""
-        fused = self.instance.logic
-        return fused.gave[self.part] if isinstance(fused, Pipeline) else self.instance.counters.rows_out
+        line = self.instance.logic
+        return line.gave[self.part] if isinstance(line, Line) else self.instance.counters.rows_out
+
+    @property
+    def entrance(self) -> int:
+        """The instance's input by which rows come to a part that is not the first."""
+        line = self.instance.logic
+        return line.entrance(self.part) if isinstance(line, Line) else 0
 
 
 class FlowRun:
@@ -131,10 +135,12 @@ class FlowRun:
         for place in self.places.values():
             if isinstance(place.logic, Source):
                 place.logic.resumed(now)
-        for name, entries in unpack_queues(queue, now.monotonic).items():
+        # the last part of a line first: what waits further back is newer, and would move the watermark past the others
+        waited = unpack_queues(queue, now.monotonic)
+        for name, entries in sorted(waited.items(), key=lambda item: -self._place(item[0], self.places).part):
             place = self._place(name, self.places)
             for entry in entries:
-                place.instance.queue.append(entry._replace(source=place.part) if place.part else entry)
+                place.instance.queue.append(entry._replace(source=place.entrance) if place.part else entry)
         self._queue_was_empty = not queue
 
     def _apply(self, blob: bytes, places: Mapping[str, Place]) -> None:
@@ -181,11 +187,11 @@ class FlowRun:
         """By place: what waits in front of a part that is not the first came there by a checkpoint."""
         queues: dict[str, list[Entry]] = {}
         for name, place in self.places.items():
-            if place.planned.name == place.instance.name:
-                entries = list(place.instance.queue.entries)
-            else:
-                entries = [entry for entry in place.instance.queue.entries if entry.source == place.part]
-                entries = [entry._replace(source=0) for entry in entries]
+            entries = list(place.instance.queue.entries)
+            if place.part:
+                entries = [entry._replace(source=0) for entry in entries if entry.source == place.entrance]
+            elif isinstance(line := place.instance.logic, Line):
+                entries = [entry for entry in entries if entry.source < line.entrance(1)]
             if entries:
                 queues[name] = entries
         return queues
@@ -266,7 +272,7 @@ def places_of(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Pl
     places = {}
     for planned in physical.instances.values():
         instance = instances[planned.name]
-        parts = instance.logic.parts if isinstance(instance.logic, Pipeline) else (instance.logic,)
+        parts = instance.logic.parts if isinstance(instance.logic, Line) else (instance.logic,)
         for number, (part, logic) in enumerate(zip(planned.parts or (planned,), parts, strict=True)):
             places[part.name] = Place(part, instance, logic, number)
     return places
@@ -283,12 +289,11 @@ def _queue(planned: PhysicalInstance) -> Queue:
 def make_logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Logic:
     """The logic of one planned instance."""
     if planned.parts:
-        source, *chain, window = (make_logic(part, physical, registry) for part in planned.parts)
-        assert isinstance(source, Source)
-        assert isinstance(window, TumblingWindow)
-        between = chain[0] if chain else None
-        assert between is None or isinstance(between, Fused)
-        return Pipeline(source, between, window)
+        parts = [make_logic(part, physical, registry) for part in planned.parts]
+        between = [part.outputs[0].port for part in planned.parts[:-1]]
+        if Pipeline.fits(parts, between):
+            return Pipeline(parts, between)
+        return Line(parts, between, len(planned.inputs))
     node = planned.nodes[0]
     if planned.kind == "stateless":
         return Fused(planned.nodes, planned.live)
@@ -303,10 +308,10 @@ def make_logic(planned: PhysicalInstance, physical: Plan, registry: Registry) ->
 
 def schema_of(physical: Plan) -> Schema | None:
     """What the contributions of the flow look like; None when it ships nothing."""
-    for planned in physical.instances.values():
-        if planned.nodes[0].type == "ship":
-            window = physical.instances[planned.inputs[0]]
-            window = window.parts[-1] if window.parts else window
+    places = {part.name: part for i in physical.instances.values() for part in i.parts or (i,)}
+    for place in places.values():
+        if place.nodes[0].type == "ship":
+            window = places[place.inputs[0]]
             aggregates: Iterable[Any] = window.parameters["aggregates"]
             return Schema(
                 window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates)

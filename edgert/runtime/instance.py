@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from edgert.core.batch import Batch
+from edgert.operators.line import PartFailed
 from edgert.operators.logic import Logic, Message, Now
 from edgert.runtime.queue import Entry, Queue
 
@@ -68,6 +69,10 @@ class Instance:
                     self.counters.rows_out += len(emitted)
                     for target in self.outputs.get(port, ()):
                         out.append((target, emitted))
+            except PartFailed as error:
+                failed = error.__cause__
+                self.counters.failures += 1
+                error.part.drops["operator failed"] += error.rows
             except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
                 failed = error
                 self.counters.failures += 1

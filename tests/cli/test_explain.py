@@ -64,7 +64,7 @@ def test_graph_and_instances_are_shown(file: Path, capsys: pytest.CaptureFixture
         "readings+valid+kelvin+by_place+minute": [
             "source",
             "→ 2 (port 1), 3",
-            "decodes humidity, temperature; keyed by source (string); one function from decoding to minute; by_p…",
+            "decodes humidity, temperature; keyed by source (string); 3 parts in a line; by_place costs nothing",
         ],
         "central": ["sink"],
         "again": ["sink"],

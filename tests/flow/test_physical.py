@@ -66,17 +66,17 @@ LINE = {
 }
 
 
-def test_a_source_is_fused_to_the_window_it_feeds() -> None:
+def test_what_stands_in_a_line_is_one_instance() -> None:
     line = flow(**LINE)
     made = plan(line, REGISTRY)
-    name = "in+valid+key+minute"
-    assert wires(made) == {name: [("central", REGISTRY["ship"].reads_port, 0)], "central": []}
+    name = "in+valid+key+minute+central"
+    assert wires(made) == {name: []}
     fused = made.instances[name]
     assert (fused.kind, fused.inputs, fused.keys) == ("source", (), (("source", "string"),))
-    assert [part.name for part in fused.parts] == ["in", "valid+key", "minute"]
-    assert fused.parts == tuple(plan(line, REGISTRY, "chains").instances[n] for n in ("in", "valid+key", "minute"))
-    assert set(made.location.values()) == {name, "central"}
-    assert made.instances["central"].inputs == (name,)
+    apart = plan(line, REGISTRY, "chains")
+    assert [part.name for part in fused.parts] == ["in", "valid+key", "minute", "central"]
+    assert fused.parts == tuple(apart.instances.values())
+    assert set(made.location.values()) == {name}
     assert fused.parameters["topic"].filter == "city/+/sense"
 
 
@@ -84,35 +84,30 @@ def test_without_fusion_each_operator_is_an_instance_and_a_marker_none() -> None
     assert list(planned("none", **LINE).instances) == ["in", "valid", "minute", "central"]
 
 
-@pytest.mark.parametrize(
-    "operators",
-    [
-        {"w": window("in"), "out": op("ship", "w"), "out2": op("publish", "in", topic="x")},
-        {"w": window("in"), "w2": window("in"), "out": op("ship", "w"), "out2": op("publish", "w2", topic="x")},
-        {"f": op("filter", "in", where="t > 1"), "out": op("publish", "f", topic="x")},
-        {"out": op("publish", "in", topic="x")},
-    ],
-    ids=["two readers", "two windows", "no window", "sink at once"],
-)
-def test_a_source_whose_rows_somebody_else_looks_at_is_left_alone(operators: dict[str, dict[str, Any]]) -> None:
-    wanted = flow(**operators)
-    assert plan(wanted, REGISTRY) == plan(wanted, REGISTRY, "chains")
-
-
-def test_sources_are_fused_each_for_itself_and_windows_behind_windows_stay() -> None:
+def test_a_line_ends_where_rows_branch_or_meet() -> None:
     made = planned(
         "full",
         other=SOURCE,
-        one=window("in"),
-        two=window("other"),
-        three=window("one"),
-        both=op("publish", "three", topic="x"),
-        out=op("ship", "two"),
+        a=op("filter", "in", where="t > 1"),
+        b=op("filter", "in", where="t > 2"),
+        minute=window("b", m="mean(t)"),
+        joined={"type": "join_latest", "inputs": ["a", "other"], "fields": ["h"]},
+        d=op("map", "joined", set={"f": "t"}),
+        out=op("publish", "d", topic="x"),
+        out2=op("publish", "minute", topic="y"),
+        central=op("ship", "minute"),
     )
-    assert set(made.instances) == {"in+one", "other+two", "three", "both", "out"}
-    assert made.instances["three"].inputs == ("in+one",)
-    assert made.location == {"in": "in+one", "one": "in+one", "other": "other+two", "two": "other+two",
-                             "three": "three", "both": "both", "out": "out"}  # fmt: skip
+    assert wires(made) == {
+        "in": [("a", 0, 0), ("b+minute", 0, 0)],
+        "other": [("joined+d+out", 0, 1)],
+        "a": [("joined+d+out", 0, 0)],
+        "b+minute": [("out2", 0, 0), ("central", 1, 0)],
+        "joined+d+out": [],
+        "out2": [],
+        "central": [],
+    }
+    assert made.instances["joined+d+out"].inputs == ("a", "other")
+    assert made.location["d"] == made.location["out"] == "joined+d+out"
 
 
 def test_a_branch_ends_a_chain() -> None:

@@ -14,6 +14,7 @@ from edgert.mqtt.control_plane import Request
 from edgert.operators.registry import REGISTRY
 from gateway.deploy import Deployment
 from gateway.flows import Flows
+from gateway.models import Models
 from tests.waiting import in_loop
 
 BASE = "edgert/v1/fleet/g1"
@@ -27,6 +28,7 @@ class FakeFlows:
     def __init__(self) -> None:
         self.running: dict[str, int] = {}
         self.fault: Exception | None = None
+        self.models = Models()
 
     def version(self, name: str) -> int | None:
         return self.running.get(name)
@@ -39,6 +41,11 @@ class FakeFlows:
 
     async def remove(self, name: str) -> bool:
         return self.running.pop(name, None) is not None
+
+    def offer_model(self, name: str, document: Mapping[str, Any]) -> list[str]:
+        if self.fault:
+            raise self.fault
+        return [f"f/{name}"]
 
 
 class Rig:
@@ -151,3 +158,25 @@ async def test_an_unknown_command_is_told_which_there_are_and_topics_of_others_a
     for topic in (f"{BASE}/metrics", f"{BASE}/config/state", f"{BASE}/flows/"):
         await rig.deployment.handle_untrusted(topic, b"x", None)
     assert rig.published == []
+
+
+@in_loop
+async def test_a_model_is_answered_with_its_version_and_who_uses_it() -> None:
+    rig = Rig()
+    answer = await rig.write("models/air", {"kind": "linear_regression", "version": 4})
+    assert (answer["accepted"], answer["version"], answer["operators"], answer["errors"]) == (True, 4, ["f/air"], [])
+    answer = await rig.write("models/air", b"")
+    assert (answer["accepted"], answer["removed"]) == (True, True)
+
+
+@in_loop
+async def test_a_bad_model_is_answered_with_every_error() -> None:
+    rig = Rig()
+    rig.flows.fault = DocumentError("model", [Problem("kind", "this", "that"), Problem("tree", "a", "b")])
+    answer = await rig.write("models/air", {})
+    assert (answer["accepted"], [e["path"] for e in answer["errors"]]) == (False, ["kind", "tree"])
+    rig.flows.fault = RuntimeError("as told")
+    answer = await rig.write("models/air", {})
+    assert not answer["accepted"]
+    assert "as told" in answer["errors"][0]["got"]
+    assert not (await rig.write("models/air", b"{"))["accepted"]

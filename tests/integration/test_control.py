@@ -118,3 +118,37 @@ def test_sigterm_and_sigint_end_it_at_any_moment_after_the_start(rig: Rig) -> No
         time.sleep(0.01 * attempt)
         gateway.process.send_signal(signal.SIGINT if attempt % 2 else signal.SIGTERM)
         assert gateway.process.wait(15) == 0, gateway.text()[-2000:]
+
+
+def test_a_model_replaces_another_while_the_flow_runs_and_a_bad_one_does_not(rig: Rig) -> None:
+    packs = truth.packs()[:20]
+    gateway = rig.gateway()
+    gateway.start_ready()
+    document = truth.document(name="guesses")
+    document["operators"]["guess"] = {
+        "type": "predict", "input": "readings", "model": "air", "fields": ["temperature"], "output": "expected",
+        "initial": {"kind": "linear_regression", "coefficients": {"temperature": 1}},
+    }  # fmt: skip
+    document["operators"]["tell"] = {"type": "publish", "input": "guess", "topic": "told/{source}", "codec": "json"}
+    assert rig.deploy(gateway, document)["accepted"]
+    client, told = _listen(rig, "told/+")
+    answers_client, answers = _listen(rig, f"{BASE}/models/air/state")
+
+    def guessed() -> list[float]:
+        rig.publish(truth.as_messages(packs))
+        rows = [json.loads(told.get(timeout=20).payload) for _ in packs]
+        return [round(row["expected"] - row["temperature"], 6) for row in rows]
+
+    assert guessed() == [0.0] * len(packs)
+    model = {"kind": "linear_regression", "version": 2, "intercept": 5, "coefficients": {"temperature": 1}}
+    client.publish(f"{BASE}/models/air", json.dumps(model), 1, retain=True)
+    answer = _next_state(answers)
+    assert (answer["accepted"], answer["version"], answer["operators"]) == (True, 2, ["guesses/guess"])
+    assert guessed() == [5.0] * len(packs)
+    client.publish(f"{BASE}/models/air", json.dumps(model | {"coefficients": {"pressure": 1}}), 1, retain=True)
+    answer = _next_state(answers)
+    assert (answer["accepted"], [e["path"] for e in answer["errors"]]) == (False, ["coefficients.pressure"])
+    assert guessed() == [5.0] * len(packs)
+    for each in (client, answers_client):
+        each.disconnect()
+        each.loop_stop()

@@ -89,3 +89,15 @@ def test_operators_of_others_are_applied_by_type() -> None:
     flow = a.apply("union", b, name="both").publish("x").build()
     assert flow.nodes["both"].inputs == ("mqtt-source", "mqtt-source-2")
     assert flow.document["operators"]["both"] == {"type": "union", "inputs": ["mqtt-source", "mqtt-source-2"]}
+
+
+def test_every_operator_of_ours_has_a_method() -> None:
+    air = stream("air").mqtt_source("city/{source}/sense")
+    guess = air.predict("air-quality", "t", "h", output="expected")
+    mean = air.key_by("source").count_window(10, {"mean_q": agg.mean("q")})
+    flow = guess.join_latest(mean, "mean_q", missing="drop").publish("x").build()
+    plain = flow.document["operators"]
+    assert plain["predict"]["fields"] == ["t", "h"]
+    assert plain["join-latest"]["inputs"] == ["predict", "count-window"]
+    methods = {name for name in dir(type(air)) if not name.startswith("_")} | {"mqtt_source"}
+    assert set(REGISTRY) <= methods

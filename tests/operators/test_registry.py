@@ -10,7 +10,8 @@ import pytest
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.registry import REGISTRY, registry_of, with_installed
 
-OURS = {"mqtt_source", "filter", "map", "select", "key_by", "tumbling_window", "publish", "ship"}
+STATELESS = {"filter", "map", "select", "key_by"}
+OURS = STATELESS | {"mqtt_source", "tumbling_window", "count_window", "join_latest", "predict", "publish", "ship"}
 
 
 def test_the_registry_knows_all_our_operators_and_their_words() -> None:
@@ -19,7 +20,7 @@ def test_the_registry_knows_all_our_operators_and_their_words() -> None:
         assert spec.doc, spec.type
         for parameter in spec.parameters:
             assert parameter.doc, (spec.type, parameter.name)
-            unit = {"_s": "s", "_bytes": "bytes"}
+            unit = {"_s": "s", "_bytes": "bytes", "size": "rows"}
             ending = next((u for end, u in unit.items() if parameter.name.endswith(end)), "")
             assert parameter.unit == ending, (spec.type, parameter.name)
 

@@ -1,0 +1,147 @@
+"""`count_window`: aggregates over every n rows of a key, whatever their times. It keeps accumulators, never rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.flow.graph import Node
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.aggregates import (
+    Aggregate,
+    Aggregates,
+    Slots,
+    aggregate_named,
+    all_aggregates,
+    compile_function,
+)
+from edgert.operators.fields import hashable
+from edgert.operators.keys import CONSTANTS, key_source
+from edgert.operators.logic import Build, Emission, Logic, Now
+
+_ADD = """\
+def add(rows, accs, size, generation, dirty, full):
+    bad = bad_keys = 0
+    for row in rows:
+        try:
+            {values}
+        except KeyError:
+            get = row.get
+            {values_or_none}
+        try:
+            {key}
+        except BadKey:
+            bad_keys += 1
+            continue
+        acc = accs.get(key)
+        if acc is None:
+            accs[key] = acc = initial()
+            acc.append(0)
+        if acc[0] != generation:
+            acc[0] = generation
+            dirty[key] = None
+        {add}
+        acc[-1] += 1
+        if acc[-1] == size:
+            full(row, key, acc)
+    return bad, bad_keys
+"""
+
+
+class CountWindow(Logic):
+    """State: an accumulator per key; its last slot counts the rows."""
+
+    def __init__(self, size: int, aggregates: Sequence[Aggregate], keys: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__()
+        self.size = size
+        self.aggregates = Aggregates(aggregates)
+        self.open: dict[Any, Slots] = {}
+        self._keys = tuple(keys)
+        self._generation = 1
+        self._dirty: dict[Any, None] = {}
+        self._out: list[Row] = []
+        names = {"initial": self.aggregates.initial, **CONSTANTS}
+        self._add: Callable[..., tuple[int, int]] = compile_function("add", self._source(), **names)
+
+    def _source(self) -> str:
+        names = {column: f"v{i}" for i, column in enumerate(self.aggregates.fields)}
+
+        def values(read: str) -> str:
+            keys = [f"k{number} = {read.format(name)}" for number, (name, _) in enumerate(self._keys)]
+            return "\n            ".join([*keys, *(f"{v} = {read.format(c)}" for c, v in names.items())] or ["pass"])
+
+        add = "\n        ".join(self.aggregates.add_source(names))
+        key = "\n            ".join(key_source(self._keys))
+        return _ADD.format(values=values("row[{!r}]"), values_or_none=values("get({!r})"), key=key, add=add)
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        if batch.rows:
+            bad, bad_keys = self._add(batch.rows, self.open, self.size, self._generation, self._dirty, self._full)
+            if bad:
+                self.drops["bad_value (values)"] += bad
+            if bad_keys:
+                self.drops["bad_key"] += bad_keys
+        rows, self._out = self._out, []
+        if not rows and batch.watermark == NO_WATERMARK:
+            return ()
+        return (Emission(0, Batch(rows, batch.arrival, batch.watermark)),)
+
+    def _full(self, row: Row, key: Any, acc: Slots) -> None:
+        """The key's rows are complete: the result has the time and the source of the last of them."""
+        head: Row = {"time": row["time"], "source": row["source"]}
+        values = (key,) if len(self._keys) == 1 else key
+        head.update(zip((name for name, _ in self._keys), values, strict=True))
+        self._out.append({**head, **self.aggregates.result(acc)})
+        del self.open[key]
+        acc[0] = 0
+
+    def delta(self) -> Any | None:
+        if not self._dirty:
+            return None
+        dirty, self._dirty = self._dirty, {}
+        self._generation += 1
+        return {
+            "gone": [key for key in dirty if key not in self.open],
+            "open": [[key, self.open[key][1:]] for key in dirty if key in self.open],
+        }
+
+    def snapshot(self) -> Any | None:
+        return {"gone": [], "open": [[key, acc[1:]] for key, acc in self.open.items()]} if self.open else None
+
+    def restore(self, state: Any) -> None:
+        for key in state["gone"]:
+            self.open.pop(hashable(key), None)
+        for key, slots in state["open"]:
+            self.open[hashable(key)] = [0, *slots]
+
+
+def _fields(node: Node) -> FieldUse:
+    aggregates: Sequence[Aggregate] = node.parameters["aggregates"]
+    reads = frozenset(a.field for a in aggregates if a.field)
+    return FieldUse(reads, frozenset(a.name for a in aggregates), keeps=frozenset())
+
+
+def _make(build: Build) -> CountWindow:
+    return CountWindow(build.node.parameters["size"], build.node.parameters["aggregates"], build.keys)
+
+
+SPECS = (
+    OperatorSpec(
+        type="count_window",
+        doc="Aggregates every `size` rows of a key, whatever their times. The result has time and source of the last.",
+        fields=_fields,
+        logic=_make,
+        parameters=(
+            Parameter("size", "integer", "Rows of a window.", unit="rows", minimum=1, maximum=1_000_000),
+            Parameter(
+                "aggregates",
+                "string_map",
+                "Field to aggregate, as in `tumbling_window`.",
+                parse_entry=aggregate_named,
+                parse=all_aggregates,
+            ),
+        ),
+    ),
+)

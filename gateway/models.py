@@ -1,0 +1,69 @@
+"""The models that came by message: kept for flows that start later, and offered to those that run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from edgert.core.errors import DocumentError, EdgertError, Problem
+from edgert.operators.fused import Fused
+from edgert.operators.models import Model
+from edgert.operators.predict import Predictions
+from edgert.runtime.flow_run import FlowRun
+
+MAX_MODELS: Final = 1_000
+
+
+class Models:
+    """By name. A restart begins with none: they are retained at the broker, and in the checkpoints of their flows."""
+
+    def __init__(self) -> None:
+        self._documents: dict[str, Mapping[str, Any]] = {}
+
+    def offer_untrusted(self, name: str, document: Mapping[str, Any], runs: Iterable[FlowRun]) -> list[str]:
+        """Gives the model to every operator that predicts with it, or to none; returns them, as flow/operator.
+
+        Raises `DocumentError` with what any of them has against it.
+        """
+        taken: list[tuple[str, Predictions, Model]] = []
+        problems: list[Problem] = []
+        operators: list[str] = []
+        for flow, operator, predictions in _operators(name, runs):
+            operators.append(f"{flow}/{operator}")
+            try:
+                taken.append((operator, predictions, predictions.checked_untrusted(operator, document)))
+            except DocumentError as error:
+                problems += [Problem(p.path, f"{p.expected} ({flow}/{operator})", p.got) for p in error.problems]
+        if problems:
+            raise DocumentError(f"model {name}", problems)
+        if name not in self._documents and len(self._documents) >= MAX_MODELS:
+            raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
+        self._documents[name] = document
+        for operator, predictions, model in taken:
+            predictions.offer(operator, model)
+        return operators
+
+    def forget(self, name: str) -> None:
+        """Flows that start from now on begin with the model of their document; those that run keep what they have."""
+        self._documents.pop(name, None)
+
+    def started(self, run: FlowRun) -> list[DocumentError]:
+        """Gives a flow that starts the models that came before it; returns what it has against them."""
+        refused = []
+        for name, document in self._documents.items():
+            for _, operator, predictions in _operators(name, (run,)):
+                try:
+                    predictions.offer(operator, predictions.checked_untrusted(operator, document))
+                except DocumentError as error:
+                    refused.append(error)
+        return refused
+
+
+def _operators(name: str, runs: Iterable[FlowRun]) -> Iterable[tuple[str, str, Predictions]]:
+    """(flow, operator, its predictions) of each that predicts with the model `name`."""
+    for run in runs:
+        for place in run.places.values():
+            if isinstance(place.logic, Fused):
+                for operator, node in place.logic.predictions.nodes.items():
+                    if node.parameters["model"] == name:
+                        yield run.flow.name, operator, place.logic.predictions

@@ -1,0 +1,78 @@
+"""Models that come by message: to the flows that run, to those that start later, across a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.errors import DocumentError
+from edgert.flow.document import from_plain
+from edgert.flow.graph import Flow
+from edgert.operators.fused import Fused
+from edgert.operators.registry import REGISTRY
+from tests.gateway.test_flows import Gateway
+from tests.waiting import in_loop
+
+
+def document(name: str = "f", field: str = "t") -> Flow:
+    operators: dict[str, Any] = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "p": {"type": "predict", "input": "in", "model": "air", "fields": [field]},
+        "minute": {"type": "tumbling_window", "input": "p", "size_s": 10, "aggregates": {"s": "sum(prediction)"}},
+        "out": {"type": "ship", "input": "minute"},
+    }
+    return from_plain({"name": name, "operators": operators}, REGISTRY)
+
+
+def model(version: int, field: str = "t") -> dict[str, Any]:
+    return {"kind": "linear_regression", "version": version, "coefficients": {field: 1.0}}
+
+
+def used(gateway: Gateway, flow: str = "f") -> int | None:
+    chain = gateway.flows.runs[flow].places["p"].logic
+    assert isinstance(chain, Fused)
+    model = chain.predictions.models.get("p")
+    return model.version if model else None
+
+
+@in_loop
+async def test_a_model_reaches_flows_that_run_and_those_that_start_later_and_outlives_a_crash(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    assert used(gateway) is None
+    assert gateway.flows.offer_model("air", model(3)) == ["f/p"]
+    assert gateway.flows.offer_model("other", model(9)) == []
+    gateway.feed(2, 2.0)
+    assert used(gateway) == 3
+    await gateway.flows.deploy(document("late"), "mqtt")
+    gateway.feed(3, 3.0)
+    assert used(gateway, "late") == 3
+    gateway.flows.models.forget("air")
+    await gateway.flows.deploy(document("later"), "mqtt")
+    gateway.feed(4, 4.0)
+    assert used(gateway, "later") is None
+    assert await gateway.checkpoint()
+    gateway.crash()
+    again = Gateway(tmp_path / "db")
+    assert [used(again, name) for name in ("f", "late", "later")] == [3, 3, None]
+    again.crash()
+
+
+@in_loop
+async def test_a_model_that_one_operator_cannot_use_is_given_to_none(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    await gateway.flows.deploy(document("other", "h"), "mqtt")
+    with pytest.raises(DocumentError, match=r"coefficients\.t: expected .*other/p"):
+        gateway.flows.offer_model("air", model(3))
+    gateway.feed(1, 1.0)
+    assert (used(gateway), used(gateway, "other")) == (None, None)
+    await gateway.flows.remove("other")
+    assert gateway.flows.offer_model("air", model(4)) == ["f/p"]
+    await gateway.flows.deploy(document("other", "h"), "mqtt")
+    gateway.feed(2, 2.0)
+    assert used(gateway, "other") is None, "refused, and said in the log"
+    gateway.crash()

@@ -1,0 +1,74 @@
+"""`count_window`: every n rows of a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import Batch
+from edgert.core.packing import pack, unpack
+from edgert.operators.aggregates import parse_aggregate
+from edgert.operators.count_windows import CountWindow
+from edgert.operators.logic import Now
+
+NOW = Now(0.0, 0.0)
+AGGREGATES = [parse_aggregate("m", "mean(v)"), parse_aggregate("n", "count()"), parse_aggregate("var", "variance(v)")]
+
+
+def window(size: int = 3, *keys: str) -> CountWindow:
+    return CountWindow(size, AGGREGATES, [(key, "string") for key in keys or ("source",)])
+
+
+def fed(made: CountWindow, rows: list[dict[str, Any]], watermark: float = 5.0) -> list[dict[str, Any]]:
+    (emission,) = made.process(Batch(rows, 0.0, watermark), 0, NOW)
+    assert emission.batch.watermark == watermark
+    return emission.batch.rows
+
+
+def row(source: str, time: float, v: object = 1.0, **more: Any) -> dict[str, Any]:
+    return {"time": time, "source": source, "v": v, **more}
+
+
+def test_every_n_rows_of_a_key_give_one_with_the_time_of_the_last() -> None:
+    made = window()
+    rows = [row("a", 1, 1.0), row("b", 2, 9.0), row("a", 3, 2.0), row("a", 4, 6.0), row("a", 5, 7.0)]
+    assert fed(made, rows) == [{"time": 4, "source": "a", "m": 3.0, "n": 3, "var": 7.0}]
+    assert fed(made, [row("a", 6), row("a", 7)])[0]["n"] == 3
+    assert fed(made, []) == []
+
+
+def test_a_bad_value_counts_as_a_row_and_nothing_else() -> None:
+    made = window(2)
+    assert fed(made, [row("a", 1, "warm"), row("a", 2, 4.0)])[0] | {"time": 0} == {
+        "time": 0, "source": "a", "m": 4.0, "n": 2, "var": None,
+    }  # fmt: skip
+    assert made.drops == {"bad_value (values)": 1}
+
+
+def test_several_keys_and_absent_ones() -> None:
+    made = window(2, "source", "room")
+    out = fed(made, [row("a", 1, room="x"), row("a", 2), row("a", 3, room="x"), row("a", 4)])
+    assert [(r["time"], r["room"]) for r in out] == [(3, "x"), (4, None)]
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-9, 9).map(float)), max_size=8)
+
+
+@given(st.lists(STEPS, max_size=8), st.integers(1, 4))
+def test_deltas_and_snapshots_bring_it_back(batches: list[list[tuple[str, float]]], size: int) -> None:
+    made, by_deltas = window(size), window(size)
+    for n, batch in enumerate(batches):
+        made.process(Batch([row(source, n, v) for source, v in batch], 0.0), 0, NOW)
+        delta = made.delta()
+        if delta is not None:
+            by_deltas.restore(unpack(pack(delta)))
+    by_snapshot = window(size)
+    if (snapshot := made.snapshot()) is not None:
+        by_snapshot.restore(unpack(pack(snapshot)))
+    rest = [row(source, 99, 1.0) for source in "abc" * size]
+    expected = fed(made, rest)
+    assert fed(by_deltas, rest) == expected
+    assert fed(by_snapshot, rest) == expected
+    assert len(expected) == 3

@@ -1,0 +1,95 @@
+"""`join_latest`: fields of the newest row of the second input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import NO_WATERMARK, Batch
+from edgert.core.errors import DocumentError
+from edgert.core.packing import pack, unpack
+from edgert.flow.document import from_plain
+from edgert.operators import joins
+from edgert.operators.joins import JoinLatest
+from edgert.operators.logic import Now
+from edgert.operators.registry import REGISTRY
+
+NOW = Now(0.0, 0.0)
+
+
+def fed(made: JoinLatest, source: int, *rows: dict[str, Any], watermark: float = NO_WATERMARK) -> list[dict[str, Any]]:
+    out = made.process(Batch(list(rows), 0.0, watermark, 100), source, NOW)
+    return [row for emission in out for row in emission.batch.rows]
+
+
+def row(time: float, source: str = "a", **more: Any) -> dict[str, Any]:
+    return {"time": time, "source": source, **more}
+
+
+def test_a_row_gets_the_fields_of_the_newest_of_its_key() -> None:
+    made = JoinLatest(["source"], ["m"])
+    assert fed(made, 0, row(1, v=1)) == [row(1, v=1, m=None)]
+    assert fed(made, 1, row(5, m=7.0, other=1), row(3, m=6.0), row(9, "b", m=1.0)) == []
+    assert fed(made, 0, row(2, v=1), row(2, "b", v=1), row(2, "c")) == [
+        row(2, v=1, m=7.0), row(2, "b", v=1, m=1.0), row(2, "c", m=None),
+    ]  # fmt: skip
+
+
+def test_what_is_missing_or_too_old_can_be_dropped_and_is_counted() -> None:
+    made = JoinLatest(["source"], ["m"], "drop", max_age_s=10.0)
+    fed(made, 1, row(5, m=7.0))
+    assert [r["time"] for r in fed(made, 0, row(15), row(15.5), row(6, "b"))] == [15]
+    assert made.drops == {"nothing to join": 2}
+
+
+def test_keys_of_several_fields_may_be_absent() -> None:
+    made = JoinLatest(["source", "room"], ["m"])
+    fed(made, 1, row(1, room="x", m=1), row(1, m=2))
+    assert [r["m"] for r in fed(made, 0, row(2), row(2, room="x"))] == [2, 1]
+
+
+def test_the_watermark_is_that_of_the_slower_input() -> None:
+    made = JoinLatest(["source"], ["m"])
+    assert not made.process(Batch([], 0.0, 50.0), 0, NOW)
+    (emission,) = made.process(Batch([], 0.0, 40.0), 1, NOW)
+    assert emission.batch.watermark == 40.0
+
+
+def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joins, "MAX_KEYS", 2)
+    made, again = JoinLatest(["source"], ["m"]), JoinLatest(["source"], ["m"])
+    for source in "abc":
+        fed(made, 1, row(1, source, m=1))
+        again.restore(made.delta())
+    assert list(made.latest) == list(again.latest) == ["b", "c"]
+    assert made.drops == {"too many keys (keys)": 1}
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.integers(0, 9)), max_size=12)
+
+
+@given(STEPS)
+def test_deltas_and_snapshots_bring_it_back(steps: list[tuple[int, str, int]]) -> None:
+    made, by_deltas = JoinLatest(["source"], ["m"]), JoinLatest(["source"], ["m"])
+    for source, key, time in steps:
+        fed(made, source, row(time, key, m=time), watermark=float(time))
+        if (delta := made.delta()) is not None:
+            by_deltas.restore(unpack(pack(delta)))
+    by_snapshot = JoinLatest(["source"], ["m"])
+    if (snapshot := made.snapshot()) is not None:
+        by_snapshot.restore(unpack(pack(snapshot)))
+    assert by_deltas.latest == by_snapshot.latest == made.latest
+
+
+def test_a_document_must_name_two_inputs_and_fields_of_its_own() -> None:
+    plain: dict[str, Any] = {"name": "f", "operators": {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "j": {"type": "join_latest", "inputs": ["in"], "fields": ["time"]},
+        "out": {"type": "publish", "input": "j", "topic": "y"},
+    }}  # fmt: skip
+    with pytest.raises(DocumentError) as refused:
+        from_plain(plain, REGISTRY)
+    assert [p.path for p in refused.value.problems] == ["operators.j.inputs", "operators.j.fields"]
