@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -13,6 +15,8 @@ import psutil
 import edgert
 from edgert.core.ids import epoch_ordinal
 from edgert.runtime.flow_run import FlowRun, Place
+from edgert.runtime.instance import Counters
+from edgert.runtime.latency import quantile_s
 from gateway.uplink import summary
 
 if TYPE_CHECKING:
@@ -31,8 +35,8 @@ class Status:
         self._process.cpu_percent()
         self._cpu = 0.0
         self._started = time.monotonic()
-        self._rates: dict[tuple[str, str], float] = {}
-        self._seen: dict[tuple[str, str], int] = {}
+        self._recent: dict[str, _Recent] = {}
+        self._seen: dict[str, _Counts] = {}
         self._seen_at = time.monotonic()
 
     def object(self) -> dict[str, Any]:
@@ -61,9 +65,11 @@ class Status:
         passed = now - self._seen_at
         if passed < RATE_S:
             return
-        seen = {(r.flow.name, n): p.rows_in for r in self._daemon.flows.runs.values() for n, p in r.places.items()}
-        self._rates = {key: max(0, n - self._seen.get(key, n)) / passed for key, n in seen.items()}
-        self._seen, self._seen_at = seen, now
+        seen, recent = {}, {}
+        for run in list(self._daemon.flows.runs.values()):
+            counts = seen[run.flow.name] = _Counts(run, self._daemon.clock.monotonic())
+            recent[run.flow.name] = counts.since(self._seen.get(run.flow.name), passed)
+        self._recent, self._seen, self._seen_at = recent, seen, now
         self._cpu = self._process.cpu_percent()
 
     def _ingest(self) -> dict[str, Any]:
@@ -128,41 +134,84 @@ class Status:
 
     def _flow(self, run: FlowRun) -> dict[str, Any]:
         name = run.flow.name
+        recent = self._recent.get(name, _Recent())
         return {
             "name": name,
             "version": run.version,
             "state": "running",
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
-            "operators": [self._operator(run, name, place) for name, place in run.places.items()],
+            "operators": [self._operator(run, operator, place, recent) for operator, place in run.places.items()],
             "edges": list(_edges(run)),
             "rows_shipped": run.rows_shipped,
+            "latency_ms": recent.latency_ms,
+            "balance": recent.balance,
             "latest": list(run.latest)[-5:],
         }
 
-    def _operator(self, run: FlowRun, name: str, place: Place) -> dict[str, Any]:
-        """Queue, turns and times of a fused instance are those of its first part: the others have none of their own."""
+    def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
+        """Queue, turns and times of a line are those of its first part: the others have none of their own."""
         instance = place.instance
-        fused = len(place.instance.operators) > len(place.planned.operators)
-        shown: dict[str, Any] = {"queue_rows": 0, "queue_bytes": 0, "turns": 0, "busy_s": 0.0, "waited_s": 0.0}
-        if not place.part:
-            counters = instance.counters
-            shown = {
-                "queue_rows": instance.queue.rows,
-                "queue_bytes": instance.queue.size,
-                "turns": counters.turns,
-                "busy_s": round(counters.busy_s, 4),
-                "waited_s": round(counters.waited_s, 4),
-            }
+        fused = len(instance.operators) > len(place.planned.operators)
+        entries = instance.queue.entries if not place.part else ()
+        counters = instance.counters if not place.part else Counters()
+        age = self._daemon.clock.monotonic() - entries[0].put if entries else 0.0
+        rows_in, rows_out = place.rows_in, place.rows_out
         return {
             "name": name,
             "type": " + ".join(node.type for node in place.planned.nodes),
-            "rows_in": place.rows_in,
-            "rows_out": place.rows_out,
-            "rate_in": round(self._rates.get((run.flow.name, name), 0.0), 1),
-            **shown,
+            "rows_in": rows_in,
+            "rows_out": rows_out,
+            "rate_in": round(recent.rates.get(name, 0.0), 1),
+            "selectivity": round(rows_out / rows_in, 4) if rows_in else None,
+            "queue_rows": 0 if place.part else instance.queue.rows,
+            "queue_bytes": 0 if place.part else instance.queue.size,
+            "queue_age_s": round(age, 4),
+            "turns": counters.turns,
+            "busy_s": round(counters.busy_s, 4),
+            "queued_s": round(counters.queued_s, 4),
+            "scheduling_s": round(counters.scheduling_s, 4),
+            "cost_us": round(counters.busy_s / rows_in * 1e6, 2) if rows_in and not place.part else None,
+            "utilisation": recent.utilisation.get(name),
             "detail": f"{place.planned.kind}, fused: {instance.name}" if fused else place.planned.kind,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """What a flow did between the last two looks."""
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Rows in per second, by operator."""
+    utilisation: Mapping[str, float] = field(default_factory=dict)
+    """ρ_w of EdgeWise (section 7.2), by instance (its first operator)."""
+    balance: float | None = None
+    """Coefficient of variation of the utilisation over the instances; 0 is all alike."""
+    latency_ms: Mapping[str, float | None] = field(default_factory=dict)
+    """p50 and p99 from arrival to a sink."""
+
+
+class _Counts:
+    """What a flow's counters say at a moment."""
+
+    def __init__(self, run: FlowRun, now: float) -> None:
+        self.rows = {name: place.rows_in for name, place in run.places.items()}
+        first = {name: place.instance for name, place in run.places.items() if not place.part}
+        self.idle = {name: instance.idle_at(now) for name, instance in first.items()}
+        self.latency = [sum(counts) for counts in zip(*(i.latency.counts for i in first.values()), strict=True)]
+
+    def since(self, before: _Counts | None, passed: float) -> _Recent:
+        """The difference to an earlier moment of the same flow."""
+        if before is None or before.idle.keys() != self.idle.keys():
+            return _Recent()
+        rates = {name: max(0, n - before.rows.get(name, n)) / passed for name, n in self.rows.items()}
+        used = {n: round(min(1.0, max(0.0, 1 - (i - before.idle[n]) / passed)), 4) for n, i in self.idle.items()}
+        mean = statistics.fmean(used.values())
+        balance = round(statistics.pstdev(used.values()) / mean, 3) if mean else None
+        counts = [now - then for now, then in zip(self.latency, before.latency, strict=True)]
+        latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
+        in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
+        return _Recent(rates, used, balance, in_ms)
 
 
 def _edges(run: FlowRun) -> Iterator[tuple[str, str]]:

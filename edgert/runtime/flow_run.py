@@ -308,12 +308,11 @@ def make_logic(planned: PhysicalInstance, physical: Plan, registry: Registry) ->
 
 def schema_of(physical: Plan) -> Schema | None:
     """What the contributions of the flow look like; None when it ships nothing."""
-    places = {part.name: part for i in physical.instances.values() for part in i.parts or (i,)}
-    for place in places.values():
-        if place.nodes[0].type == "ship":
-            window = places[place.inputs[0]]
-            aggregates: Iterable[Any] = window.parameters["aggregates"]
-            return Schema(
-                window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates)
-            )
-    return None
+    flow = physical.flow
+    ship = next((node for node in flow.nodes.values() if node.type == "ship"), None)
+    if ship is None:
+        return None
+    parts = [part for planned in physical.instances.values() for part in planned.parts or (planned,)]
+    window = next(part for part in parts if part.operators == ship.inputs)
+    aggregates: Iterable[Any] = window.parameters["aggregates"]
+    return Schema(window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates))

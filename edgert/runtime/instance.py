@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from edgert.core.batch import Batch
 from edgert.operators.line import PartFailed
 from edgert.operators.logic import Logic, Message, Now
+from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
 
 
@@ -20,8 +21,13 @@ class Counters:
     turns: int = 0
     busy_s: float = 0.0
     """Time spent computing (T_C of EdgeWise, section 7.2), seconds."""
-    waited_s: float = 0.0
-    """Age of the oldest row of each turn, summed over the turns, seconds; / turns gives the mean wait."""
+    queued_s: float = 0.0
+    """How long the oldest batch of each turn stood in the queue while the instance ran (T_Q), summed over the turns."""
+    scheduling_s: float = 0.0
+    """How long it stood there while the instance waited for a worker (T_S), summed over the turns."""
+    idle_s: float = 0.0
+    """Time without anything queued or running: utilisation is the part of time that is not idle. `Instance.idle_at`
+    adds what is under way."""
     failures: int = 0
     """Turns in which the logic raised: its batch was dropped and counted."""
 
@@ -56,14 +62,27 @@ class Instance:
     running: bool = False
     fast_turns: int = 0
     """Turns in a row that were not slow."""
+    freed: float = 0.0
+    """When the last turn ended, monotonic seconds."""
+    latency: Latency = field(default_factory=Latency)
+    """Of rows that leave the flow here, from their arrival."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or running."""
+        return not self.queue.entries and not self.running
+
+    def idle_at(self, now: float) -> float:
+        """`Counters.idle_s` as of `now`."""
+        return self.counters.idle_s + (max(0.0, now - self.freed) if self.idle else 0.0)
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
         """Processes what was taken. An error of the logic costs its batch, never the worker."""
         out: list[tuple[Target, Batch]] = []
         failed: BaseException | None = None
-        for source, batch in entries:
+        for source, batch, _ in entries:
             try:
                 for port, emitted in self.logic.process(batch, source, now):
                     self.counters.rows_out += len(emitted)

@@ -70,6 +70,13 @@ def _each_flow(value: Callable[[Mapping[str, Any]], object]) -> Callable[[Status
     return read
 
 
+def _latency(status: Status) -> Iterator[Labelled]:
+    for flow in status.get("flows", ()):
+        for quantile, name in (("0.5", "p50"), ("0.99", "p99")):
+            value = (flow.get("latency_ms") or {}).get(name)
+            yield (flow["name"], quantile), None if value is None else value / 1e3
+
+
 def _drops(status: Status) -> Iterator[Labelled]:
     for drop in status.get("drops", ()):
         yield (drop.get("flow", ""), drop.get("operator", ""), drop.get("reason", "")), drop.get("rows")
@@ -205,12 +212,36 @@ METRICS: tuple[Metric, ...] = (
         _each_operator("busy_s"),
     ),
     Metric(
-        "edgert_operator_waited_seconds_total",
+        "edgert_operator_queued_seconds_total",
         "counter",
         "seconds",
-        "Time that the oldest batch had waited at each turn of an operator, summed over its turns.",
+        "Time that the oldest batch of each turn had stood in the queue while its operator ran (T_Q), over all turns.",
         _OPERATOR,
-        _each_operator("waited_s"),
+        _each_operator("queued_s"),
+    ),
+    Metric(
+        "edgert_operator_scheduling_seconds_total",
+        "counter",
+        "seconds",
+        "Time that it had stood there while its operator waited for a worker (T_S), over all turns.",
+        _OPERATOR,
+        _each_operator("scheduling_s"),
+    ),
+    Metric(
+        "edgert_operator_queue_age_seconds",
+        "gauge",
+        "seconds",
+        "Age of what has waited longest in front of an operator.",
+        _OPERATOR,
+        _each_operator("queue_age_s"),
+    ),
+    Metric(
+        "edgert_operator_utilisation_ratio",
+        "gauge",
+        "ratio",
+        "Part of the last second in which something was queued or running; for a line of operators at its first.",
+        _OPERATOR,
+        _each_operator("utilisation"),
     ),
     Metric(
         "edgert_operator_turns_total",
@@ -219,6 +250,22 @@ METRICS: tuple[Metric, ...] = (
         "Turns that the pool gave to an operator.",
         _OPERATOR,
         _each_operator("turns"),
+    ),
+    Metric(
+        "edgert_flow_balance_ratio",
+        "gauge",
+        "ratio",
+        "Coefficient of variation of the utilisation over a flow's instances; 0 is all alike.",
+        ("flow",),
+        _each_flow(lambda flow: flow.get("balance")),
+    ),
+    Metric(
+        "edgert_flow_latency_seconds",
+        "gauge",
+        "seconds",
+        "Time from arrival to a sink within which so many of a flow's rows of the last second came.",
+        ("flow", "quantile"),
+        _latency,
     ),
     Metric(
         "edgert_flow_running",

@@ -80,11 +80,13 @@ class Pool:
                 thread.join()
 
     def add(self, instances: Iterable[Instance]) -> None:
+        now = self._clock.monotonic()
         with self._lock:
             for instance in instances:
                 instance.number = self._next_number
                 self._next_number += 1
                 self._instances[instance.number] = instance
+                instance.freed = now
                 self._policy.add(instance.number)
                 self._crowded |= instance.queue.over
                 if instance.queue.rows:
@@ -134,17 +136,20 @@ class Pool:
     def put(self, entries: Iterable[tuple[Instance, int, Batch | RawBatch]], *, wake: bool = True) -> None:
         """Puts batches on the queues of instances, each with the number of the input it comes by. `wake` false: the
         caller lends its thread next."""
+        now = self._clock.monotonic()
         with self._lock:
             put = 0
             for instance, source, batch in entries:
-                self._put(instance, source, batch)
+                self._put(instance, Entry(source, batch, now))
                 put += 1
             if wake and self._asleep:
                 self._work.notify(put)  # a worker each: the first may meet an operator that blocks
 
-    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
+    def _put(self, instance: Instance, entry: Entry) -> None:
         queue = instance.queue
-        change, shed = queue.put(Entry(source, batch))
+        if not queue.entries and not instance.running and entry.put > instance.freed:
+            instance.counters.idle_s += entry.put - instance.freed
+        change, shed = queue.put(entry)
         if queue.size > queue.budget_bytes:
             self._crowded = True
         if shed:
@@ -287,11 +292,19 @@ class Pool:
         counters = instance.counters
         counters.busy_s += took
         counters.turns += 1
-        waited = started - entries[0].batch.arrival
-        if waited > 0.0:
-            counters.waited_s += waited
+        put, freed = entries[0].put, instance.freed
+        if put < freed:
+            counters.queued_s += freed - put
+            counters.scheduling_s += started - freed
+        else:
+            counters.scheduling_s += started - put
         for entry in entries:
             counters.rows_in += len(entry.batch)
+        if not instance.outputs:
+            ended, add = turn.ended, instance.latency.add
+            for entry in entries:
+                if entry.batch:
+                    add(ended - entry.batch.arrival, len(entry.batch))
         if turn.messages:
             self._send_safely(instance, turn.messages)
         if turn.failed:
@@ -299,9 +312,11 @@ class Pool:
         return turn
 
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
+        ended = turn.ended
         for target, batch in turn.out:
-            self._put(target.instance, target.source, batch)
+            self._put(target.instance, Entry(target.source, batch, ended))
         instance.running = False
+        instance.freed = ended
         if instance.number not in self._held:
             self._policy.free(instance.number)
         if self._watching:

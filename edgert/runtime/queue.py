@@ -12,10 +12,11 @@ Overload = Literal["shed-oldest", "shed-newest", "keep"]
 
 
 class Entry(NamedTuple):
-    """A batch and the number of the input that it came from."""
+    """A batch, the number of the input that it came from, and when it was put here (monotonic seconds)."""
 
     source: int
     batch: Batch | RawBatch
+    put: float = 0.0
 
 
 class Queue:
@@ -96,12 +97,12 @@ class Queue:
         return taken
 
     def _cut(self, limit: int) -> Entry:
-        source, batch = self.entries[0]
-        head, rest = _split(batch, limit)
-        self.entries[0] = Entry(source, rest)
+        entry = self.entries[0]
+        head, rest = _split(entry.batch, limit)
+        self.entries[0] = entry._replace(batch=rest)
         self.rows -= len(head)
         self.size -= head.size
-        return Entry(source, head)
+        return entry._replace(batch=head)
 
 
 def _split(batch: Batch | RawBatch, at: int) -> tuple[Batch | RawBatch, Batch | RawBatch]:

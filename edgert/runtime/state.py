@@ -76,5 +76,5 @@ def _pack_entry(entry: Entry) -> list[Any]:
 def _unpack_entry(packed: Sequence[Any], monotonic: float) -> Entry:
     source, kind, size, moment, *rest = packed
     if kind == "raw":
-        return Entry(source, RawBatch(rest[0], rest[1], monotonic, moment, size))
-    return Entry(source, Batch(unpack_rows(rest[0]), monotonic, moment, size))
+        return Entry(source, RawBatch(rest[0], rest[1], monotonic, moment, size), monotonic)
+    return Entry(source, Batch(unpack_rows(rest[0]), monotonic, moment, size), monotonic)

@@ -54,6 +54,8 @@ def example_status() -> dict[str, Any]:
                 ],
                 "edges": [["readings", "valid"], ["valid", "ship"]],
                 "rows_shipped": 10,
+                "balance": 0.5,
+                "latency_ms": {"p50": 1.5, "p99": 9.0},
                 "latest": [{"time": 1.0, "source": "a", "mean": 2.5}],
             }
         ],
@@ -71,7 +73,10 @@ def operator(name: str, kind: str, rows: int) -> dict[str, Any]:
         "queue_rows": 0,
         "queue_bytes": 0,
         "busy_s": 0.25,
-        "waited_s": 0.5,
+        "queued_s": 0.5,
+        "scheduling_s": 0.125,
+        "queue_age_s": 0.0,
+        "utilisation": 0.75,
         "turns": 4,
         "detail": "",
     }

@@ -206,3 +206,12 @@ def test_queues_of_another_plan_raise_store_error() -> None:
     other.places.pop("in")
     with pytest.raises(StoreError, match="that of in"):
         other.restore(form.deltas, form.queue, NOW)
+
+
+@pytest.mark.parametrize("fusion", ["full", "chains", "none"])
+def test_the_schema_is_that_of_the_window_whoever_else_reads_it(fusion: Fusion) -> None:
+    operators = DOCUMENT["operators"] | {"tell": {"type": "publish", "input": "minute", "topic": "y"}}
+    flow = from_plain({"name": "f", "operators": operators}, REGISTRY)
+    run = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), fusion)
+    assert run.columns == flow_run().columns == ("window_start", "window_end", "source", "n", "s")
+    assert run.ship is not None

@@ -1,0 +1,101 @@
+"""One worker per operator: a thread for each instance, and the OS decides. The baseline of EdgeWise (section 2.3).
+
+Kept to measure against: what Storm and Flink do. It shares queues, instances and pauses with the pool.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from edgert.core.clock import Clock
+from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.pool import Pool, Send
+from edgert.runtime.queue import Entry
+from edgert.scheduling.consumption import Consumption
+from edgert.scheduling.profile import Profile
+
+
+class Unscheduled:
+    """A policy that is never asked."""
+
+    def add(self, number: int) -> None: ...
+    def remove(self, number: int) -> None: ...
+    def connect(self, downstream: Mapping[int, Sequence[int]]) -> None: ...
+    def profile(self, profiles: Mapping[int, Profile]) -> None: ...
+    def rows_added(self, number: int, rows: int) -> None: ...
+    def rows_taken(self, number: int, rows: int) -> None: ...
+    def busy(self, number: int) -> None: ...
+    def free(self, number: int) -> None: ...
+    def choose(self, now: float) -> int | None:
+        """Nothing: each instance has its own thread."""
+
+
+class ThreadPerInstance(Pool):
+    """A pool whose workers each serve one instance, and sleep while it has nothing to do."""
+
+    def __init__(
+        self, clock: Clock, *, consumption: Consumption | None = None, send: Send = lambda instance, messages: None
+    ) -> None:
+        super().__init__(clock, workers=0, policy=Unscheduled(), consumption=consumption, send=send)
+        self._bells: dict[int, threading.Condition] = {}
+        self._started = False
+
+    def start(self) -> None:
+        self._started = True
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        with self._lock:
+            for bell in self._bells.values():
+                bell.notify()
+            self._stopping = True
+        super().stop()
+
+    def add(self, instances: Iterable[Instance]) -> None:
+        added = list(instances)
+        super().add(added)
+        for instance in added:
+            with self._lock:
+                self._bells[instance.number] = threading.Condition(self._lock)
+            thread = threading.Thread(target=self._serve, args=(instance,), name=f"worker {instance.name}", daemon=True)
+            self._threads.append(thread)
+            if self._started:
+                thread.start()
+
+    def remove(self, instances: Iterable[Instance]) -> None:
+        removed = list(instances)
+        super().remove(removed)
+        with self._lock:
+            for instance in removed:
+                self._bells.pop(instance.number).notify()
+
+    def lend(self, time_s: float) -> None:
+        """Nobody lends a thread here: each instance has its own."""
+
+    def _put(self, instance: Instance, entry: Entry) -> None:
+        super()._put(instance, entry)
+        if not instance.running:
+            self._bells[instance.number].notify()
+
+    def _let_go(self, instances: Sequence[Instance]) -> None:
+        super()._let_go(instances)
+        for instance in instances:
+            self._bells[instance.number].notify()
+
+    def _serve(self, instance: Instance) -> None:
+        number, bell = instance.number, self._bells[instance.number]
+        turn: Turn | None = None
+        while True:
+            with self._lock:
+                if turn is not None:
+                    self._hand_on(instance, turn)
+                while not instance.queue.entries or number in self._held:
+                    if self._stopping or number not in self._bells:
+                        return
+                    bell.wait()
+                if self._stopping:
+                    return
+                _, entries = self._take(number)
+            turn = self._turn(instance, entries)

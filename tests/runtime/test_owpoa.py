@@ -1,0 +1,106 @@
+"""A thread per instance: the pool's promises hold for the baseline, too."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from edgert.core.batch import Batch
+from edgert.core.system_clock import SystemClock
+from edgert.runtime.instance import Instance, Target
+from edgert.runtime.owpoa import ThreadPerInstance
+from edgert.scheduling.consumption import at_most
+from tests.runtime.test_pool import DEADLINE_S, Pass, instance, rows
+
+
+@contextmanager
+def running(*instances: Instance) -> Iterator[ThreadPerInstance]:
+    pool = ThreadPerInstance(SystemClock(), consumption=at_most(3))
+    pool.add(instances[:1])
+    pool.start()
+    pool.add(instances[1:])
+    try:
+        yield pool
+    finally:
+        pool.stop()
+
+
+def line(length: int) -> list[Instance]:
+    made = [instance(f"i{n}", Pass()) for n in range(length)]
+    for before, after in itertools.pairwise(made):
+        before.outputs[0] = [Target(after, 0)]
+    return made
+
+
+def seen(one: Instance) -> list[int]:
+    assert isinstance(one.logic, Pass)
+    assert not one.logic.overlapped
+    return [n for _, n in one.logic.seen]
+
+
+def test_rows_go_through_all_in_order_each_on_its_own_thread() -> None:
+    made = line(5)
+    names: set[str] = set()
+    for one in made:
+        one.logic.act = lambda batch: names.add(threading.current_thread().name)  # type: ignore[attr-defined]
+    with running(*made) as pool:
+        for n in range(300):
+            pool.put([(made[0], 0, rows(n))])
+        assert pool.wait_empty(made, DEADLINE_S)
+    assert all(seen(one) == list(range(300)) for one in made)
+    assert names == {f"worker i{n}" for n in range(5)}
+
+
+def test_held_instances_stand_still_and_go_on_after() -> None:
+    made = line(3)
+    with running(*made) as pool:
+        for n in range(100):
+            pool.put([(made[0], 0, rows(n))])
+            if n == 50:
+                assert pool.hold(made, DEADLINE_S)
+                before = [len(seen(one)) for one in made]
+                pool.put([(made[0], 0, rows(1_000))])
+                assert [len(seen(one)) for one in made] == before
+                assert not any(one.running for one in made)
+                pool.release(made)
+        assert pool.wait_empty(made, DEADLINE_S)
+    assert len(seen(made[-1])) == 101
+
+
+def test_an_instance_that_blocks_stops_no_other_and_one_that_is_removed_ends_its_thread() -> None:
+    leave = threading.Event()
+    stuck = instance("stuck", Pass(lambda batch: leave.wait(DEADLINE_S) and None))
+    free = instance("free", Pass())
+    with running(stuck, free) as pool:
+        pool.put([(stuck, 0, rows(1)), (free, 0, rows(2))])
+        assert pool.wait_empty([free], DEADLINE_S)
+        leave.set()
+        assert pool.hold([stuck], DEADLINE_S)
+        pool.remove([stuck])
+        for thread in threading.enumerate():
+            if thread.name == "worker stuck":
+                thread.join(DEADLINE_S)
+                assert not thread.is_alive()
+
+
+def test_it_stops_at_once_though_much_waits() -> None:
+    made = line(2)
+    entered, leave = threading.Event(), threading.Event()
+
+    def act(batch: Batch) -> None:
+        entered.set()
+        assert leave.wait(DEADLINE_S)
+
+    made[0].logic.act = act  # type: ignore[attr-defined]
+    with running(*made) as pool:
+        for n in range(50):
+            pool.put([(made[0], 0, rows(n))])
+        assert entered.wait(DEADLINE_S)
+        ending = threading.Thread(target=pool.stop)
+        ending.start()
+        leave.set()
+        ending.join(DEADLINE_S)
+        assert not ending.is_alive()
+    assert len(seen(made[0])) < 50

@@ -1,0 +1,50 @@
+"""What the pool measures, on a clock that is turned by hand: waiting, computing, idle time, latency."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgert.core.clock import VirtualClock
+from edgert.runtime.latency import quantile_s
+from edgert.runtime.pool import FAST_TURNS, Pool
+from edgert.scheduling.consumption import at_most
+from tests.runtime.test_pool import Pass, instance, rows
+
+
+def test_times_of_a_turn_are_told_apart() -> None:
+    clock = VirtualClock(monotonic=10.0)
+    last = instance("last", Pass(lambda batch: clock.advance(0.5)))
+    first = instance("first", Pass(lambda batch: clock.advance(2.0)), last)
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([first, last])
+    first.fast_turns = last.fast_turns = FAST_TURNS
+    clock.advance(4.0)  # both idle
+    batches = [rows(1), rows(2)]
+    for batch in batches:
+        batch.arrival = clock.monotonic() - 1.0
+    pool.put([(first, 0, batch) for batch in batches], wake=False)
+    clock.advance(1.0)  # no worker yet
+    for _ in range(4):
+        first.fast_turns = last.fast_turns = FAST_TURNS
+        pool.lend(1e-9)
+    # first from 15 to 17, last to 17.5, first to 19.5, last to 20
+    a, b = first.counters, last.counters
+    assert (clock.monotonic(), a.busy_s, b.busy_s) == (20.0, 4.0, 1.0)
+    assert a.scheduling_s == 1.5, "1 s until there was a worker, and half a second while the other ran"
+    assert a.queued_s == 3.0, "put at 14, behind the other until 17"
+    assert (b.scheduling_s, b.queued_s) == (0.0, 0.0)
+    assert (first.idle_at(20.0), last.idle_at(20.0)) == (4.5, 9.0)
+    assert (first.idle_at(21.0), last.idle_at(21.0)) == (5.5, 10.0)
+    assert not sum(first.latency.counts), "rows do not leave the flow there"
+    assert quantile_s(last.latency.counts, 0.1) == pytest.approx(4.5, rel=0.1)
+    assert quantile_s(last.latency.counts, 1.0) == pytest.approx(7.0, rel=0.1)
+
+
+def test_what_is_queued_or_running_is_not_idle() -> None:
+    clock = VirtualClock()
+    one = instance("one", Pass())
+    pool = Pool(clock)
+    pool.add([one])
+    pool.put([(one, 0, rows(1))], wake=False)
+    clock.advance(3.0)
+    assert one.idle_at(3.0) == 0.0
