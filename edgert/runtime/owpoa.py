@@ -91,11 +91,11 @@ class ThreadPerInstance(Pool):
             with self._lock:
                 if turn is not None:
                     self._hand_on(instance, turn)
-                while not instance.queue.entries or number in self._held:
-                    if self._stopping or number not in self._bells:
-                        return
+                while not self._stopping and number in self._instances:
+                    if instance.queue.entries and number not in self._held:
+                        break
                     bell.wait()
-                if self._stopping:
+                else:
                     return
                 _, entries = self._take(number)
             turn = self._turn(instance, entries)
