@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 TREE: Final[dict[str, Any]] = {
@@ -70,3 +71,7 @@ def pred() -> dict[str, Any]:
             "errors": {"type": "publish", "input": "brief_error", "topic": "pred/{source}/error", "qos": 0},
         },
     }
+
+
+APPLICATIONS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {"pred": pred}
+"""Those that are built so far."""

@@ -1,0 +1,211 @@
+"""One application under one load, fed from memory: a process of its own, which says as JSON what it saw.
+
+The load is open-loop: what is due by the schedule is fed whether or not the engine keeps up, and its latency counts
+from when it was due. So an engine that falls behind shows it (no coordinated omission).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, get_args
+
+from benchmarks.ingest.trace import messages
+from benchmarks.riotbench.flows import APPLICATIONS
+from edgert.core.batch import RawBatch
+from edgert.core.position import Position
+from edgert.core.system_clock import SystemClock
+from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
+from edgert.operators.logic import Message, Now
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance import Instance
+from edgert.runtime.latency import Latency, quantile_s
+from edgert.runtime.owpoa import ThreadPerInstance
+from edgert.runtime.pool import Pool
+from edgert.runtime.progress import Progress
+from edgert.scheduling.consumption import CONSUMPTIONS
+from edgert.scheduling.policies import POLICIES
+
+LEND_S: Final = 0.002
+"""As the gateway does it: the feeding thread works on what it has fed."""
+LOOP, OWPOA = "loop", "owpoa"
+
+
+class Feed:
+    """The trace over and over, as batches that are due at times of a schedule."""
+
+    def __init__(self, rate: float, tick_s: float) -> None:
+        trace, _ = messages()
+        self._topics = [m.topic for m in trace]
+        self._payloads = [m.payload for m in trace]
+        self._sizes = sum(map(len, self._payloads)) / len(trace)
+        self._rate, self._tick_s = rate, tick_s
+
+    def due(self, seconds: float) -> Iterator[RawBatch]:
+        """Each batch when it is due, or at once if that is past."""
+        began = time.monotonic()
+        fed = 0
+        for tick in range(1, int(seconds / self._tick_s) + 1):
+            due = began + tick * self._tick_s
+            wait = due - time.monotonic()
+            if wait > 0:
+                time.sleep(wait)
+            until = int(tick * self._tick_s * self._rate)
+            if until > fed:
+                yield self._batch(fed, until, due)
+            fed = until
+
+    def _batch(self, first: int, last: int, due: float) -> RawBatch:
+        size = len(self._topics)
+        at, count = first % size, last - first
+        topics, payloads = self._topics[at : at + count], self._payloads[at : at + count]
+        while len(topics) < count:
+            topics += self._topics[: count - len(topics)]
+            payloads += self._payloads[: count - len(payloads)]
+        return RawBatch(topics, payloads, due, time.time(), int(count * self._sizes))
+
+
+class Seen:
+    """What is counted from the end of the warm-up on."""
+
+    def __init__(self, run: FlowRun, told: list[int]) -> None:
+        self.cpu_s = time.process_time()
+        self.at = time.monotonic()
+        self.told = told[0]
+        self.latency = [sum(counts) for counts in zip(*(i.latency.counts for i in run.all), strict=True)]
+        self.idle = [instance.idle_at(self.at) for instance in run.all]
+        self.busy = sum(i.counters.busy_s for i in run.all)
+        self.scheduling = sum(i.counters.scheduling_s for i in run.all)
+
+
+def outcome(before: Seen, after: Seen, rows: int, run: FlowRun, longest: int) -> dict[str, Any]:
+    """The difference, as JSON."""
+    passed = after.at - before.at
+    latency = [now - then for now, then in zip(after.latency, before.latency, strict=True)]
+    used = [1 - (now - then) / passed for now, then in zip(after.idle, before.idle, strict=True)]
+    mean = statistics.fmean(used)
+    p50, p99 = (quantile_s(latency, part) for part in (0.5, 0.99))
+    return {
+        "cpu_us": (after.cpu_s - before.cpu_s) / max(1, rows) * 1e6,
+        "rows": rows,
+        "out_per_s": (after.told - before.told) / passed,
+        "p50_ms": None if p50 is None else p50 * 1e3,
+        "p99_ms": None if p99 is None else p99 * 1e3,
+        "shed": sum(i.shed for i in run.all),
+        "failures": sum(i.counters.failures for i in run.all),
+        "left": sum(i.queue.rows for i in run.all),
+        "longest": longest,
+        "balance": statistics.pstdev(used) / mean if mean else 0.0,
+    }
+
+
+def flow_run(application: str, fusion: Fusion) -> FlowRun:
+    """The application, ready to run; its source sheds nothing that a benchmark could feed."""
+    plain = APPLICATIONS[application]()
+    for operator in plain["operators"].values():
+        if operator["type"] == "mqtt_source":
+            operator["queue_bytes"] = 1 << 30
+    return FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
+
+
+def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float, told: list[int]) -> dict[str, Any]:
+    """Under a pool."""
+    sources = [instance for _, instance in run.sources()]
+    pool.add(run.all)
+    pool.start()
+    rows = longest = 0
+    before: Seen | None = None
+    began = time.monotonic()
+    for batch in feed.due(warm_up + seconds):
+        if before is None and time.monotonic() - began >= warm_up:
+            before, rows = Seen(run, told), 0
+        pool.put([(source, 0, batch) for source in sources], wake=False)
+        pool.lend(LEND_S)
+        rows += len(batch)
+        longest = max(longest, *(i.queue.rows for i in run.all))
+    assert before is not None
+    after = Seen(run, told)
+    result = outcome(before, after, rows, run, longest)
+    pool.stop()
+    return result
+
+
+def looped(run: FlowRun, feed: Feed, warm_up: float, seconds: float, told: list[int]) -> dict[str, Any]:
+    """The baseline: the same operator functions on the same rows in order, and nothing else."""
+    step = _loop(run, told)
+    rows = 0
+    before: Seen | None = None
+    latency = Latency()
+    began = time.monotonic()
+    for batch in feed.due(warm_up + seconds):
+        if before is None and time.monotonic() - began >= warm_up:
+            before, rows, latency = Seen(run, told), 0, Latency()
+        step(batch)
+        latency.add(time.monotonic() - batch.arrival, len(batch))
+        rows += len(batch)
+    assert before is not None
+    run.all[-1].latency.counts[:] = latency.counts
+    before.latency = [0] * len(latency.counts)
+    return outcome(before, Seen(run, told), rows, run, 0)
+
+
+def _loop(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
+    def step(batch: RawBatch) -> None:
+        now = Now(time.monotonic(), batch.wall)
+        waiting: dict[str, list[Any]] = {instance.name: [] for instance in run.all}
+        for _, source in run.sources():
+            waiting[source.name].append((0, batch))
+        for instance in run.all:
+            logic = instance.logic
+            for source, entry in waiting[instance.name]:
+                for port, emitted in logic.process(entry, source, now):
+                    for target in instance.outputs.get(port, ()):
+                        waiting[target.instance.name].append((target.source, emitted))
+            if logic.messages:
+                told[0] += len(logic.messages)
+                logic.messages = []
+
+    return step
+
+
+def main() -> None:
+    """Runs it."""
+    parser = argparse.ArgumentParser("engine")
+    parser.add_argument("--application", choices=APPLICATIONS, required=True)
+    parser.add_argument("--policy", choices=(*POLICIES, OWPOA, LOOP), default="congestion-aware")
+    parser.add_argument("--consumption", choices=CONSUMPTIONS, default="at-most")
+    parser.add_argument("--consumption-rows", type=int, default=200)
+    parser.add_argument("--fusion", choices=get_args(Fusion), default="full")
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--tick", type=float, default=0.005, help="seconds between two batches")
+    parser.add_argument("--warm-up", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    given = parser.parse_args()
+    told = [0]
+
+    def send(instance: Instance, sent: Sequence[Message]) -> None:
+        told[0] += len(sent)
+
+    run = flow_run(given.application, given.fusion)
+    feed = Feed(given.rate, given.tick)
+    consumption = CONSUMPTIONS[given.consumption](given.consumption_rows)
+    if given.policy == LOOP:
+        result = looped(run, feed, given.warm_up, given.seconds, told)
+    elif given.policy == OWPOA:
+        pool: Pool = ThreadPerInstance(SystemClock(), consumption=consumption, send=send)
+        result = pooled(run, pool, feed, given.warm_up, given.seconds, told)
+    else:
+        policy = POLICIES[given.policy](random.random)
+        pool = Pool(SystemClock(), policy=policy, consumption=consumption, send=send)
+        result = pooled(run, pool, feed, given.warm_up, given.seconds, told)
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The run: CPU per row beside a bare loop, the rate borne beside a thread per operator, curves of all policies."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.ingest.trace import messages
+from benchmarks.processes import module
+from benchmarks.report import Benchmark, Options, Report
+from benchmarks.riotbench.engine import LOOP, OWPOA
+from benchmarks.riotbench.flows import APPLICATIONS
+from benchmarks.riotbench.picture import draw
+from edgert.scheduling.consumption import CONSUMPTIONS
+from edgert.scheduling.policies import POLICIES
+
+COST_RATES: Final = {20_000: 0.005, 1_000: 0.040}
+"""Rows per second, and seconds between two batches: a hundred rows, and forty."""
+OVER_LOOP: Final = 1.25
+BOUND_MS: Final[dict[str, float]] = {"pred": 100.0}
+"""Latency (p99) within which a rate counts as borne."""
+PUBLISHED: Final[dict[str, float]] = {"pred": 1 / 1.57}
+"""owpoa's rate divided by that of congestion-aware, as EdgeWise publishes it (a Raspberry Pi 3)."""
+FIRST_RATE, STEP, FINE_STEP = 10_000.0, 1.4, 1.09
+CURVE: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1)
+"""Rates of the curves, as parts of what congestion-aware bears."""
+CURVE_TICK_S: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Seconds."""
+
+    warm_up: float
+    steady: float
+
+
+FULL, QUICK = Spans(0.5, 2.0), Spans(0.2, 0.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An engine as it is set up for one figure."""
+
+    policy: str
+    consumption: str = "at-most"
+    fusion: str = "chains"
+
+    @property
+    def label(self) -> str:
+        """Its name in figures."""
+        words = [self.policy, *([] if self.consumption == "at-most" else [self.consumption])]
+        return ", ".join([*words, *([] if self.fusion == "chains" else [f"fusion {self.fusion}"])])
+
+
+ENGINE = Subject("congestion-aware", fusion="full")
+BASELINE = Subject(LOOP, fusion="full")
+RIVALS = (Subject(OWPOA), Subject("congestion-aware"), ENGINE)
+SWEEP = tuple(Subject(policy, consumption) for policy in POLICIES for consumption in CONSUMPTIONS)
+
+
+class Run:
+    """One run of the benchmark."""
+
+    def __init__(self, options: Options, report: Report, folder: Path) -> None:
+        self._options, self._report, self._folder = options, report, folder
+        self._spans = QUICK if options.quick else FULL
+        self.curves: dict[str, list[list[float]]] = {}
+        """Points (rate, p99 in ms, balance) by application and subject."""
+
+    def probe(self, application: str, subject: Subject, rate: float, tick_s: float) -> dict[str, Any]:
+        """One load."""
+        arguments: tuple[object, ...] = (
+            "--application", application, "--policy", subject.policy, "--consumption", subject.consumption,
+            "--fusion", subject.fusion, "--rate", rate, "--tick", tick_s,
+            "--warm-up", self._spans.warm_up, "--seconds", self._spans.steady,
+        )  # fmt: skip
+        with module("benchmarks.riotbench.engine", self._folder / "engine.log", *arguments) as engine:
+            told: dict[str, Any] = json.loads(engine.read())
+        return told
+
+    def cost(self, application: str, rate: int, tick_s: float) -> None:
+        """CPU per row, by turns; and the engine's latency."""
+        for subject in (BASELINE, ENGINE):
+            told = self.probe(application, subject, rate, tick_s)
+            name = cost_name(application, subject, rate)
+            self._report.add(name, told["cpu_us"], "µs/row", fault=_fault(told))
+            self._options.say(f"  {name}: {told['cpu_us']:.2f} µs/row")
+        for part in ("p50", "p99"):
+            self._report.add(f"latency {part}: {name}", told[f"{part}_ms"] or float("nan"), "ms")
+
+    def borne(self, application: str, subject: Subject) -> float:
+        """The greatest rate at which p99 stays within the bound: steps up, and fine steps from the last good one."""
+        best, rate = 0.0, FIRST_RATE
+        for step in (STEP, FINE_STEP):
+            while self._bears(application, subject, rate):
+                best = rate
+                rate *= step
+            if self._options.quick or not best:
+                break
+            rate = best * FINE_STEP
+        self._report.add(borne_name(application, subject), best, "rows/s")
+        self._options.say(f"  {borne_name(application, subject)}: {best:,.0f} rows/s")
+        return best
+
+    def _bears(self, application: str, subject: Subject, rate: float) -> bool:
+        told = self.probe(application, subject, rate, CURVE_TICK_S)
+        return bool(told["p99_ms"] and told["p99_ms"] <= BOUND_MS[application] and not _fault(told))
+
+    def curve(self, application: str, subject: Subject, most: float) -> None:
+        """Latency against rate."""
+        points = self.curves.setdefault(f"{application}: {subject.label}", [])
+        for part in CURVE:
+            told = self.probe(application, subject, part * most, CURVE_TICK_S)
+            points.append([part * most, told["p99_ms"] or 0.0, told["balance"]])
+
+
+def _fault(told: dict[str, Any]) -> str:
+    lost = told["shed"] + told["failures"]
+    return f"{lost} rows or batches were lost" if lost else ""
+
+
+def cost_name(application: str, subject: Subject, rate: int) -> str:
+    """The name of a figure."""
+    return f"{application}, {rate:,} rows/s: {subject.label}"
+
+
+def borne_name(application: str, subject: Subject) -> str:
+    """The name of a figure."""
+    return f"{application}, borne within {BOUND_MS[application]:g} ms: {subject.label}"
+
+
+def measure(options: Options, report: Report) -> None:
+    """Fills the report."""
+    _, trace = messages()
+    report.notes.append(f"rows: {trace}, over and over, from memory; one process; rows out are two per row in")
+    with tempfile.TemporaryDirectory(prefix="edgert-bench-") as folder:
+        run = Run(options, report, Path(folder))
+        for repetition in range(options.repetitions):
+            for application in APPLICATIONS:
+                options.say(f"repetition {repetition + 1} of {options.repetitions}, {application}")
+                for rate, tick_s in COST_RATES.items():
+                    run.cost(application, rate, tick_s)
+                most = [run.borne(application, subject) for subject in RIVALS][1]
+                if repetition == 0:
+                    for subject in SWEEP[:1] if options.quick else (*SWEEP, RIVALS[0], ENGINE):
+                        run.curve(application, subject, most or FIRST_RATE)
+    report.notes += [f"curve of {name}: {json.dumps(points)}" for name, points in run.curves.items()]
+    for application in APPLICATIONS:
+        for rate in COST_RATES:
+            of, to = (cost_name(application, subject, rate) for subject in (ENGINE, BASELINE))
+            report.ratio(f"{application}, {rate:,} rows/s: engine / loop", of, to, OVER_LOOP)
+        of, to = borne_name(application, RIVALS[0]), borne_name(application, RIVALS[1])
+        report.ratio(f"{application}: owpoa / congestion-aware, rate borne", of, to, PUBLISHED[application])
+
+
+BENCHMARK = Benchmark(
+    about="RIoTBench: CPU per row against a bare loop, rate borne against a thread per operator, every policy",
+    measure=measure,
+    draw=draw,
+    lacks=lambda: None,
+    repetitions=3,
+)
