@@ -108,6 +108,18 @@ class Stream(builder.Stream):
         """Add `fields` of the newest row of `other` that has the same key."""
         return self.apply("join_latest", other, name=name, fields=fields, **parameters)
 
+    def kalman(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
+        """Add `field` with the noise of its sensor taken out."""
+        return self.apply("kalman", name=name, field=field, **parameters)
+
+    def sliding_regression(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
+        """Add where the line through the last values of `field` will be."""
+        return self.apply("sliding_regression", name=name, field=field, **parameters)
+
+    def interpolate(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
+        """Fill `field` where it is null."""
+        return self.apply("interpolate", name=name, field=field, **parameters)
+
     def ship(self, *, name: str = "", **parameters: Any) -> Stream:
         """Ship a window's results to the central tables."""
         return self.apply("ship", name=name, **parameters)

@@ -11,7 +11,11 @@ from edgert.flow.spec import OperatorSpec
 from edgert.operators.registry import REGISTRY, registry_of, with_installed
 
 STATELESS = {"filter", "map", "select", "key_by"}
-OURS = STATELESS | {"mqtt_source", "tumbling_window", "count_window", "join_latest", "predict", "publish", "ship"}
+OURS = (
+    STATELESS
+    | {"kalman", "sliding_regression", "interpolate"}
+    | {"mqtt_source", "tumbling_window", "count_window", "join_latest", "predict", "publish", "ship"}
+)
 
 
 def test_the_registry_knows_all_our_operators_and_their_words() -> None:

@@ -1,0 +1,233 @@
+"""Operators that follow one field per key, row by row: each adds a field with what it makes of the values so far.
+
+kalman               the value, with the sensor's noise taken out
+sliding_regression   where the line through the last n values will be, some rows ahead
+interpolate          the mean of the last n values where there is none
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
+from edgert.flow.graph import Node
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.fields import field_name, hashable, new_field
+from edgert.operators.logic import Build, Emission, Logic, Now
+
+MAX_KEYS = 100_000
+"""Keys that are followed; beyond it the one that was new longest ago is forgotten, and counted."""
+Track = list[float]
+
+
+class Tracker(Logic, ABC):
+    """State: a list of numbers per key."""
+
+    def __init__(self, field: str, output: str, keys: Sequence[str]) -> None:
+        super().__init__()
+        self.tracks: dict[Any, Track] = {}
+        self._field, self._output = field, output
+        self._key: Callable[[Row], Any] = itemgetter(*keys) if keys else lambda row: None
+        self._keys = tuple(keys)
+        self._dirty: dict[Any, None] = {}
+        self._forgotten: list[Any] = []
+
+    @abstractmethod
+    def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
+        """The track with one more value (it may be changed in place), and what to put out; None as yet."""
+
+    def absent(self, track: Track | None) -> float | None:
+        """What to put out for a row without a value."""
+        return None
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        rows = batch.rows
+        if not rows and batch.watermark == NO_WATERMARK:
+            return ()
+        if rows:
+            rows = self._followed(rows)
+        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, batch.size)),)
+
+    def _followed(self, rows: Sequence[Row]) -> list[Row]:
+        field, output, tracks, dirty, follow = self._field, self._output, self.tracks, self._dirty, self.follow
+        out = []
+        bad = 0
+        for row in rows:
+            key = self._key_of(row)
+            value = row.get(field)
+            track = tracks.get(key)
+            kind = type(value)
+            if (kind is float or kind is int) and -GREATEST <= value <= GREATEST:  # type: ignore[operator]
+                tracks[key], made = follow(track, float(value))  # type: ignore[arg-type]
+                dirty[key] = None
+            else:
+                bad += value is not None
+                made = self.absent(track)
+            out.append({**row, output: made})
+        if bad:
+            self.drops["bad_value (values)"] += bad
+        while len(tracks) > MAX_KEYS:
+            key = next(iter(tracks))
+            del tracks[key]
+            self._forgotten.append(key)
+            self.drops["too many keys (keys)"] += 1
+        return out
+
+    def _key_of(self, row: Row) -> Any:
+        try:
+            return self._key(row)
+        except KeyError:
+            found = tuple(map(row.get, self._keys))
+            return found if len(found) > 1 else found[0]
+
+    def delta(self) -> Any | None:
+        if not self._dirty and not self._forgotten:
+            return None
+        tracks = self.tracks
+        state = {"gone": self._forgotten, "tracks": [[k, list(tracks[k])] for k in self._dirty if k in tracks]}
+        self._dirty, self._forgotten = {}, []
+        return state
+
+    def snapshot(self) -> Any | None:
+        return {"gone": [], "tracks": [[k, list(t)] for k, t in self.tracks.items()]} if self.tracks else None
+
+    def restore(self, state: Any) -> None:
+        for key in state["gone"]:
+            self.tracks.pop(hashable(key), None)
+        for key, track in state["tracks"]:
+            self.tracks[hashable(key)] = list(track)
+
+
+class Kalman(Tracker):
+    """A Kalman filter for a value that drifts. A track is the estimate and the variance of its error."""
+
+    def __init__(
+        self, field: str, output: str, keys: Sequence[str], process_noise: float, sensor_noise: float, error: float
+    ) -> None:
+        super().__init__(field, output, keys)
+        self._process, self._sensor, self._error = process_noise, sensor_noise, error
+
+    def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
+        if track is None:
+            return [value, self._error], value
+        error = track[1] + self._process
+        gain = error / (error + self._sensor)
+        track[0] += gain * (value - track[0])
+        track[1] = (1.0 - gain) * error
+        return track, track[0]
+
+
+class SlidingRegression(Tracker):
+    """Least squares through the last `window` values against their number. A track is those values."""
+
+    def __init__(self, field: str, output: str, keys: Sequence[str], window: int, ahead: int) -> None:
+        super().__init__(field, output, keys)
+        self._window, self._ahead = window, ahead
+        middle = (window - 1) / 2
+        square = window * (window * window - 1) / 12  # Σ (x - middle)²
+        # the value of the line at x is Σ y (1/n + (x - middle) (x_i - middle) / square): the weights never change
+        at = window - 1 + ahead - middle
+        self._weights = [1 / window + at * (x - middle) / square for x in range(window)]
+
+    def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
+        track = track if track is not None else []
+        track.append(value)
+        if len(track) > self._window:
+            del track[0]
+        if len(track) < self._window:
+            return track, None
+        return track, sum([weight * y for weight, y in zip(self._weights, track, strict=True)])
+
+
+class Interpolate(Tracker):
+    """The value where there is one, else the mean of the last `window`. A track is those values."""
+
+    def __init__(self, field: str, output: str, keys: Sequence[str], window: int) -> None:
+        super().__init__(field, output, keys)
+        self._window = window
+
+    def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
+        track = track if track is not None else []
+        track.append(value)
+        if len(track) > self._window:
+            del track[0]
+        return track, value
+
+    def absent(self, track: Track | None) -> float | None:
+        return sum(track) / len(track) if track else None
+
+
+def _fields(node: Node) -> FieldUse:
+    return FieldUse(frozenset((node.parameters["field"],)), frozenset((_output(node),)))
+
+
+def _output(node: Node) -> str:
+    return str(node.parameters.get("output") or node.parameters["field"])
+
+
+def _common(build: Build) -> tuple[str, str, list[str]]:
+    return build.node.parameters["field"], _output(build.node), [name for name, _ in build.keys]
+
+
+def _kalman(build: Build) -> Kalman:
+    p = build.node.parameters
+    return Kalman(*_common(build), p["process_noise"], p["sensor_noise"], p["initial_error"])
+
+
+def _sliding_regression(build: Build) -> SlidingRegression:
+    p = build.node.parameters
+    return SlidingRegression(*_common(build), p["window"], p["ahead"])
+
+
+def _interpolate(build: Build) -> Interpolate:
+    return Interpolate(*_common(build), build.node.parameters["window"])
+
+
+_FIELD = Parameter("field", "string", "The field to follow.", parse=field_name)
+_NOISE = "Variance of what the value itself moves by from row to row."
+SPECS = (
+    OperatorSpec(
+        type="kalman",
+        doc="Adds a field with the noise of a sensor taken out (a Kalman filter for a value that drifts), per key.",
+        fields=_fields,
+        logic=_kalman,
+        parameters=(
+            _FIELD,
+            Parameter("output", "string", "Field for the estimate.", "estimate", parse=new_field),
+            Parameter("process_noise", "number", _NOISE, 0.125, minimum=0.0, maximum=1e100),
+            Parameter(
+                "sensor_noise", "number", "Variance of what the sensor adds.", 0.32, minimum=1e-100, maximum=1e100
+            ),
+            Parameter(
+                "initial_error", "number", "Variance of the first value's error.", 30.0, minimum=0.0, maximum=1e100
+            ),
+        ),
+    ),
+    OperatorSpec(
+        type="sliding_regression",
+        doc="Adds where the line through the last values of a field will be some rows later, per key; null until there "
+        "are so many.",
+        fields=_fields,
+        logic=_sliding_regression,
+        parameters=(
+            _FIELD,
+            Parameter("output", "string", "Field for the prediction.", "ahead", parse=new_field),
+            Parameter("window", "integer", "Values that the line goes through.", 10, minimum=2, maximum=1000),
+            Parameter("ahead", "integer", "How many rows later.", 10, minimum=0, maximum=1_000_000),
+        ),
+    ),
+    OperatorSpec(
+        type="interpolate",
+        doc="Fills a field that is null with the mean of its last values, per key.",
+        fields=_fields,
+        logic=_interpolate,
+        parameters=(
+            Parameter("field", "string", "The field to fill.", parse=new_field),
+            Parameter("window", "integer", "Values that the mean is of.", 5, minimum=1, maximum=1000),
+        ),
+    ),
+)
