@@ -13,7 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import edgert
 from edgert.core.batch import RawBatch
@@ -24,6 +24,7 @@ from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import load, to_toml
+from edgert.flow.physical import Fusion
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import Message
 from edgert.operators.registry import with_installed
@@ -79,7 +80,10 @@ class Daemon:
         registry, failed = with_installed()
         for point, why in failed.items():
             log.error("operators of the package behind %s cannot be used: %s", point, why)
-        self.flows = Flows(registry, self.database, self.store, self.pool, self.ingest, self.checkpointer, self.clock)
+        self.flows = Flows(
+            registry, self.database, self.store, self.pool, self.ingest, self.checkpointer, self.clock,
+            cast(Fusion, settings.pool.fusion),
+        )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish, self._apply_settings,

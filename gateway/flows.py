@@ -16,6 +16,7 @@ from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
+from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.operators.logic import Now
 from edgert.runtime.flow_run import FlowRun
@@ -48,10 +49,12 @@ class Flows:
         ingest: Ingest,
         checkpointer: Checkpointer,
         clock: Clock,
+        fusion: Fusion = "full",
     ) -> None:
         self.registry = registry
         self.checkpointer = checkpointer
         self._database, self._store, self._pool, self._ingest, self._clock = database, store, pool, ingest, clock
+        self._fusion = fusion
         self._stored: dict[str, StoredFlow] = {}
         self._sources: dict[str, list[Source]] = {}
         self._changing = asyncio.Lock()
@@ -84,7 +87,7 @@ class Flows:
                 continue
             try:
                 flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")
-                run = FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(stored.position))
+                run = self._run(flow, stored, stored.position)
                 run.restore(*states[stored.name], self._now())
             except (DocumentError, StoreError) as error:
                 log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
@@ -97,6 +100,9 @@ class Flows:
             self.runs[stored.name] = run
             log.info("flow %s version %d goes on", stored.name, stored.version)
         inbox.resume()
+
+    def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
+        return FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(at), self._fusion)
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall())
@@ -121,7 +127,7 @@ class Flows:
             if old is not None and old.flow.document == flow.document:
                 return old.version
             stored = self._next(flow, origin)
-            run = FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(Position()))
+            run = self._run(flow, stored, Position())
             for refused in self.models.started(run):
                 log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
             if old is None:

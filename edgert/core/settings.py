@@ -130,6 +130,11 @@ class Pool:
         "to a sink; min-memory: who makes rows vanish fastest (Chain); round-robin; random",
         choices=("congestion-aware", "min-latency", "min-memory", "round-robin", "random"),
     )
+    fusion: str = setting(
+        "full",
+        doc="what becomes one instance; full: all operators in a line; chains: only stateless ones; none",
+        choices=("full", "chains", "none"),
+    )
     slots: int = setting(0, doc="processes that run operators; 0: the gateway process itself", check=_only_zero)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
+from edgert.core.batch import Row
 from edgert.expr.tree import check_field_name
 
 
@@ -29,6 +31,22 @@ def new_field(name: str) -> str:
     if name in ("time", "source"):
         raise ValueError(f"expected a field other than time and source (they belong to the row), got {name}")
     return field_name(name)
+
+
+def key_reader(names: Sequence[str]) -> Callable[[Row], Any]:
+    """A function from a row to its key: the value of one field, a tuple of several, None of none. Absent is null."""
+    if not names:
+        return lambda row: None
+    quick = itemgetter(*names)
+
+    def key_of(row: Row) -> Any:
+        try:
+            return quick(row)
+        except KeyError:
+            found = tuple(map(row.get, names))
+            return found if len(found) > 1 else found[0]
+
+    return key_of
 
 
 def hashable(key: Any) -> Any:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.fields import field_name, field_names, hashable
+from edgert.operators.fields import field_name, field_names, hashable, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 MAX_KEYS = 100_000
@@ -24,8 +23,7 @@ class JoinLatest(Logic):
         super().__init__()
         self.latest: dict[Any, tuple[float, dict[str, Any]]] = {}
         self._fields = tuple(fields)
-        self._key: Callable[[Row], Any] = itemgetter(*on)
-        self._on = tuple(on)
+        self._key_of = key_reader(on)
         self._drops_missing = missing == "drop"
         self._max_age_s = max_age_s
         self._nothing = dict.fromkeys(fields)
@@ -48,13 +46,6 @@ class JoinLatest(Logic):
             return ()
         size = batch.size * len(rows) // len(batch.rows) if rows else 0
         return (Emission(0, Batch(rows, batch.arrival, watermark, size)),)
-
-    def _key_of(self, row: Row) -> Any:
-        try:
-            return self._key(row)
-        except KeyError:
-            found = tuple(map(row.get, self._on))
-            return found if len(found) > 1 else found[0]
 
     def _remember(self, rows: Sequence[Row]) -> None:
         fields, key_of, latest, dirty = self._fields, self._key_of, self.latest, self._dirty

@@ -8,14 +8,13 @@ interpolate          the mean of the last n values where there is none
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
 from typing import Any
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.fields import field_name, hashable, new_field
+from edgert.operators.fields import field_name, hashable, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 MAX_KEYS = 100_000
@@ -30,8 +29,7 @@ class Tracker(Logic, ABC):
         super().__init__()
         self.tracks: dict[Any, Track] = {}
         self._field, self._output = field, output
-        self._key: Callable[[Row], Any] = itemgetter(*keys) if keys else lambda row: None
-        self._keys = tuple(keys)
+        self._key_of = key_reader(keys)
         self._dirty: dict[Any, None] = {}
         self._forgotten: list[Any] = []
 
@@ -53,11 +51,12 @@ class Tracker(Logic, ABC):
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark, batch.size)),)
 
     def _followed(self, rows: Sequence[Row]) -> list[Row]:
-        field, output, tracks, dirty, follow = self._field, self._output, self.tracks, self._dirty, self.follow
+        field, output, tracks, dirty = self._field, self._output, self.tracks, self._dirty
+        key_of, follow = self._key_of, self.follow
         out = []
         bad = 0
         for row in rows:
-            key = self._key_of(row)
+            key = key_of(row)
             value = row.get(field)
             track = tracks.get(key)
             kind = type(value)
@@ -76,13 +75,6 @@ class Tracker(Logic, ABC):
             self._forgotten.append(key)
             self.drops["too many keys (keys)"] += 1
         return out
-
-    def _key_of(self, row: Row) -> Any:
-        try:
-            return self._key(row)
-        except KeyError:
-            found = tuple(map(row.get, self._keys))
-            return found if len(found) > 1 else found[0]
 
     def delta(self) -> Any | None:
         if not self._dirty and not self._forgotten:

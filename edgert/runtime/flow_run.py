@@ -140,21 +140,47 @@ class FlowRun:
         for name, entries in sorted(waited.items(), key=lambda item: -self._place(item[0], self.places).part):
             place = self._place(name, self.places)
             for entry in entries:
-                place.instance.queue.append(entry._replace(source=place.entrance) if place.part else entry)
+                self._enter(place, name, entry, now)
         self._queue_was_empty = not queue
 
     def _apply(self, blob: bytes, places: Mapping[str, Place]) -> None:
         for name, state in unpack_state(blob).items():
-            logic = self._place(name, places).logic
             try:
-                logic.restore(state)
+                for logic, part in self._state_of(name, state, places):
+                    logic.restore(part)
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
                 raise StoreError(f"the stored state of {name} does not fit its operator: {error!r}") from error
 
+    def _state_of(self, name: str, state: Any, places: Mapping[str, Place]) -> Iterable[tuple[Logic, Any]]:
+        """Who gets which part of a state. That of a chain is by operator, and its operators may be apart now."""
+        place = self._place(name, places)
+        if not isinstance(place.logic, Fused) or not isinstance(state, dict):
+            return [(place.logic, state)]
+        homes = {operator: self._place(operator, places).logic for operator in state}
+        return [(homes[operator], {operator: document}) for operator, document in state.items()]
+
+    def _enter(self, place: Place, name: str, entry: Entry, now: Now) -> None:
+        """Puts back what waited at `name`: if that is in the midst of a chain now, behind the rest of the chain."""
+        nodes = place.planned.nodes
+        at = [node.name for node in nodes].index(name.partition("+")[0])
+        if not at:
+            place.instance.queue.append(entry._replace(source=place.entrance) if place.part else entry)
+            return
+        rest = Fused(nodes[at:], place.planned.live)
+        following = [self._place(output.instance, self.places) for output in place.planned.outputs]
+        for emission in rest.process(entry.batch, 0, now):
+            for output, behind in zip(place.planned.outputs, following, strict=True):
+                source = behind.entrance if behind.part else output.input
+                behind.instance.queue.append(Entry(source, emission.batch, entry.put))
+        place.logic.drops.update(rest.drops)
+
     def _place(self, name: str, places: Mapping[str, Place]) -> Place:
-        if name not in places:
+        """By name; or, if more or less was fused when it was stored, where its first operator is now."""
+        first = name.partition("+")[0]
+        found = places.get(name) or next((p for p in places.values() if first in p.planned.operators), None)
+        if found is None:
             raise StoreError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
-        return places[name]
+        return found
 
     # -- checkpoints (store thread)
 

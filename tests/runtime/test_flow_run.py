@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, get_args
 
 import pytest
 
@@ -12,6 +13,7 @@ from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
+from edgert.operators.fused import Fused
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
@@ -35,11 +37,20 @@ DOCUMENT: dict[str, Any] = {
         "out": {"type": "ship", "input": "minute"},
     },
 }
+CHAINED: dict[str, Any] = {
+    "name": "f",
+    "operators": DOCUMENT["operators"]
+    | {
+        "more": {"type": "map", "input": "ok", "set": {"v": "v + 1"}},
+        "by": {"type": "key_by", "input": "more", "keys": ["source"]},
+    },
+}
+"""Two operators in the chain, the second of which must not work on a row twice."""
 NOW = Now(0.0, 1_000.0)
 
 
-def flow_run(fusion: Fusion = "full") -> FlowRun:
-    return FlowRun(from_plain(DOCUMENT, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
+def flow_run(fusion: Fusion = "full", document: dict[str, Any] = DOCUMENT) -> FlowRun:
+    return FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
 
 
 class Rig:
@@ -94,29 +105,54 @@ def test_state_queues_and_position_of_a_checkpoint_belong_together() -> None:
     assert contributions(again.checkpoint()) == [(0.0, 10.0, "a", 3, 3.0)]
 
 
-@pytest.mark.parametrize(("before", "after"), [("chains", "full"), ("full", "chains"), ("full", "full")])
-@pytest.mark.parametrize("places", ["in", "in ok+by", "in minute", "ok+by minute", "in ok+by minute"])
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(get_args(Fusion), repeat=2)))
+@pytest.mark.parametrize("places", ["in", "in ok", "in minute", "ok minute", "in ok minute", "in more", "in ok more"])
 def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fusion, places: str) -> None:
     """Rows wait in front of the source, of the chain and of the window, the newest in front of the source: in time they
     would make the others late if they went first. What is negative must not pass the filter."""
-    first = Rig(flow_run(before))
-    waiting = list(reversed([p for p in first.run.places if p in places.split()]))
+    first = Rig(flow_run(before, CHAINED))
+    waiting = list(reversed(places.split()))
     for number, place in enumerate(waiting):
         first.feed(number + 1, 1.0 + 11.0 * (number == 2), -1.0)
-        if before == "chains":
-            for instance in first.run.all:
-                if instance.name == place:
-                    break
-                first.turn(instance)
+        for instance in first.run.all:
+            if place in instance.operators:
+                break
+            first.turn(instance)
     form = first.checkpoint()
     assert form
-    again = Rig(flow_run(after))
+    again = Rig(flow_run(after, CHAINED))
     again.run.restore(form.deltas, form.queue, NOW)
     again.work()
     again.run.drain(NOW, lambda instance, messages: None)
-    got = {row[0]: row[3] for row in contributions(again.run.form())}
-    assert got == ({0.0: len(waiting)} if len(waiting) < 3 else {0.0: 2, 10.0: 1})
+    got = {row[0]: (row[3], row[4]) for row in contributions(again.run.form())}
+    early = {0.0: (min(2, len(waiting)), 2.0 * min(2, len(waiting)))}
+    assert got == (early if len(waiting) < 3 else early | {10.0: (1, 2.0)})
     assert not any(place.logic.drops for place in again.run.places.values())
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(get_args(Fusion), repeat=2)))
+def test_models_that_came_by_message_find_their_operators_again(before: Fusion, after: Fusion) -> None:
+    operators = {
+        **DOCUMENT["operators"],
+        "one": {"type": "predict", "input": "ok", "model": "m", "fields": ["v"], "output": "p"},
+        "two": {"type": "predict", "input": "one", "model": "m", "fields": ["p"], "output": "v"},
+        "by": {"type": "key_by", "input": "two", "keys": ["source"]},
+    }
+    document = {"name": "f", "operators": operators}
+    first = Rig(flow_run(before, document))
+    for operator, field, factor in (("one", "v", 2), ("two", "p", 10)):
+        chain = next(p.logic for p in first.run.places.values() if operator in p.planned.operators)
+        assert isinstance(chain, Fused)
+        model = {"kind": "linear_regression", "coefficients": {field: factor}}
+        chain.predictions.offer(operator, chain.predictions.checked_untrusted(operator, model))
+    form = first.checkpoint()
+    assert form
+    again = Rig(flow_run(after, document))
+    again.run.restore([again.run.compact(form.deltas)], form.queue, NOW)
+    again.feed(1, 1.0)
+    again.work()
+    again.run.drain(NOW, lambda instance, messages: None)
+    assert [row[4] for row in contributions(again.run.form())] == [20.0]
 
 
 def test_what_a_fused_flow_found_in_its_queues_stays_there_in_the_next_checkpoint() -> None:
@@ -189,8 +225,8 @@ def test_a_flow_run_to_its_end_sheds_nothing_and_ships_its_open_windows() -> Non
 
 @pytest.mark.parametrize(
     "blob",
-    [pack_state({"gone": {}}), pack_state({"minute": {}}), pack_state({"minute": 7}), pack_state({"ok": {}}), b"x",
-     pack_state({"minute": {"gone": [], "forgotten": [], "windows": [[1]], "emitted": []}})],
+    [pack_state({"gone": {}}), pack_state({"minute": {}}), pack_state({"minute": 7}), pack_state({"ok": {"ok": {}}}),
+     b"x", pack_state({"minute": {"gone": [], "forgotten": [], "windows": [[1]], "emitted": []}})],
 )  # fmt: skip
 def test_state_that_does_not_fit_the_flow_raises_store_error(blob: bytes) -> None:
     with pytest.raises(StoreError):
