@@ -124,7 +124,7 @@ class Deployment:
         answer: dict[str, Any]
         try:
             if payload:
-                document = read_untrusted(payload, what=f"model {name}")
+                document = read_untrusted(payload, format="json", what=f"model {name}")
                 operators = self.flows.offer_model(name, document)
                 answer = {"accepted": True, "errors": [], "version": document.get("version", 0), "operators": operators}
             else:
@@ -167,5 +167,8 @@ class Deployment:
                 answer = await command()
             except EdgertError as error:
                 answer = {"error": str(error)}
+            except Exception as error:
+                answer = {"error": f"an unforeseen fault: {error!r}"}
+                log.exception("command %s could not be carried out", show(verb))
         if request is not None:
             self.publish(request.topic, json.dumps(answer).encode(), False, request)

@@ -153,9 +153,9 @@ class Status:
         """Queue, turns and times of a line are those of its first part: the others have none of their own."""
         instance = place.instance
         fused = len(instance.operators) > len(place.planned.operators)
-        entries = instance.queue.entries if not place.part else ()
         counters = instance.counters if not place.part else Counters()
-        age = self._daemon.clock.monotonic() - entries[0].put if entries else 0.0
+        since = None if place.part else instance.queue.waiting_since()
+        age = 0.0 if since is None else self._daemon.clock.monotonic() - since
         rows_in, rows_out = place.rows_in, place.rows_out
         return {
             "name": name,
@@ -195,6 +195,7 @@ class _Counts:
     """What a flow's counters say at a moment."""
 
     def __init__(self, run: FlowRun, now: float) -> None:
+        self.run = run
         self.rows = {name: place.rows_in for name, place in run.places.items()}
         first = {name: place.instance for name, place in run.places.items() if not place.part}
         self.idle = {name: instance.idle_at(now) for name, instance in first.items()}
@@ -202,7 +203,7 @@ class _Counts:
 
     def since(self, before: _Counts | None, passed: float) -> _Recent:
         """The difference to an earlier moment of the same flow."""
-        if before is None or before.idle.keys() != self.idle.keys():
+        if before is None or before.run is not self.run:
             return _Recent()
         rates = {name: max(0, n - before.rows.get(name, n)) / passed for name, n in self.rows.items()}
         used = {n: round(min(1.0, max(0.0, 1 - (i - before.idle[n]) / passed)), 4) for n, i in self.idle.items()}

@@ -13,6 +13,8 @@ Row = dict[str, Any]
 """One row: always has `time` (event time, float seconds since the epoch, UTC) and `source` (device id, str)."""
 
 NO_WATERMARK = float("-inf")
+CLOCK_IS_SET = 1_600_000_000.0
+"""Wall times before this (September 2020) come from a clock that was never set."""
 GREATEST = 1e150
 """Numbers beyond are bad values to a window: their squares would leave the range of floats and spoil its sums."""
 

@@ -16,8 +16,29 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_ITEMS: Final = 1_000_000
 """Most elements of one list or map. A header of five bytes may claim 2**32: the claim alone must cost nothing."""
 
-pack = msgspec.msgpack.Encoder().encode
-"""Any plain value (None, bool, int of 64 bits, float, str, bytes, list, tuple, dict) as MessagePack bytes."""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def pack(value: Any) -> bytes:
+    """Any plain value (None, bool, int, float, str, bytes, list, tuple, dict) as MessagePack bytes.
+
+    An integer beyond 64 bits, which MessagePack lacks, becomes a float (or, beyond that, text): where one came through
+    all checks, a checkpoint must not fail for ever.
+    """
+    try:
+        return _encode(value)
+    except OverflowError:
+        return _encode(_within_64_bits(value))
+
+
+def _within_64_bits(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_within_64_bits(key): _within_64_bits(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_within_64_bits(item) for item in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return float(value) if value.bit_length() < 1024 else str(value)[:40]
+    return value
 
 
 def unpack(payload: bytes) -> Any:

@@ -10,7 +10,7 @@ from edgert.core.errors import show
 
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 MAX_TOPIC_BYTES = 65_535
-MAX_KNOWN = 4_096
+MAX_KNOWN, MAX_KNOWN_LENGTH = 4_096, 256
 
 
 def matches(text: str, topic: str) -> bool:
@@ -82,9 +82,10 @@ class TopicTemplate:
         topic = self._known.get(value)
         if topic is None:
             topic = self._filled(row)
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[value] = topic
+            if len(topic) <= MAX_KNOWN_LENGTH:
+                if len(self._known) >= MAX_KNOWN:
+                    self._known.clear()
+                self._known[value] = topic
         return topic
 
     def _filled(self, row: Mapping[str, Any]) -> str:

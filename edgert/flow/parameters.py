@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from edgert.core.errors import DocumentError, Problem, show
+from edgert.core.plain import not_plain
 from edgert.flow.spec import REQUIRED, OperatorSpec, Parameter
 
 MAX_ITEMS: Final = 1000
@@ -120,6 +121,8 @@ def _typed(parameter: Parameter, value: Any) -> Any:
         case "string_map":
             return _string_map(value)
         case "table" if isinstance(value, Mapping):
+            if problems := list(not_plain(value)):
+                raise DocumentError(parameter.name, problems)
             return value
     raise _Fault("", described(parameter), show(value))
 

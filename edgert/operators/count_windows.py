@@ -19,6 +19,7 @@ from edgert.operators.aggregates import (
 from edgert.operators.fields import hashable
 from edgert.operators.keys import CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.operators.windows import check_names
 
 _ADD = """\
 def add(rows, accs, size, generation, dirty, full):
@@ -97,6 +98,12 @@ class CountWindow(Logic):
         del self.open[key]
         acc[0] = 0
 
+    def flush(self, now: Now) -> Sequence[Emission]:
+        """The flow ends: windows that are not complete give nothing, and that is said."""
+        if rows := sum(acc[-1] for acc in self.open.values()):
+            self.drops["incomplete window"] += rows
+        return ()
+
     def delta(self) -> Any | None:
         if not self._dirty:
             return None
@@ -131,6 +138,7 @@ SPECS = (
     OperatorSpec(
         type="count_window",
         doc="Aggregates every `size` rows of a key, whatever their times. The result has time and source of the last.",
+        check=check_names,
         fields=_fields,
         logic=_make,
         parameters=(

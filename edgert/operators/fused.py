@@ -20,6 +20,8 @@ class Fused(Logic):
         super().__init__()
         self._nodes, self._live = tuple(nodes), live
         self.predictions = Predictions(nodes)
+        self.generation = 0
+        """Grows whenever the chain is compiled anew."""
         self._chain, self._names = chain_of(self._nodes, live, self.predictions)
 
     @property
@@ -27,12 +29,21 @@ class Fused(Logic):
         """What it does to a row."""
         return self._chain.steps
 
-    def renew(self) -> bool:
-        """Compiles the chain anew if a model came; whether one did."""
-        came = self.predictions.take()
-        if came:
-            self._chain, self._names = chain_of(self._nodes, self._live, self.predictions)
-        return came
+    def renew(self) -> None:
+        """Compiles the chain anew if a model came."""
+        if self.predictions.take():
+            self._compile()
+
+    def _compile(self) -> None:
+        self._chain, self._names = chain_of(self._nodes, self._live, self.predictions)
+        self.generation += 1
+
+    def rest(self, at: int) -> Fused:
+        """The chain from its operator number `at` on, with the same models."""
+        made = Fused(self._nodes[at:], self._live)
+        made.predictions.models = {n: m for n, m in self.predictions.models.items() if n in made.predictions.nodes}
+        made._compile()
+        return made
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
@@ -64,4 +75,4 @@ class Fused(Logic):
 
     def restore(self, state: Any) -> None:
         self.predictions.restore(state)
-        self._chain, self._names = chain_of(self._nodes, self._live, self.predictions)
+        self._compile()

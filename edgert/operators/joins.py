@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.fields import field_name, field_names, hashable, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
 
+AHEAD_S = 60.0
+"""How far a remembered row's time may be ahead of the clock."""
 MAX_KEYS = 100_000
 """Keys that are remembered; beyond it the one that was new longest ago is forgotten, and counted."""
 
@@ -27,37 +30,34 @@ class JoinLatest(Logic):
         self._drops_missing = missing == "drop"
         self._max_age_s = max_age_s
         self._nothing = dict.fromkeys(fields)
-        self._marks = [NO_WATERMARK, NO_WATERMARK]
         self._dirty: dict[Any, None] = {}
         self._forgotten: list[Any] = []
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        before = min(self._marks)
-        if batch.watermark > self._marks[source]:
-            self._marks[source] = batch.watermark
         if source:
-            self._remember(batch.rows)
-            rows: list[Row] = []
-        else:
-            rows = self._join(batch.rows)
-        watermark = min(self._marks)
-        if not rows and watermark == before:
+            self._remember(batch.rows, now.wall + AHEAD_S if now.wall > CLOCK_IS_SET else math.inf)
+            return ()  # what leaves are rows of the first input, so its watermark is theirs
+        rows = self._join(batch.rows)
+        if not rows and batch.watermark == NO_WATERMARK:
             return ()
         size = batch.size * len(rows) // len(batch.rows) if rows else 0
-        return (Emission(0, Batch(rows, batch.arrival, watermark, size)),)
+        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
 
-    def _remember(self, rows: Sequence[Row]) -> None:
+    def _remember(self, rows: Sequence[Row], limit: float) -> None:
+        """`limit`: a time beyond it counts as it, or one wrong clock would keep out all that come after."""
         fields, key_of, latest, dirty = self._fields, self._key_of, self.latest, self._dirty
         for row in rows:
             key = key_of(row)
             kept = latest.get(key)
-            if kept is None or row["time"] >= kept[0]:
-                latest[key] = (row["time"], {name: row.get(name) for name in fields})
+            time = min(row["time"], limit)
+            if kept is None or time >= kept[0]:
+                latest[key] = (time, {name: row.get(name) for name in fields})
                 dirty[key] = None
         while len(latest) > MAX_KEYS:
             key = next(iter(latest))
             del latest[key]
+            dirty.pop(key, None)
             self._forgotten.append(key)
             self.drops["too many keys (keys)"] += 1
 
@@ -82,26 +82,32 @@ class JoinLatest(Logic):
         if not self._dirty and not self._forgotten:
             return None
         latest = self.latest
-        state = {"gone": self._forgotten, "latest": [[k, *latest[k]] for k in self._dirty if k in latest]}
+        state = {"gone": self._forgotten, "latest": [[k, *latest[k]] for k in self._dirty]}
         self._dirty, self._forgotten = {}, []
-        return {**state, "marks": list(self._marks)}
+        return state
 
     def snapshot(self) -> Any | None:
         if not self.latest:
             return None
-        return {"gone": [], "latest": [[k, *kept] for k, kept in self.latest.items()], "marks": list(self._marks)}
+        return {"gone": [], "latest": [[k, *kept] for k, kept in self.latest.items()]}
 
     def restore(self, state: Any) -> None:
         for key in state["gone"]:
             self.latest.pop(hashable(key), None)
         for key, time, kept in state["latest"]:
             self.latest[hashable(key)] = (time, kept)
-        self._marks = list(state["marks"])
+
+
+def _behind_markers(name: str, flow: Flow) -> str:
+    """A marker vanishes: who reads it reads what it stands behind."""
+    while name in flow.nodes and flow.nodes[name].type == "key_by" and flow.nodes[name].inputs:
+        name = flow.nodes[name].inputs[0]
+    return name
 
 
 def _check(node: Node, flow: Flow) -> Iterable[Problem]:
     path = f"operators.{node.name}"
-    if len(node.inputs) != 2 or node.inputs[0] == node.inputs[1]:
+    if len({_behind_markers(name, flow) for name in node.inputs}) != 2 or len(node.inputs) != 2:
         expected = "two operators: whose rows go through, and whose newest row is joined to them"
         yield Problem(f"{path}.inputs", expected, ", ".join(node.inputs))
     for name in node.parameters.get("fields") or ():

@@ -6,6 +6,7 @@ is counted as one with a bad key. Otherwise whoever comes first would decide wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,7 +19,16 @@ def _long(value: Any) -> int:
     number = int(value)
     if isinstance(value, float) and number != value:
         raise ValueError("would be cut")
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("beyond 64 bits")
     return number
+
+
+def _double(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("NaN never equals itself")
+    return number + 0.0  # no -0.0
 
 
 def _boolean(value: Any) -> bool:
@@ -29,11 +39,17 @@ def _boolean(value: Any) -> bool:
 
 AS_KEY: Final[Mapping[str, Callable[[Any], Any]]] = {
     "string": str,
-    "double": lambda value: float(value) + 0.0,  # no -0.0
+    "double": _double,
     "long": _long,
     "boolean": _boolean,
 }
-_TYPES: Final = {"string": "str", "double": "float", "long": "int", "boolean": "bool"}
+_AS_IT_IS: Final = {
+    "string": "type({k}) is str",
+    "double": "type({k}) is float and {k} - {k} == 0.0",
+    "long": f"type({{k}}) is int and {-(2**63)} <= {{k}} < {2**63}",
+    "boolean": "type({k}) is bool",
+}
+"""Which values are of the type already."""
 
 
 def _converter(kind: str) -> Callable[[Any], Any]:
@@ -57,8 +73,9 @@ def key_source(keys: Sequence[tuple[str, str]]) -> list[str]:
     lines = []
     for number, (name, kind) in enumerate(keys):
         if name != "source" or kind != "string":  # a row's source is a string
-            lines.append(f"if type(k{number}) is not {_TYPES[kind]} and k{number} is not None:")
-            lines.append(f"    k{number} = as_{kind}(k{number})")
+            k = f"k{number}"
+            lines.append(f"if {k} is not None and not ({_AS_IT_IS[kind].format(k=k)}):")
+            lines.append(f"    {k} = as_{kind}({k})")
     parts = [f"k{number}" for number in range(len(keys))]
     key = parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
     return [*lines, f"key = {key}"]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from edgert.core.errors import DocumentError, Problem, show
+from edgert.core.plain import not_plain
 from edgert.expr.tree import Arithmetic, Call, Comparison, Expression, Field, Literal, fields, join
 
 KINDS: Final = ("linear_regression", "decision_tree")
@@ -42,6 +43,7 @@ def model_untrusted(document: Mapping[str, Any], allowed: frozenset[str]) -> Mod
     Raises `DocumentError` with every fault: a path within the document, what was expected, what came.
     """
     reader = _Reader(allowed)
+    reader.problems += not_plain(document)
     kind, version = document.get("kind"), document.get("version", 0)
     if kind not in KINDS:
         reader.fault("kind", f"one of {', '.join(KINDS)}", show(kind))

@@ -65,6 +65,7 @@ class Pipeline(Line):
         self._fuse()
 
     def _fuse(self) -> None:
+        self._fused = self._chain.generation if self._chain else 0
         if isinstance(self._source.codec, Fusible):
             self._source.codec.fuse(self)
             self._source.mixed = True
@@ -80,8 +81,10 @@ class Pipeline(Line):
         if isinstance(batch, Batch):
             return super().process(batch, source, now)
         origin = self._source
-        if self._chain and self._chain.renew():
-            self._fuse()
+        if self._chain:
+            self._chain.renew()
+            if self._chain.generation != self._fused:
+                self._fuse()
         looks = origin.begin(now)
         turn = self._tally
         turn.given = (origin.limit(batch.wall), origin.recent, *self._window.adding())

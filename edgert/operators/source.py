@@ -16,7 +16,7 @@ from typing import Any
 from edgert.codecs.base import Codec
 from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
-from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate, matches
 from edgert.flow.graph import Flow, Node
@@ -29,8 +29,6 @@ FIELD_BYTES = 45
 RECOMPUTE_S = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
 _SOURCE = itemgetter("source")
-CLOCK_IS_SET = 1_600_000_000.0
-"""Wall times before this (September 2020) come from a clock that was never set."""
 KNOWN_TOPICS = 10_000
 SAMPLES = 5
 SAMPLE_BYTES = 200

@@ -72,6 +72,7 @@ class Tracker(Logic, ABC):
         while len(tracks) > MAX_KEYS:
             key = next(iter(tracks))
             del tracks[key]
+            dirty.pop(key, None)
             self._forgotten.append(key)
             self.drops["too many keys (keys)"] += 1
         return out
@@ -80,7 +81,7 @@ class Tracker(Logic, ABC):
         if not self._dirty and not self._forgotten:
             return None
         tracks = self.tracks
-        state = {"gone": self._forgotten, "tracks": [[k, list(tracks[k])] for k in self._dirty if k in tracks]}
+        state = {"gone": self._forgotten, "tracks": [[k, list(tracks[k])] for k in self._dirty]}
         self._dirty, self._forgotten = {}, []
         return state
 
@@ -208,7 +209,7 @@ SPECS = (
         parameters=(
             _FIELD,
             Parameter("output", "string", "Field for the prediction.", "ahead", parse=new_field),
-            Parameter("window", "integer", "Values that the line goes through.", 10, minimum=2, maximum=1000),
+            Parameter("window", "integer", "Values that the line goes through.", 10, minimum=2, maximum=100),
             Parameter("ahead", "integer", "How many rows later.", 10, minimum=0, maximum=1_000_000),
         ),
     ),
@@ -219,7 +220,7 @@ SPECS = (
         logic=_interpolate,
         parameters=(
             Parameter("field", "string", "The field to fill.", parse=new_field),
-            Parameter("window", "integer", "Values that the mean is of.", 5, minimum=1, maximum=1000),
+            Parameter("window", "integer", "Values that the mean is of.", 5, minimum=1, maximum=100),
         ),
     ),
 )

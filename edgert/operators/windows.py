@@ -67,12 +67,18 @@ def _key_names(node: Node, flow: Flow) -> frozenset[str]:
         node = flow.nodes[node.inputs[0]]
         if node.type == "key_by":
             return frozenset(node.parameters["keys"])
-        if node.type == "tumbling_window":
+        if node.type not in ("filter", "map", "select", "predict"):
             break
     return frozenset()
 
 
 def _check(node: Node, flow: Flow) -> Iterable[Problem]:
+    yield from check_names(node, flow)
+    yield from _check_table(node, _key_names(node, flow))
+
+
+def check_names(node: Node, flow: Flow) -> Iterable[Problem]:
+    """Names of keys and aggregates that cannot stand in one row."""
     taken = _key_names(node, flow)
     for aggregate in node.parameters.get("aggregates") or ():
         if isinstance(aggregate, Aggregate) and aggregate.name in taken:
@@ -82,7 +88,6 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
         if key in RESERVED - {"source"} or not COLUMN.fullmatch(key):
             expected = "keys that can be columns of a table (letters, digits, _; not a reserved name)"
             yield Problem(f"operators.{node.name}", expected, repr(key))
-    yield from _check_table(node, taken)
 
 
 def _check_table(node: Node, keys: Iterable[str]) -> Iterable[Problem]:

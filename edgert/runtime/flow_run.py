@@ -135,12 +135,12 @@ class FlowRun:
         for place in self.places.values():
             if isinstance(place.logic, Source):
                 place.logic.resumed(now)
-        # the last part of a line first: what waits further back is newer, and would move the watermark past the others
-        waited = unpack_queues(queue, now.monotonic)
-        for name, entries in sorted(waited.items(), key=lambda item: -self._place(item[0], self.places).part):
-            place = self._place(name, self.places)
+        # what waited nearest to the end of a line first: what waits further back is newer, and would move the watermark
+        # past the others
+        waited = [(*self._entrance(name), entries) for name, entries in unpack_queues(queue, now.monotonic).items()]
+        for place, at, entries in sorted(waited, key=lambda item: (-item[0].part, -item[1])):
             for entry in entries:
-                self._enter(place, name, entry, now)
+                self._enter(place, at, entry, now)
         self._queue_was_empty = not queue
 
     def _apply(self, blob: bytes, places: Mapping[str, Place]) -> None:
@@ -159,14 +159,20 @@ class FlowRun:
         homes = {operator: self._place(operator, places).logic for operator in state}
         return [(homes[operator], {operator: document}) for operator, document in state.items()]
 
-    def _enter(self, place: Place, name: str, entry: Entry, now: Now) -> None:
-        """Puts back what waited at `name`: if that is in the midst of a chain now, behind the rest of the chain."""
-        nodes = place.planned.nodes
-        at = [node.name for node in nodes].index(name.partition("+")[0])
-        if not at:
+    def _entrance(self, name: str) -> tuple[Place, int]:
+        """The place in front of which something waited at `name`, and before which of its operators."""
+        place = self._place(name, self.places)
+        first = next(operator for operator in name.split("+") if operator in place.planned.operators)
+        at = place.planned.operators.index(first)
+        markers = all(self.registry[node.type].keys is not None for node in place.planned.nodes[:at])
+        return place, 0 if markers else at
+
+    def _enter(self, place: Place, at: int, entry: Entry, now: Now) -> None:
+        """Puts back what waited; if that was in the midst of what is a chain now, behind the rest of the chain."""
+        if not at or not isinstance(place.logic, Fused):
             place.instance.queue.append(entry._replace(source=place.entrance) if place.part else entry)
             return
-        rest = Fused(nodes[at:], place.planned.live)
+        rest = place.logic.rest(at)
         following = [self._place(output.instance, self.places) for output in place.planned.outputs]
         for emission in rest.process(entry.batch, 0, now):
             for output, behind in zip(place.planned.outputs, following, strict=True):
@@ -175,12 +181,15 @@ class FlowRun:
         place.logic.drops.update(rest.drops)
 
     def _place(self, name: str, places: Mapping[str, Place]) -> Place:
-        """By name; or, if more or less was fused when it was stored, where its first operator is now."""
-        first = name.partition("+")[0]
-        found = places.get(name) or next((p for p in places.values() if first in p.planned.operators), None)
-        if found is None:
-            raise StoreError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
-        return found
+        """By name; or, if more or less was fused when it was stored, where its first operator (that is none of the
+        markers which vanish) is now."""
+        if name in places:
+            return places[name]
+        for operator in name.split("+"):
+            for place in places.values():
+                if operator in place.planned.operators:
+                    return place
+        raise StoreError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
 
     # -- checkpoints (store thread)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from edgert.core.batch import Batch
-from edgert.operators.line import PartFailed
+from edgert.operators.line import Line, PartFailed
 from edgert.operators.logic import Logic, Message, Now
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
@@ -62,6 +62,8 @@ class Instance:
     running: bool = False
     fast_turns: int = 0
     """Turns in a row that were not slow."""
+    started: float = 0.0
+    """When the turn under way, or the last one, began, monotonic seconds."""
     freed: float = 0.0
     """When the last turn ended, monotonic seconds."""
     latency: Latency = field(default_factory=Latency)
@@ -82,7 +84,10 @@ class Instance:
         """Processes what was taken. An error of the logic costs its batch, never the worker."""
         out: list[tuple[Target, Batch]] = []
         failed: BaseException | None = None
-        for source, batch, _ in entries:
+        left: list[tuple[float, int]] = []
+        line = self.logic if isinstance(self.logic, Line) and not self.outputs else None
+        for source, batch, _, _ in entries:
+            before = line.took[-1] if line else 0
             try:
                 for port, emitted in self.logic.process(batch, source, now):
                     self.counters.rows_out += len(emitted)
@@ -96,10 +101,12 @@ class Instance:
                 failed = error
                 self.counters.failures += 1
                 self.logic.drops["operator failed"] += len(batch)
+            if not self.outputs and (rows := line.took[-1] - before if line else len(batch)):
+                left.append((batch.arrival, rows))
         messages = self.logic.messages
         if messages:
             self.logic.messages = []
-        return Turn(out, messages, failed)
+        return Turn(out, messages, failed, left=left)
 
     def finish(self, now: Now) -> Turn:
         """Lets the logic give out what it still holds."""
@@ -121,5 +128,7 @@ class Turn:
     out: list[tuple[Target, Batch]]
     messages: list[Message]
     failed: BaseException | None = None
+    left: list[tuple[float, int]] = field(default_factory=list)
+    """(arrival, rows) of what reached the end of the flow."""
     ended: float = 0.0
     """Monotonic seconds; set by the pool."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
+from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool, Send
-from edgert.runtime.queue import Entry
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.profile import Profile
 
@@ -74,8 +74,8 @@ class ThreadPerInstance(Pool):
     def lend(self, time_s: float) -> None:
         """Nobody lends a thread here: each instance has its own."""
 
-    def _put(self, instance: Instance, entry: Entry) -> None:
-        super()._put(instance, entry)
+    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> None:
+        super()._put(instance, source, batch, now)
         if not instance.running:
             self._bells[instance.number].notify()
 

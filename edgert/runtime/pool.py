@@ -140,16 +140,19 @@ class Pool:
         with self._lock:
             put = 0
             for instance, source, batch in entries:
-                self._put(instance, Entry(source, batch, now))
+                self._put(instance, source, batch, now)
                 put += 1
             if wake and self._asleep:
                 self._work.notify(put)  # a worker each: the first may meet an operator that blocks
 
-    def _put(self, instance: Instance, entry: Entry) -> None:
+    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> None:
         queue = instance.queue
-        if not queue.entries and not instance.running and entry.put > instance.freed:
-            instance.counters.idle_s += entry.put - instance.freed
-        change, shed = queue.put(entry)
+        busy_s = instance.counters.busy_s
+        if instance.running:
+            busy_s += now - instance.started
+        elif not queue.entries and now > instance.freed:
+            instance.counters.idle_s += now - instance.freed
+        change, shed = queue.put(Entry(source, batch, now, busy_s))
         if queue.size > queue.budget_bytes:
             self._crowded = True
         if shed:
@@ -284,7 +287,7 @@ class Pool:
     def _turn(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
         """Outside the lock: the instance is ours while it is marked as running."""
         clock = self._clock
-        started = clock.monotonic()
+        started = instance.started = clock.monotonic()
         turn = instance.run(entries, Now(started, clock.wall()))
         turn.ended = clock.monotonic()
         took = turn.ended - started
@@ -292,19 +295,15 @@ class Pool:
         counters = instance.counters
         counters.busy_s += took
         counters.turns += 1
-        put, freed = entries[0].put, instance.freed
-        if put < freed:
-            counters.queued_s += freed - put
-            counters.scheduling_s += started - freed
-        else:
-            counters.scheduling_s += started - put
+        first = entries[0]
+        waited = started - first.put
+        queued = min(waited, max(0.0, counters.busy_s - took - first.busy_s))
+        counters.queued_s += queued
+        counters.scheduling_s += waited - queued
         for entry in entries:
             counters.rows_in += len(entry.batch)
-        if not instance.outputs:
-            ended, add = turn.ended, instance.latency.add
-            for entry in entries:
-                if entry.batch:
-                    add(ended - entry.batch.arrival, len(entry.batch))
+        for arrival, rows in turn.left:
+            instance.latency.add(turn.ended - arrival, rows)
         if turn.messages:
             self._send_safely(instance, turn.messages)
         if turn.failed:
@@ -314,7 +313,7 @@ class Pool:
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
         ended = turn.ended
         for target, batch in turn.out:
-            self._put(target.instance, Entry(target.source, batch, ended))
+            self._put(target.instance, target.source, batch, ended)
         instance.running = False
         instance.freed = ended
         if instance.number not in self._held:

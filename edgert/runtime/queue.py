@@ -12,11 +12,14 @@ Overload = Literal["shed-oldest", "shed-newest", "keep"]
 
 
 class Entry(NamedTuple):
-    """A batch, the number of the input that it came from, and when it was put here (monotonic seconds)."""
+    """A batch and the number of the input that it came from."""
 
     source: int
     batch: Batch | RawBatch
     put: float = 0.0
+    """When it was put here, monotonic seconds."""
+    busy_s: float = 0.0
+    """How long its instance had computed by then, in all."""
 
 
 class Queue:
@@ -54,6 +57,13 @@ class Queue:
             shed += len(self._pop().batch)
         self.append(entry)
         return self.rows - before, shed
+
+    def waiting_since(self) -> float | None:
+        """When the oldest entry was put here; None if there is none. May be asked without the pool's lock."""
+        try:
+            return self.entries[0].put
+        except IndexError:
+            return None
 
     @property
     def over(self) -> bool:

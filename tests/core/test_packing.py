@@ -81,3 +81,11 @@ def test_damaged_bytes_of_our_own_are_refused() -> None:
     for payload in (b"\xa2\x00\x80", b"\x91" * 100_000 + b"\xc0", b"\x92\x01"):
         with pytest.raises(PayloadError, match="expected MessagePack"):
             unpack(payload)
+
+
+def test_an_integer_that_messagepack_lacks_is_packed_as_something_near_it() -> None:
+    value = {"a": [1, 10**30, -(2**63), 2**64 - 1], "b": {"c": (10**400, True)}, "d": None}
+    back = unpack(pack(value))
+    assert back["a"] == [1, 1e30, -(2**63), 2**64 - 1]
+    assert back["b"]["c"] == ["1" + "0" * 39, True]
+    assert back["d"] is None

@@ -51,11 +51,19 @@ def test_keys_of_several_fields_may_be_absent() -> None:
     assert [r["m"] for r in fed(made, 0, row(2), row(2, room="x"))] == [2, 1]
 
 
-def test_the_watermark_is_that_of_the_slower_input() -> None:
+def test_the_watermark_is_that_of_the_rows_that_go_through() -> None:
     made = JoinLatest(["source"], ["m"])
-    assert not made.process(Batch([], 0.0, 50.0), 0, NOW)
-    (emission,) = made.process(Batch([], 0.0, 40.0), 1, NOW)
-    assert emission.batch.watermark == 40.0
+    assert not made.process(Batch([row(1, m=1)], 0.0, 40.0), 1, NOW)
+    (emission,) = made.process(Batch([], 0.0, 50.0), 0, NOW)
+    assert emission.batch.watermark == 50.0
+
+
+def test_a_row_from_the_future_keeps_nobody_out_for_long() -> None:
+    made = JoinLatest(["source"], ["m"])
+    for moment, time, m in ((0.0, 4e9, 1), (30.0, 30.0, 2), (61.0, 61.0, 3)):
+        now = Now(moment, 1.7e9 + moment)
+        made.process(Batch([row(time if time > 1e9 else 1.7e9 + time, m=m)], 0.0), 1, now)
+    assert fed(made, 0, row(1.7e9 + 62.0))[0]["m"] == 3
 
 
 def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +83,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.integers
 def test_deltas_and_snapshots_bring_it_back(steps: list[tuple[int, str, int]]) -> None:
     made, by_deltas = JoinLatest(["source"], ["m"]), JoinLatest(["source"], ["m"])
     for source, key, time in steps:
-        fed(made, source, row(time, key, m=time), watermark=float(time))
+        fed(made, source, row(time, key, m=time))
         if (delta := made.delta()) is not None:
             by_deltas.restore(unpack(pack(delta)))
     by_snapshot = JoinLatest(["source"], ["m"])
@@ -93,3 +101,7 @@ def test_a_document_must_name_two_inputs_and_fields_of_its_own() -> None:
     with pytest.raises(DocumentError) as refused:
         from_plain(plain, REGISTRY)
     assert [p.path for p in refused.value.problems] == ["operators.j.inputs", "operators.j.fields"]
+    plain["operators"]["k"] = {"type": "key_by", "input": "in", "keys": ["source"]}
+    plain["operators"]["j"] |= {"inputs": ["in", "k"], "fields": ["m"]}
+    with pytest.raises(DocumentError, match="two operators"):
+        from_plain(plain, REGISTRY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -87,7 +88,8 @@ def bushy(depth: int) -> dict[str, Any]:
         (regression(version=True), ["version"]),
         (regression(coefficients={}), ["coefficients"]),
         (regression(coefficients={"x": 1, "t": float("nan")}), ["coefficients.x", "coefficients.t"]),
-        (regression(coefficients={"t": 10**400}), ["coefficients.t"]),
+        (regression(coefficients={"t": 10**400}), ["coefficients.t"] * 2),
+        (regression(about={"id": 10**30, "at": [dt.date(2024, 1, 1)]}), ["about.id", "about.at[0]"]),
         (regression(tree=LEAF), ["tree"]),
         ({"kind": "decision_tree"}, ["tree"]),
         ({"kind": "decision_tree", "tree": {"value": None}}, ["tree"]),

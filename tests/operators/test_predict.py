@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -97,6 +98,11 @@ def test_a_document_is_refused_with_the_faults_of_its_model() -> None:
         from_plain(plain, REGISTRY)
     found = [problem.path for problem in refused.value.problems]
     assert found == ["operators.p.initial.coefficients.h"] * 2, "not a number, and not a field of the operator"
+    plain["operators"]["p"]["initial"] = {**DOUBLE, "about": {"on": dt.date(2024, 1, 1), "id": 10**30}}
+    with pytest.raises(DocumentError) as refused:
+        from_plain(plain, REGISTRY)
+    paths = [problem.path for problem in refused.value.problems]
+    assert paths == ["operators.p.initial.about.on", "operators.p.initial.about.id"], "TOML has them, JSON has not"
     plain["operators"]["p"]["initial"] = "a text"
     with pytest.raises(DocumentError, match="initial: expected a table"):
         from_plain(plain, REGISTRY)

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from edgert.codecs.registry import make
-from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
+from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch
 from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import CLOCK_IS_SET, KNOWN_TOPICS, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
+from edgert.operators.source import KNOWN_TOPICS, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
 
 WALL = 1_000.0
 """The wall clock says this at monotonic 0."""

@@ -330,7 +330,12 @@ def test_keys_take_the_type_of_their_column(kind: str, value: object, shown: obj
     assert (got["k"], type(got["k"])) == (shown, type(shown))
 
 
-@pytest.mark.parametrize(("kind", "value"), [("long", 7.5), ("long", "x"), ("double", "x"), ("boolean", "false")])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("long", 7.5), ("long", "x"), ("double", "x"), ("boolean", "false"), ("long", 10**30),
+     ("long", 2**63), ("long", "9" * 30), ("long", 1e30), ("double", "nan"), ("double", float("inf")),
+     ("double", 10**400)],
+)  # fmt: skip
 def test_a_key_that_would_be_cut_or_guessed_is_counted_and_costs_its_row_only(kind: str, value: object) -> None:
     made = window(keys=(("k", kind),))
     out = made.process(at(10.0, row(1.0, k=value), row(1.0, k=None)), 0, NOW)

@@ -18,9 +18,10 @@ from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.runtime.instance import Instance
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.state import pack_state
+from edgert.scheduling.consumption import at_most
 
 DOCUMENT: dict[str, Any] = {
     "name": "f",
@@ -132,8 +133,11 @@ def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fus
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(get_args(Fusion), repeat=2)))
 def test_models_that_came_by_message_find_their_operators_again(before: Fusion, after: Fusion) -> None:
+    """Also where a marker heads the chain, which vanishes if it stands alone."""
     operators = {
         **DOCUMENT["operators"],
+        "first": {"type": "key_by", "input": "in", "keys": ["source"]},
+        "ok": {"type": "filter", "input": "first", "where": "v >= 0"},
         "one": {"type": "predict", "input": "ok", "model": "m", "fields": ["v"], "output": "p"},
         "two": {"type": "predict", "input": "one", "model": "m", "fields": ["p"], "output": "v"},
         "by": {"type": "key_by", "input": "two", "keys": ["source"]},
@@ -153,6 +157,56 @@ def test_models_that_came_by_message_find_their_operators_again(before: Fusion, 
     again.work()
     again.run.drain(NOW, lambda instance, messages: None)
     assert [row[4] for row in contributions(again.run.form())] == [20.0]
+
+
+@pytest.mark.parametrize("after", get_args(Fusion))
+def test_rows_in_the_midst_of_a_chain_come_back_in_time_and_with_the_model_in_use(after: Fusion) -> None:
+    """The older ones in front of its second operator, the newer in front of its first: the first's watermark would make
+    the others late."""
+    operators = {
+        **DOCUMENT["operators"],
+        "guess": {"type": "predict", "input": "ok", "model": "m", "fields": ["v"], "output": "v"},
+        "by": {"type": "key_by", "input": "guess", "keys": ["source"]},
+    }
+    document = {"name": "f", "operators": operators}
+    first = Rig(flow_run("none", document))
+    chain = first.run.places["guess"].logic
+    assert isinstance(chain, Fused)
+    model = {"kind": "linear_regression", "coefficients": {"v": 5}}
+    chain.predictions.offer("guess", chain.predictions.checked_untrusted("guess", model))
+    first.feed(1, 1.0, 2.0)
+    for name in ("in", "ok"):
+        first.turn(first.run.instances[name])
+    first.feed(2, 12.0)
+    first.turn(first.run.instances["in"])
+    form = first.checkpoint()
+    assert form
+    again = Rig(flow_run(after, document))
+    again.run.restore(form.deltas, form.queue, NOW)
+    again.work()
+    again.run.drain(NOW, lambda instance, messages: None)
+    got = [(row[0], row[3], row[4]) for row in contributions(again.run.form())]
+    assert got == [(0.0, 2, 10.0), (10.0, 1, 5.0)]
+
+
+@pytest.mark.parametrize("fusion", get_args(Fusion))
+def test_a_model_is_in_use_from_the_next_batch_though_a_checkpoint_comes_first(fusion: Fusion) -> None:
+    operators = {
+        **DOCUMENT["operators"],
+        "guess": {"type": "predict", "input": "ok", "model": "m", "fields": ["v"], "output": "v"},
+        "by": {"type": "key_by", "input": "guess", "keys": ["source"]},
+    }
+    rig = Rig(flow_run(fusion, {"name": "f", "operators": operators}))
+    chain = next(p.logic for p in rig.run.places.values() if "guess" in p.planned.operators)
+    assert isinstance(chain, Fused)
+    for number, factor in enumerate((1, 100)):
+        model = {"kind": "linear_regression", "coefficients": {"v": factor}}
+        chain.predictions.offer("guess", chain.predictions.checked_untrusted("guess", model))
+        assert rig.checkpoint()
+        rig.feed(number + 1, *[1.0 + 10.0 * number] * 10)  # enough for a shape to be learned
+        rig.work(float(number))
+    rig.run.drain(NOW, lambda instance, messages: None)
+    assert [row[4] for row in contributions(rig.run.form())] == [10.0, 1000.0]
 
 
 def test_what_a_fused_flow_found_in_its_queues_stays_there_in_the_next_checkpoint() -> None:
@@ -251,3 +305,17 @@ def test_the_schema_is_that_of_the_window_whoever_else_reads_it(fusion: Fusion) 
     run = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), fusion)
     assert run.columns == flow_run().columns == ("window_start", "window_end", "source", "n", "s")
     assert run.ship is not None
+
+
+@pytest.mark.parametrize("fusion", ["full", "chains"])
+def test_latency_is_of_rows_that_reach_the_end(fusion: Fusion) -> None:
+    operators = {"in": DOCUMENT["operators"]["in"], "ok": DOCUMENT["operators"]["ok"]}
+    operators["out"] = {"type": "publish", "input": "ok", "topic": "y"}
+    rig = Rig(flow_run(fusion, {"name": "f", "operators": operators}))
+    rig.pool.consumption = at_most(50)
+    rig.feed(1, 1.0, -2.0, 3.0, -4.0, -5.0)
+    for instance in rig.run.all:
+        instance.fast_turns = FAST_TURNS
+    while any(instance.queue.entries for instance in rig.run.all):
+        rig.pool.lend(1.0)
+    assert sum(sum(instance.latency.counts) for instance in rig.run.all) == 2

@@ -30,8 +30,8 @@ def test_times_of_a_turn_are_told_apart() -> None:
     # first from 15 to 17, last to 17.5, first to 19.5, last to 20
     a, b = first.counters, last.counters
     assert (clock.monotonic(), a.busy_s, b.busy_s) == (20.0, 4.0, 1.0)
-    assert a.scheduling_s == 1.5, "1 s until there was a worker, and half a second while the other ran"
-    assert a.queued_s == 3.0, "put at 14, behind the other until 17"
+    assert a.queued_s == 2.0, "the second batch stood behind the first while that one ran"
+    assert a.scheduling_s == 1.0 + 1.5, "1 s each until there was a worker, and half a second while the other ran"
     assert (b.scheduling_s, b.queued_s) == (0.0, 0.0)
     assert (first.idle_at(20.0), last.idle_at(20.0)) == (4.5, 9.0)
     assert (first.idle_at(21.0), last.idle_at(21.0)) == (5.5, 10.0)
@@ -48,3 +48,18 @@ def test_what_is_queued_or_running_is_not_idle() -> None:
     pool.put([(one, 0, rows(1))], wake=False)
     clock.advance(3.0)
     assert one.idle_at(3.0) == 0.0
+
+
+def test_waiting_for_a_worker_is_not_waiting_for_others_in_the_queue() -> None:
+    clock = VirtualClock()
+    one = instance("one", Pass(lambda batch: clock.advance(1.0)))
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([one])
+    pool.put([(one, 0, rows(n)) for n in range(3)], wake=False)
+    for pause in (0.0, 10.0, 10.0):
+        clock.advance(pause)
+        one.fast_turns = FAST_TURNS
+        pool.lend(1e-9)
+    assert (one.counters.turns, clock.monotonic()) == (3, 23.0)
+    assert one.counters.queued_s == 0.0 + 1.0 + 2.0
+    assert one.counters.scheduling_s == 0.0 + 10.0 + 20.0

@@ -1,0 +1,23 @@
+"""Values that JSON and MessagePack can both hold: what documents may consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgert.core.errors import Problem, show
+
+
+def not_plain(value: Any, path: str = "") -> Iterator[Problem]:
+    """Where `value` holds something else: TOML has dates and times, and any length of integer."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from not_plain(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            yield from not_plain(item, f"{path}[{at}]")
+    elif isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            yield Problem(path, "an integer of 64 bits (or a decimal number: 1e30)", show(value))
+    elif value is not None and not isinstance(value, str | float):
+        yield Problem(path, "a string, a number, true, false, a list or a table", show(value))
