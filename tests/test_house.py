@@ -131,6 +131,17 @@ def test_who_may_not_install_is_told_in_one_line_what_is_missing(
     assert done.stdout + done.stderr == line
 
 
+def test_delta_tables_are_read_in_the_one_way_that_lets_a_process_end() -> None:
+    """See `edgert/central/query.py`: a pyarrow dataset over a Delta table may abort the process at its end."""
+    others = [
+        path.relative_to(ROOT)
+        for folder in ("edgert", "tests", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        if path != Path(__file__) and re.search(r"\.to_(pyarrow|pandas)", path.read_text())
+    ]
+    assert not others
+
+
 def test_setup_refuses_an_unknown_kind() -> None:
     done = subprocess.run([str(ROOT / "scripts/setup"), "all"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -21,7 +21,7 @@ from typing import Final, Literal
 from edgert.central import frames
 from edgert.central.checks import CheckedRows, check_rows, unite
 from edgert.central.lineage import Opening
-from edgert.central.tables import Conflict, Table, TableError, is_null, join, list_tables
+from edgert.central.tables import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import PayloadError
 from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch, Schema
 
@@ -91,7 +91,7 @@ class FlowTable:
     def read_opens(self) -> None:
         """Read the opening rows, which stand in a partition of their own (day is null). Raises `TableError`."""
         columns = ["gateway", "epoch", "lineage"]
-        for row in self.table.read(columns, is_null("day")).sort_by("epoch").to_pylist():
+        for row in sorted(self.table.read(columns, "day IS NULL"), key=lambda row: row["epoch"]):
             epoch = (row["gateway"], row["epoch"])
             if row["lineage"] and epoch not in self.opened:
                 # The door let only good ones in: this is a table that somebody else wrote to.

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from edgert.central.tables import TIME, Conflict, Table, TableError, equals, join
+from edgert.central.query import literal
+from edgert.central.tables import TIME, Conflict, Table, TableError, join
 from edgert.core.errors import EdgertError
 
 
@@ -28,6 +29,7 @@ class Lease:
     ) -> None:
         self._table = Table(join(root, "leases"), partition_by="name")
         self._name = name
+        self._mine = f"name = {literal(name)}"
         self._holder = holder
         self._duration_s = duration_s
         self._wall = wall
@@ -43,7 +45,7 @@ class Lease:
     def _acquire(self) -> None:
         self._table.refresh()
         token = self._table.version(self._application)
-        rows = self._table.read(["token", "holder", "expires"], equals("name", self._name)).to_pylist()
+        rows = self._table.read(["token", "holder", "expires"], self._mine)
         newest = max(rows, key=lambda r: int(r["token"]), default=None)
         if newest is not None and newest["expires"].timestamp() > self._wall() and newest["holder"] != self._holder:
             raise LeaseLost(
@@ -92,7 +94,7 @@ class Lease:
             }
         )
         try:
-            self._table.replace(row, {self._application: token + 1}, f"name = '{self._name}'")
+            self._table.replace(row, {self._application: token + 1}, self._mine)
         except Conflict as error:
             raise LeaseLost(f"lease {self._name}: taken by another at the same time") from error
         self.token, self._until = token + 1, until

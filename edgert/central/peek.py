@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from edgert.central.query import literal, query
+
 Newest = tuple[tuple[str, ...], list[tuple[Any, ...]], int, int]
 """Columns, rows (newest window first), rows in the whole table, version of the table."""
 
@@ -23,7 +25,6 @@ def newest_rows(uri: str, limit: int) -> Newest | None:
     if not total:
         return columns, [], 0, table.version()
     newest = pc.max(files["max.window_start"]).as_py() if "max.window_start" in files.column_names else None
-    where = pc.field("window_start") >= pa.scalar(newest, pa.timestamp("us", tz="UTC")) if newest else None
-    found = table.to_pyarrow_dataset().to_table(columns=list(columns), filter=where)
-    rows = found.sort_by([("window_start", "descending")]).slice(0, limit).to_pylist()
-    return columns, [tuple(row[column] for column in columns) for row in rows], total, table.version()
+    where = f"window_start >= {literal(newest.isoformat())}" if newest else ""
+    found = query(table, columns, where, ["window_start"], limit)
+    return columns, [tuple(row[column] for column in columns) for row in found], total, table.version()

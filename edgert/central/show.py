@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from edgert.central.query import query
 from edgert.central.tables import TableError, join, list_tables
 from edgert.core.errors import EdgertError
 
@@ -71,19 +72,14 @@ def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[s
 
     Raises `EdgertError` if there is no such table or the condition cannot be understood.
     """
-    from deltalake import QueryBuilder
-
     full = find(root, name)
     table = _load(root, full)
     columns = [f.name for f in table.schema().fields]
-    by = [f'"{c}" DESC' for c in _ORDER if c in columns]
-    query = "SELECT * FROM t" + (f" WHERE {where}" if where else "")
-    query += (f" ORDER BY {', '.join(by)} NULLS LAST" if by else "") + f" LIMIT {int(limit)}"
     try:
-        found = pa.table(QueryBuilder().register("t", table).execute(query))
+        found = query(table, columns, where, [c for c in _ORDER if c in columns], limit)
     except (DeltaError, OSError, ValueError) as error:
         raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {error}") from error
-    return found.column_names, [list(row.values()) for row in found.to_pylist()]
+    return columns, [list(row.values()) for row in found]
 
 
 def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyarrow import fs
 
+from edgert.central.query import query
 from edgert.core.errors import EdgertError
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -79,12 +79,12 @@ class Table:
         with _told(self.uri, "could not be read"):
             return list(pa.schema(self._handle.schema().to_arrow())) if self._handle else []
 
-    def read(self, columns: list[str], where: Any = None) -> pa.Table:
-        """Some columns of the rows for which a pyarrow expression holds, as of the last refresh."""
+    def read(self, columns: list[str], where: str) -> list[dict[str, Any]]:
+        """Some columns of the rows for which an SQL condition holds, as of the last refresh."""
         if self._handle is None:
-            return pa.table({c: [] for c in columns})
+            return []
         with _told(self.uri, "could not be read"):
-            return self._handle.to_pyarrow_dataset().to_table(columns=columns, filter=where)
+            return query(self._handle, columns, where)
 
     def append(self, data: pa.Table, versions: Mapping[str, int]) -> None:
         """One commit: the rows, and a number per transaction identifier. Columns that are new evolve the table.
@@ -149,16 +149,6 @@ def _in_schema(data: pa.Table, schema: pa.Schema) -> pa.Table:
     have = set(data.schema.names)
     columns = [data[f.name].cast(f.type) if f.name in have else pa.nulls(data.num_rows, f.type) for f in schema]
     return pa.table(columns, schema=schema)
-
-
-def is_null(column: str) -> Any:
-    """The pyarrow expression that a column is null."""
-    return pc.field(column).is_null()
-
-
-def equals(column: str, value: Any) -> Any:
-    """The pyarrow expression that a column has a value."""
-    return pc.field(column) == pc.scalar(value)
 
 
 def join(root: str, *parts: str) -> str:

@@ -15,10 +15,9 @@ HELP = "show the graph of a flow and the instances that a gateway makes of it"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flow", type=Path, metavar="FILE", help="a document, TOML or JSON")
     parser.add_argument("--code", action="store_true", help="also the function that each chain of operators becomes")
-
     parser.add_argument(
         "--fusion", choices=get_args(Fusion), default="full",
-        help="what is fused: sources too (as a gateway does it), chains of stateless operators only, or nothing",
+        help="what is fused: all that stands in a line (the default), chains of stateless operators, or nothing",
     )  # fmt: skip
 
 

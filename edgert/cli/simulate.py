@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from edgert.sim.pool import Simulation, exponential, poisson
 
     known = registry()
-    physical = plan(load(args.flow, known), known, "chains")  # a fused source would leave nothing to schedule
+    physical = plan(load(args.flow, known), known, "chains")  # a line would leave little to schedule
     names = list(physical.instances)
     at = {name: number for number, name in enumerate(names)}
     graph = {at[name]: [at[o.instance] for o in i.outputs] for name, i in physical.instances.items()}

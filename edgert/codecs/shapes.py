@@ -166,7 +166,8 @@ class _Compiled:
         self.apart = min(2 * self.apart, MOST_APART)
         if self.plain is None:
             self.plain = self.by_rows()
-        return max(at, self.plain(topics, payloads, captures, wall, rows, at, end))
+        reached = self.plain(topics, payloads, captures, wall, rows, at, end)
+        return reached if reached >= 0 else ~reached  # what it took until then are rows already
 
 
 class Shapes(Generic[Shape]):

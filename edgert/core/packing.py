@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import msgpack
@@ -22,8 +23,8 @@ _encode = msgspec.msgpack.Encoder().encode
 def pack(value: Any) -> bytes:
     """Any plain value (None, bool, int, float, str, bytes, list, tuple, dict) as MessagePack bytes.
 
-    An integer beyond 64 bits, which MessagePack lacks, becomes a float (or, beyond that, text): where one came through
-    all checks, a checkpoint must not fail for ever.
+    An integer beyond 64 bits, which MessagePack lacks, becomes a float (beyond all floats: infinity): where one came
+    through all checks, a checkpoint must not fail for ever.
     """
     try:
         return _encode(value)
@@ -37,7 +38,7 @@ def _within_64_bits(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_within_64_bits(item) for item in value]
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        return float(value) if value.bit_length() < 1024 else str(value)[:40]
+        return float(value) if value.bit_length() < 1024 else math.inf if value > 0 else -math.inf
     return value
 
 

@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable
 from paho.mqtt.enums import CallbackAPIVersion
 
+from edgert.central.query import query
 from edgert.core.results import (
     Acknowledgement,
     Hello,
@@ -120,7 +121,7 @@ def landed(root: Path) -> list[int]:
     uri = str(root / "tables" / "landing" / FLOW)
     if not DeltaTable.is_deltatable(uri):
         return []
-    return sorted(DeltaTable(uri).to_pyarrow_table(columns=["sequence"])["sequence"].to_pylist())
+    return sorted(row["sequence"] for row in query(DeltaTable(uri), ["sequence"]))
 
 
 def test_killed_in_mid_write_again_and_again_each_result_lands_once(
@@ -145,7 +146,7 @@ def test_killed_in_mid_write_again_and_again_each_result_lands_once(
         outbox.status.clear()
     start(port)
     wait_until(lambda: _resend(outbox), "all acknowledgements", 60)
-    rows = DeltaTable(str(log.parent)).to_pyarrow_table(columns=["sequence", "source"]).to_pylist()
+    rows = query(DeltaTable(str(log.parent)), ["sequence", "source"])
     pairs = [(r["sequence"], r["source"]) for r in rows]
     assert len(pairs) == len(set(pairs)) == 1 + 600 * 20
     outbox.close()

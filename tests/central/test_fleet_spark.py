@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from edgert.central.fleet_job import FleetJob
 from edgert.central.landing import Landing
 from edgert.central.lease import Lease, LeaseLost
+from edgert.central.query import query
 from edgert.core.results import Schema
 from edgert.core.settings import FleetJob as Settings
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
@@ -51,7 +52,7 @@ class World:
         FleetJob(self.spark, str(self.root), Settings()).run_once()
 
     def fleet(self, flow: str = FLOW) -> list[dict[str, Any]]:
-        table = DeltaTable(str(self.root / "fleet" / flow)).to_pyarrow_table().to_pylist()
+        table = query(DeltaTable(str(self.root / "fleet" / flow)))
         return sorted(table, key=lambda r: (r["window_start"], r["source"] or ""))
 
     def check(self) -> None:

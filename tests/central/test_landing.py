@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgert.central.landing import Batch, Landing, key_of
+from edgert.central.query import query
 from edgert.central.tables import Conflict, Table, TableError
 from edgert.core.results import RefusedBatch, RowsBatch, Schema
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
@@ -22,8 +23,7 @@ from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 def read(root: Path, name: str) -> list[dict[str, Any]]:
     if not DeltaTable.is_deltatable(str(root / name)):
         return []
-    found: list[dict[str, Any]] = DeltaTable(str(root / name)).to_pyarrow_table().to_pylist()
-    return found
+    return query(DeltaTable(str(root / name)))
 
 
 def landed_rows(root: Path) -> list[tuple[Any, ...]]:

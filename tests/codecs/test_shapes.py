@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from edgert.codecs.shapes import COMPILE_EVERY, COMPILED, MOST_APART, SIGHTINGS, Rows, Run, Shapes, Tail
+from edgert.codecs.shapes import (
+    COMPILE_EVERY,
+    COMPILED,
+    MOST_APART,
+    SIGHTINGS,
+    Rows,
+    Run,
+    Shapes,
+    Tail,
+    Value,
+    function,
+)
 from edgert.core.batch import Row
 
 
@@ -114,3 +126,28 @@ def test_another_tail_takes_over_with_the_next_sighting() -> None:
     assert run(shapes, [b"a0"]) == (0, [])
     shapes.learn("a", {})
     assert run(shapes, [b"a0"]) == (1, [True])
+
+
+class Never(Rows):
+    """A tail that refuses every message, as generated code does."""
+
+    def body(self, values: Mapping[str, Value]) -> tuple[Sequence[str], Mapping[str, Any]]:
+        return ["break"], {}
+
+
+def test_no_message_is_decoded_twice_where_rows_cannot_be_made_either() -> None:
+    """A name that the topic should have given is missing: a broker sent what nobody subscribed to."""
+    values = {"time": Value("t"), "source": Value("source"), "room": Value("captures(topics[i])[C0]")}
+    made = Shapes[str](lambda shape, captured, tail: function([], values, tail, t=0.0, source="s", C0="room"))
+    made.fuse(Never())
+    learned(made, "a")
+    there: dict[str, dict[str, str]] = {"good": {"room": "x"}, "bad": {}}
+    topics = ["good"] * 5 + ["bad"] + ["good"] * 2
+    rows: list[Row] = []
+    fits_none = []
+    index = 0
+    while index < len(topics):
+        index = made.run(topics, [b""] * len(topics), there.__getitem__, 0.0, rows, index, len(topics))
+        fits_none.append(index)
+        index += 1
+    assert (fits_none, len(rows)) == ([5, 8], 7)

@@ -229,8 +229,9 @@ class Rig:
     def table(self, name: str) -> list[dict[str, Any]]:
         import deltalake
 
-        rows: list[dict[str, Any]] = deltalake.DeltaTable(str(self.tables / name)).to_pyarrow_table().to_pylist()
-        return rows
+        from edgert.central.query import query
+
+        return query(deltalake.DeltaTable(str(self.tables / name)))
 
     def close(self) -> None:
         for process in self.processes:

@@ -139,7 +139,7 @@ MESSAGES = st.tuples(
 )
 STREAMS = st.lists(st.lists(MESSAGES, min_size=1, max_size=12), min_size=1, max_size=12)
 GOOD = ("good", "a", "x", 1.0, 2.0)
-ALL_KINDS = [[(kind, "a", "x", value, 2.0) for kind in ["good", *KINDS]
+ALL_KINDS = [[(kind, "a", "x", value, h) for kind in ["good", *KINDS] for h in (2.0, None)
               for value in (7.0, 0.0, -9.0, None, True)]]  # fmt: skip
 
 

@@ -380,14 +380,6 @@ def test_a_new_flow_starts_at_what_arrives_next_with_the_holes_it_is_given() -> 
     assert (late.takes(1), heir.takes(1), heir.takes(1)) == (False, True, False)
 
 
-def test_retained_messages_enter_only_flows_that_ask_for_them_and_are_counted() -> None:
-    for asks in (True, False):
-        inbox, route = inbox_of(Progress(Position()), retained=asks)
-        assert taken(inbox, route, message(1, retain=True)) == asks
-        assert inbox.counters.retained_ignored == (not asks)
-        assert inbox.due() == ([] if asks else [(1, 1)])
-
-
 def test_a_message_that_nobody_takes_is_counted_and_acknowledged() -> None:
     inbox = Inbox()
     taken(inbox, NOWHERE, message(1), Publish("t", b"x"))

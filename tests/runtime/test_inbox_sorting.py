@@ -10,7 +10,7 @@ from edgert.core.position import Position
 from edgert.mqtt.packets import PublishRun
 from edgert.runtime.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 from edgert.runtime.progress import Progress
-from tests.runtime.test_inbox import inbox_of, message
+from tests.runtime.test_inbox import inbox_of, message, taken
 
 
 @pytest.mark.parametrize("ids", [(), (3,)])
@@ -58,3 +58,11 @@ def test_a_retained_message_is_for_who_is_open_to_it_and_one_that_comes_again_fo
 
     assert takers() == [2]
     assert takers(dup=True, payload=b"new here") == [0, 2]
+
+
+def test_retained_messages_enter_only_flows_that_ask_for_them_and_are_counted() -> None:
+    for asks in (True, False):
+        inbox, route = inbox_of(Progress(Position()), retained=asks)
+        assert taken(inbox, route, message(1, retain=True)) == asks
+        assert inbox.counters.retained_ignored == (not asks)
+        assert inbox.due() == ([] if asks else [(1, 1)])

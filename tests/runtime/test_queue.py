@@ -98,3 +98,14 @@ def test_what_was_accepted_before_enters_past_the_budget() -> None:
     for n in range(3):
         queue.append(Entry(0, batch(n, 1, 80)))
     assert (numbers(queue.entries), queue.size, queue.rows) == ([0, 1, 2], 240, 3)
+
+
+def test_rows_that_a_checkpoint_found_behind_the_decoder_are_not_shed_for_new_input() -> None:
+    queue = Queue(100, "shed-oldest")
+    queue.append(Entry(1, Batch([{"n": 1}], 0.0, size=80)))
+    raw = RawBatch(["t"], [b"x"], 0.0, 0.0, 60)
+    assert queue.put(Entry(0, raw)) == (1, 0)
+    assert [type(entry.batch) for entry in queue.entries] == [Batch, RawBatch]
+    queue.take_all()
+    queue.append(Entry(0, raw))
+    assert queue.put(Entry(0, raw)) == (0, 1), "input makes room for newer input"

@@ -1,0 +1,41 @@
+"""SQL over a Delta table by `deltalake`'s own reader, the only way that tables are read here without Spark.
+
+Not by a pyarrow dataset: that one reads through a file system object of Python, whose last reference may be dropped by
+a thread of Arrow's while the interpreter ends, which aborts the process (SIGABRT) after all its work was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+
+def query(
+    table: DeltaTable, columns: Sequence[str] = (), where: str = "", order: Sequence[str] = (), limit: int | None = None
+) -> list[dict[str, Any]]:
+    """Some columns (none named: all) of the rows of a table for which an SQL condition holds.
+
+    `order` has names of columns, greatest value first, nulls last. Raises what `deltalake` raises for a table that
+    cannot be read or a condition that it does not understand.
+    """
+    text = f"SELECT {', '.join(map(_name, columns)) or '*'} FROM t"
+    if where:
+        text += f" WHERE {where}"
+    if order:
+        text += " ORDER BY " + ", ".join(f"{_name(column)} DESC NULLS LAST" for column in order)
+    if limit is not None:
+        text += f" LIMIT {int(limit)}"
+    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", table).execute(text)).to_pylist()
+    return found
+
+
+def literal(text: str) -> str:
+    """A text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
