@@ -11,8 +11,8 @@ from typing import Any
 
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import CommitForm, FlowRun
-from edgert.runtime.pool import Pool
 from edgert.store.database import Database, FlowCommit
+from gateway.hosts import Host
 from gateway.ingest import Ingest
 
 log = logging.getLogger(__name__)
@@ -46,13 +46,13 @@ class Checkpointer:
     """One loop for all flows; flows that are due together share one transaction, and so one fsync."""
 
     def __init__(
-        self, database: Database, store: OnStore, pool: Pool, ingest: Ingest, on_committed: Callable[[], None]
+        self, database: Database, store: OnStore, host: Host, ingest: Ingest, on_committed: Callable[[], None]
     ) -> None:
         self.status = CheckpointStatus()
         self.runs: dict[str, FlowRun] = {}
         self.busy = asyncio.Lock()
         """Held while a checkpoint or a change of a flow is under way."""
-        self._database, self._store, self._pool, self._ingest = database, store, pool, ingest
+        self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self.on_committed = on_committed
         self._due: dict[FlowRun, float] = {}
         self._asked = asyncio.Event()
@@ -138,6 +138,7 @@ class Checkpointer:
         ))  # fmt: skip
         for run, form in forms:
             run.committed(form)
+            self._host.committed(run)
         for run, _ in forms:
             if run.wants_compaction():
                 self._compact(run)
@@ -147,7 +148,7 @@ class Checkpointer:
         """What is to be written of one flow. What failed to be committed is tried again as it is, before anything more
         is captured. The fault of one flow's operator is that flow's alone."""
         try:
-            if not run.pending and not run.capture(self._pool, self.position):
+            if not run.pending and not self._host.capture(run, self.position):
                 self.status.blocked += 1
                 log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", run.flow.name)
             return run.form()
@@ -164,6 +165,22 @@ class Checkpointer:
             self._database.compact_state(name, run.compact(self._database.state(name)))
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
             log.error("the state of flow %s could not be compacted: %r", name, error)
+
+    async def restoring(self, name: str, put: Callable[[list[bytes], bytes], None]) -> None:
+        """Calls `put` with the last checkpoint of a flow (state, queues), while none is made and nothing can be fed."""
+
+        def read() -> None:
+            blobs, queue = self._database.state(name), self._database.queue(name)
+            self.position(lambda: put(blobs, queue))
+
+        async with self.busy:
+            while True:
+                try:
+                    await self._store(read)
+                    return
+                except StoreError as error:
+                    log.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
+                    await asyncio.sleep(RETRY_S)
 
     def position(self, read: Callable[[], None]) -> None:
         """Runs `read` while nothing can be fed."""

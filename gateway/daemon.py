@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import edgert
-from edgert.core.batch import RawBatch
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError, EdgertError, Problem, StoreError, show
 from edgert.core.ids import gateway_id
@@ -28,24 +27,25 @@ from edgert.flow.physical import Fusion
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import Message
 from edgert.operators.registry import with_installed
-from edgert.operators.source import Source
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
+from edgert.runtime.ticks import TICK_S
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 from edgert.store.database import Database
 from gateway.checkpointer import Checkpointer
 from gateway.deploy import Deployment
 from gateway.flows import Flows
+from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
+from gateway.slots import Slots
 from gateway.status import Status
 from gateway.uplink import Uplink
 
 log = logging.getLogger(__name__)
 
 Inbound = asyncio.Queue[tuple[str, bytes, "Request | None"]]
-TICK_S = 0.25
-"""How often sources look at their devices' time-outs."""
 LIVE_SETTINGS = ("pool.consumption_rows", "log.level")
 """Settings that a `config` message may change; all others belong to the file on the board."""
 
@@ -60,15 +60,12 @@ class Daemon:
         folder = settings.gateway.data_dir or data_folder(os.environ, os.geteuid() == 0)
         self.database = Database(Path(folder) / "gateway.db", self.gateway)
         self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self.pool = Pool(
-            self.clock,
-            workers=settings.pool.workers,
-            policy=POLICIES[settings.pool.policy](random.random),
-            consumption=CONSUMPTIONS[settings.pool.consumption](settings.pool.consumption_rows),
-            send=self._send,
-        )
+        self.registry, failed = with_installed()
+        for point, why in failed.items():
+            log.error("operators of the package behind %s cannot be used: %s", point, why)
+        self.host: Host = self._make_host()
         self.ingest = Ingest(
-            settings.sensors, f"edgert-{self.gateway}", self.pool, self.clock,
+            settings.sensors, f"edgert-{self.gateway}", self.host, self.clock,
             forget_session=self._forget_session, wants_checkpoint=self._ask,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
         )  # fmt: skip
@@ -76,12 +73,9 @@ class Daemon:
             settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
             lambda topic, payload: bool(self.link and self.link.publish(topic, payload)),
         )  # fmt: skip
-        self.checkpointer = Checkpointer(self.database, self.store, self.pool, self.ingest, self.uplink.committed)
-        registry, failed = with_installed()
-        for point, why in failed.items():
-            log.error("operators of the package behind %s cannot be used: %s", point, why)
+        self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
         self.flows = Flows(
-            registry, self.database, self.store, self.pool, self.ingest, self.checkpointer, self.clock,
+            self.registry, self.database, self.store, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion),
         )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
@@ -102,6 +96,30 @@ class Daemon:
     async def store(self, call: Callable[[], Any]) -> Any:
         """Runs `call` on the store thread, the only one that touches the database."""
         return await asyncio.get_running_loop().run_in_executor(self._store_thread, call)
+
+    def _make_host(self) -> Host:
+        settings = self.settings.pool
+        if settings.slots:
+            return Slots(
+                settings, cast(Fusion, settings.fusion), self.registry, self.clock,
+                level=self.settings.log.level, send=self._send,
+                stored=lambda name: (self.database.state(name), self.database.queue(name)),
+                restoring=self._restoring, failed=self._flow_failed,
+            )  # fmt: skip
+        pool = Pool(
+            self.clock,
+            workers=settings.workers,
+            policy=POLICIES[settings.policy](random.random),
+            consumption=CONSUMPTIONS[settings.consumption](settings.consumption_rows),
+            send=self._send,
+        )
+        return InProcess(pool, self.clock)
+
+    async def _restoring(self, flow: str, put: Callable[[list[bytes], bytes], None]) -> None:
+        await self.checkpointer.restoring(flow, put)
+
+    def _flow_failed(self, run: FlowRun, why: str) -> None:
+        self.flows.fail(run, why)
 
     def _send(self, instance: Instance, messages: Sequence[Message]) -> None:
         self.ingest.send(instance, messages)
@@ -151,7 +169,7 @@ class Daemon:
         stored = database.flows()
         states = {f.name: (database.state(f.name), database.queue(f.name)) for f in stored if not f.removed}
         self.flows.load(stored, states)
-        self.pool.start()
+        await self.host.start()
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
 
@@ -202,7 +220,7 @@ class Daemon:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.ingest.client.pause()
         runs = list(self.flows.runs.values())
-        await asyncio.to_thread(self.pool.wait_empty, [i for run in runs for i in run.all], 5.0)
+        await asyncio.to_thread(self.host.settle, runs, 5.0)
         await self.checkpointer.checkpoint(runs)
         await asyncio.sleep(0)  # lets the last acknowledgements be written
         await self.ingest.stop()
@@ -210,7 +228,7 @@ class Daemon:
             await asyncio.to_thread(self.link.stop, self._death("stopped"))
         if self.web:
             await self.web.stop()
-        await asyncio.to_thread(self.pool.stop)
+        await self.host.stop()
         self._store_thread.shutdown()
         self.database.close()
 
@@ -220,22 +238,7 @@ class Daemon:
         while True:
             await asyncio.sleep(TICK_S)
             _notify("WATCHDOG=1")
-            self.pool.profile()
-            for run in list(self.flows.runs.values()):
-                for name, place in run.places.items():
-                    if isinstance(place.logic, Source):
-                        if not place.instance.queue.entries:
-                            tick = RawBatch([], [], self.clock.monotonic(), self.clock.wall())
-                            self.pool.put([(place.instance, 0, tick)])
-                        self._log_samples(run.flow.name, name, place.logic)
-
-    def _log_samples(self, flow: str, operator: str, source: Source) -> None:
-        samples, source.samples = source.samples, []
-        for bad in samples[:1]:
-            log.warning(
-                "flow %s, %s: malformed payload on %r (%d so far): %s; it begins %r",
-                flow, operator, bad.topic, source.drops["bad_payload"], bad.reason, bad.beginning,
-            )  # fmt: skip
+            self.host.tick(list(self.flows.runs.values()))
 
     async def _forget_session(self) -> None:
         await self.store(lambda: self.checkpointer.write(lambda pages, index: self.database.commit([], pages, index)))
@@ -319,7 +322,8 @@ class Daemon:
         settings = parse(GatewaySettings, text, {}, "config")
         given = {f"{section}.{key}" for section, table in document.items() for key in table}
         if "pool.consumption_rows" in given:
-            self.pool.consumption = CONSUMPTIONS[self.settings.pool.consumption](settings.pool.consumption_rows)
+            rows = settings.pool.consumption_rows
+            self.host.consume(CONSUMPTIONS[self.settings.pool.consumption](rows), rows)
         if "log.level" in given:
             set_up(settings.log.level, env=os.environ)
         return {"applied": sorted(given)}

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgert.core.clock import Clock
 from edgert.core.errors import DocumentError, EdgertError, StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.position import Position
@@ -18,13 +17,12 @@ from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
-from edgert.operators.logic import Now
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
-from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database, FlowCommit, StoredFlow
 from gateway.checkpointer import Checkpointer, OnStore, as_commit
+from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.models import Models
 from gateway.subscriptions import Source
@@ -45,20 +43,19 @@ class Flows:
         registry: Registry,
         database: Database,
         store: OnStore,
-        pool: Pool,
+        host: Host,
         ingest: Ingest,
         checkpointer: Checkpointer,
-        clock: Clock,
         fusion: Fusion = "full",
     ) -> None:
         self.registry = registry
         self.checkpointer = checkpointer
-        self._database, self._store, self._pool, self._ingest, self._clock = database, store, pool, ingest, clock
+        self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self._fusion = fusion
         self._stored: dict[str, StoredFlow] = {}
         self._sources: dict[str, list[Source]] = {}
         self._changing = asyncio.Lock()
-        self.models = Models()
+        self.models = Models(host.offer_model)
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""
 
@@ -88,24 +85,33 @@ class Flows:
             try:
                 flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")
                 run = self._run(flow, stored, stored.position)
-                run.restore(*states[stored.name], self._now())
+                self._host.begin(run, *states[stored.name])
             except (DocumentError, StoreError) as error:
                 log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
                 self.failed[stored.name] = str(error)
                 continue
             inbox.flows.append(run.progress)
-            self._pool.add(run.all)
             self._sources[stored.name] = self._sources_of(run)
             self._ingest.swap((), self._sources[stored.name])
             self.runs[stored.name] = run
             log.info("flow %s version %d goes on", stored.name, stored.version)
         inbox.resume()
 
+    def fail(self, run: FlowRun, why: str) -> None:
+        """A flow that began could not go on after all: nothing is fed to it, and nobody waits for it."""
+        name = run.flow.name
+        if self.runs.get(name) is not run:
+            return
+        log.error("flow %s cannot go on and is stopped; deploy it anew: %s", name, why)
+        self.failed[name] = why
+        del self.runs[name]
+        self._ingest.swap(self._sources.pop(name), (), lambda: self._ingest.inbox.remove_flow(run.progress))
+        self._host.remove(run)
+        self._ingest.acknowledge()
+        self._ingest.regulate()
+
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
         return FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(at), self._fusion)
-
-    def _now(self) -> Now:
-        return Now(self._clock.monotonic(), self._clock.wall())
 
     def _sources_of(self, run: FlowRun) -> list[Source]:
         return [
@@ -150,7 +156,7 @@ class Flows:
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
         at = Position(self._ingest.inbox.next_index - 1)
         await self._write(lambda pages, index: self._put(replace(stored, position=at), run, None, pages, index))
-        self._pool.add(run.all)
+        self._host.begin(run)
         self._attach(run, ())
         self.runs[run.flow.name] = run
 
@@ -171,7 +177,7 @@ class Flows:
         the new epoch are one transaction. A crash before that brings the old version back, with its input."""
         async with self.checkpointer.busy:
             await self._hold(old)
-            self._pool.add(run.all)
+            self._host.begin(run)
             self._attach(run, self._sources[run.flow.name], old.progress)
             placed = replace(stored, position=run.progress.committed)
 
@@ -208,18 +214,18 @@ class Flows:
 
     async def _hold(self, old: FlowRun) -> None:
         """Before anything is changed: a flow that does not stop stays as it is."""
-        if not await asyncio.to_thread(self._pool.hold, old.all, HOLD_S):
+        if not await asyncio.to_thread(self._host.halt, old, self.checkpointer.position, HOLD_S):
             raise EdgertError(f"flow {old.flow.name} does not stop: an operator of it is blocked; try again")
 
     async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> None:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes that."""
-        await self._store(lambda: old.drain(self._now(), self._ingest.send))
+        await self._store(lambda: self._host.drain(old, self._ingest.send))
         form = old.form()
         position = old.progress.position()
         last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"")
         await self._write(lambda pages, index: put(last, pages, index), tries=None)
         self._ingest.swap((), (), lambda: self._ingest.inbox.remove_flow(old.progress))
-        self._pool.remove(old.all)
+        self._host.remove(old)
         self._ingest.acknowledge()
         self._ingest.regulate()
         self.checkpointer.on_committed()

@@ -22,7 +22,7 @@ from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
 from edgert.operators.logic import Message
 from edgert.runtime.inbox import NOWHERE, Inbox, Reader, Route
 from edgert.runtime.instance import Instance
-from edgert.runtime.pool import Pool
+from gateway.hosts import Host
 from gateway.subscriptions import Source, Subscriptions
 
 log = logging.getLogger(__name__)
@@ -31,8 +31,6 @@ UNCOMMITTED_BYTES = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
 WINDOW_311 = 20
 """Mosquitto's `max_inflight_messages`, which a 3.1.1 client cannot ask about."""
-LEND_S = 0.002
-"""After a read the loop's thread works on it itself for so long at most; what is left is the workers'."""
 CACHED_TOPICS = 50_000
 
 
@@ -43,7 +41,7 @@ class Ingest:
         self,
         settings: Sensors,
         client_id: str,
-        pool: Pool,
+        host: Host,
         clock: Clock,
         *,
         forget_session: Callable[[], Awaitable[None]],
@@ -51,7 +49,7 @@ class Ingest:
         save_subscriptions: Callable[[str], Awaitable[None]],
     ) -> None:
         self.settings = settings
-        self.pool = pool
+        self.host = host
         self.clock = clock
         self.inbox = Inbox()
         self.lock = threading.Lock()
@@ -218,9 +216,9 @@ class Ingest:
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id)
             if batches:
                 entries = ((reader.instance, 0, batch) for route, batch in batches.items() for reader in route.readers)
-                self.pool.put(entries, wake=False)
+                self.host.put(entries)
         if batches:
-            self.pool.lend(LEND_S)
+            self.host.lend()
 
     def _route_by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
         route = self._routes.get(topic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from edgert.core.errors import DocumentError, EdgertError, Problem
@@ -17,7 +17,9 @@ MAX_MODELS: Final = 1_000
 class Models:
     """By name. A restart begins with none: they are retained at the broker, and in the checkpoints of their flows."""
 
-    def __init__(self) -> None:
+    def __init__(self, forward: Callable[[FlowRun, str, Mapping[str, Any]], None]) -> None:
+        """`forward(run, operator, document)`: what else is to be done with a model that an operator takes."""
+        self._forward = forward
         self._documents: dict[str, Mapping[str, Any]] = {}
 
     def offer_untrusted(self, name: str, document: Mapping[str, Any], runs: Iterable[FlowRun]) -> list[str]:
@@ -25,13 +27,14 @@ class Models:
 
         Raises `DocumentError` with what any of them has against it.
         """
-        taken: list[tuple[str, Predictions, Model]] = []
+        taken: list[tuple[FlowRun, str, Predictions, Model]] = []
         problems: list[Problem] = []
         operators: list[str] = []
-        for flow, operator, predictions in _operators(name, runs):
+        for run, operator, predictions in _operators(name, runs):
+            flow = run.flow.name
             operators.append(f"{flow}/{operator}")
             try:
-                taken.append((operator, predictions, predictions.checked_untrusted(operator, document)))
+                taken.append((run, operator, predictions, predictions.checked_untrusted(operator, document)))
             except DocumentError as error:
                 problems += [Problem(p.path, f"{p.expected} ({flow}/{operator})", p.got) for p in error.problems]
         if problems:
@@ -39,8 +42,9 @@ class Models:
         if name not in self._documents and len(self._documents) >= MAX_MODELS:
             raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
         self._documents[name] = document
-        for operator, predictions, model in taken:
+        for run, operator, predictions, model in taken:
             predictions.offer(operator, model)
+            self._forward(run, operator, document)
         return operators
 
     def forget(self, name: str) -> None:
@@ -54,16 +58,17 @@ class Models:
             for _, operator, predictions in _operators(name, (run,)):
                 try:
                     predictions.offer(operator, predictions.checked_untrusted(operator, document))
+                    self._forward(run, operator, document)
                 except DocumentError as error:
                     refused.append(error)
         return refused
 
 
-def _operators(name: str, runs: Iterable[FlowRun]) -> Iterable[tuple[str, str, Predictions]]:
-    """(flow, operator, its predictions) of each that predicts with the model `name`."""
+def _operators(name: str, runs: Iterable[FlowRun]) -> Iterable[tuple[FlowRun, str, Predictions]]:
+    """(run, operator, its predictions) of each that predicts with the model `name`."""
     for run in runs:
         for place in run.places.values():
             if isinstance(place.logic, Fused):
                 for operator, node in place.logic.predictions.nodes.items():
                     if node.parameters["model"] == name:
-                        yield run.flow.name, operator, place.logic.predictions
+                        yield run, operator, place.logic.predictions

@@ -15,8 +15,8 @@ import psutil
 import edgert
 from edgert.core.ids import epoch_ordinal
 from edgert.runtime.flow_run import FlowRun, Place
-from edgert.runtime.instance import Counters
 from edgert.runtime.latency import quantile_s
+from edgert.runtime.report import Report
 from gateway.uplink import summary
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Status:
             "ingest": self._ingest(),
             "central": self._central(),
             "checkpoint": self._checkpoint(),
+            "slots": daemon.host.slots(),
             "drops": self._drops(),
             "flows": [
                 *(self._flow(run) for run in list(daemon.flows.runs.values())),
@@ -67,7 +68,8 @@ class Status:
             return
         seen, recent = {}, {}
         for run in list(self._daemon.flows.runs.values()):
-            counts = seen[run.flow.name] = _Counts(run, self._daemon.clock.monotonic())
+            reports = {name: self._daemon.host.report(run, name) for name in run.places}
+            counts = seen[run.flow.name] = _Counts(run, reports)
             recent[run.flow.name] = counts.since(self._seen.get(run.flow.name), passed)
         self._recent, self._seen, self._seen_at = recent, seen, now
         self._cpu = self._process.cpu_percent()
@@ -120,12 +122,9 @@ class Status:
             ("", "", "retained, not asked for"): ingest.inbox.counters.retained_ignored,
         })  # fmt: skip
         for run in list(self._daemon.flows.runs.values()):
-            for name, place in run.places.items():
-                for reason, rows in list(place.logic.drops.items()):
+            for name in run.places:
+                for reason, rows in self._daemon.host.report(run, name).drops.items():
                     places[run.flow.name, name, reason] += rows
-                if not place.part:
-                    places[run.flow.name, name, "queue over budget"] += place.instance.shed
-                    places[run.flow.name, name, "not sent"] += place.instance.unsent
         return [
             {"flow": flow, "operator": operator, "reason": reason, "rows": rows}
             for (flow, operator, reason), rows in sorted(places.items())
@@ -151,12 +150,9 @@ class Status:
 
     def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
         """Queue, turns and times of a line are those of its first part: the others have none of their own."""
-        instance = place.instance
-        fused = len(instance.operators) > len(place.planned.operators)
-        counters = instance.counters if not place.part else Counters()
-        since = None if place.part else instance.queue.waiting_since()
-        age = 0.0 if since is None else self._daemon.clock.monotonic() - since
-        rows_in, rows_out = place.rows_in, place.rows_out
+        fused = len(place.instance.operators) > len(place.planned.operators)
+        told = self._daemon.host.report(run, name)
+        rows_in, rows_out = told.rows_in, told.rows_out
         return {
             "name": name,
             "type": " + ".join(node.type for node in place.planned.nodes),
@@ -164,16 +160,16 @@ class Status:
             "rows_out": rows_out,
             "rate_in": round(recent.rates.get(name, 0.0), 1),
             "selectivity": round(rows_out / rows_in, 4) if rows_in else None,
-            "queue_rows": 0 if place.part else instance.queue.rows,
-            "queue_bytes": 0 if place.part else instance.queue.size,
-            "queue_age_s": round(age, 4),
-            "turns": counters.turns,
-            "busy_s": round(counters.busy_s, 4),
-            "queued_s": round(counters.queued_s, 4),
-            "scheduling_s": round(counters.scheduling_s, 4),
-            "cost_us": round(counters.busy_s / rows_in * 1e6, 2) if rows_in and not place.part else None,
+            "queue_rows": told.queue_rows,
+            "queue_bytes": told.queue_bytes,
+            "queue_age_s": round(told.queue_age_s, 4),
+            "turns": told.turns,
+            "busy_s": round(told.busy_s, 4),
+            "queued_s": round(told.queued_s, 4),
+            "scheduling_s": round(told.scheduling_s, 4),
+            "cost_us": round(told.busy_s / rows_in * 1e6, 2) if rows_in and not place.part else None,
             "utilisation": recent.utilisation.get(name),
-            "detail": f"{place.planned.kind}, fused: {instance.name}" if fused else place.planned.kind,
+            "detail": f"{place.planned.kind}, fused: {place.instance.name}" if fused else place.planned.kind,
         }
 
 
@@ -194,12 +190,12 @@ class _Recent:
 class _Counts:
     """What a flow's counters say at a moment."""
 
-    def __init__(self, run: FlowRun, now: float) -> None:
+    def __init__(self, run: FlowRun, reports: Mapping[str, Report]) -> None:
         self.run = run
-        self.rows = {name: place.rows_in for name, place in run.places.items()}
-        first = {name: place.instance for name, place in run.places.items() if not place.part}
-        self.idle = {name: instance.idle_at(now) for name, instance in first.items()}
-        self.latency = [sum(counts) for counts in zip(*(i.latency.counts for i in first.values()), strict=True)]
+        self.rows = {name: told.rows_in for name, told in reports.items()}
+        first = {name: told for name, told in reports.items() if not run.places[name].part}
+        self.idle = {name: told.idle_s for name, told in first.items()}
+        self.latency = [sum(counts) for counts in zip(*(told.latency for told in first.values()), strict=True)]
 
     def since(self, before: _Counts | None, passed: float) -> _Recent:
         """The difference to an earlier moment of the same flow."""

@@ -46,6 +46,8 @@ class RawBatch:
     wall: float
     """The same moment as event time would tell it (seconds since the epoch, UTC)."""
     size: int = 0
+    owed: bool = False
+    """Whether an acknowledgement is owed for any of them."""
 
     def __len__(self) -> int:
         return len(self.payloads)

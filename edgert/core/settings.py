@@ -23,10 +23,6 @@ def _fleet(text: str) -> str | None:
     return "a name, not nothing" if not text else _name(text)
 
 
-def _only_zero(slots: int) -> str | None:
-    return None if slots == 0 else "0 (this version runs operators in the gateway process only)"
-
-
 def data_folder(env: Mapping[str, str], root: bool) -> str:
     """Where data lies when no setting says so: what systemd gave us, /var/lib/edgert for root, else the XDG folder."""
     given = env.get("STATE_DIRECTORY", "").split(":")[0]
@@ -135,7 +131,19 @@ class Pool:
         doc="what becomes one instance; full: all operators in a line; chains: only stateless ones; none",
         choices=("full", "chains", "none"),
     )
-    slots: int = setting(0, doc="processes that run operators; 0: the gateway process itself", check=_only_zero)
+    slots: int = setting(
+        0,
+        doc="processes that run operators, to use more cores; 0: the gateway process itself, which takes least memory "
+        "and adds least latency",
+        minimum=0,
+        maximum=64,
+    )
+    placement: str = setting(
+        "locality",
+        doc="which operators share a slot; locality: those that send to each other, far from their own copies (L/F "
+        "pipelines); even: in turn",
+        choices=("locality", "even"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,7 +106,7 @@ class FlowRun:
         self.rows_shipped = 0
         self.pending: list[Captured] = []
         """Captured, but not committed yet (the commit may have failed: then nothing more is captured until it is)."""
-        self._taken: list[dict[str, Any]] = []
+        self.taken: list[dict[str, Any]] = []
         """Deltas of pauses that could not be brought to their end."""
         self.ended = False
         """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
@@ -124,14 +124,12 @@ class FlowRun:
 
     # -- resume
 
-    def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now) -> None:
-        """Brings state and queues back to the last checkpoint. Raises `StoreError` where they do not fit the flow."""
-        for at, blob in enumerate(blobs):
-            self._apply(blob, self.places)
-            if at:
-                self._delta_bytes += len(blob)
-            else:
-                self._snapshot_bytes = len(blob)
+    def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now, mine: Container[str] | None = None) -> None:
+        """Brings state and queues back to the last checkpoint; of all instances, or of those in `mine`. Raises
+        `StoreError` where they do not fit the flow."""
+        self.stored(blobs, queue)
+        for blob in blobs:
+            self._apply(blob, self.places, mine)
         for place in self.places.values():
             if isinstance(place.logic, Source):
                 place.logic.resumed(now)
@@ -139,24 +137,31 @@ class FlowRun:
         # past the others
         waited = [(*self._entrance(name), entries) for name, entries in unpack_queues(queue, now.monotonic).items()]
         for place, at, entries in sorted(waited, key=lambda item: (-item[0].part, -item[1])):
-            for entry in entries:
-                self._enter(place, at, entry, now)
+            if mine is None or place.instance.name in mine:
+                for entry in entries:
+                    self._enter(place, at, entry, now)
+
+    def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
+        """Notes what the database holds of the flow."""
+        self._snapshot_bytes = len(blobs[0]) if blobs else 0
+        self._delta_bytes = sum(map(len, blobs[1:]))
         self._queue_was_empty = not queue
 
-    def _apply(self, blob: bytes, places: Mapping[str, Place]) -> None:
+    def _apply(self, blob: bytes, places: Mapping[str, Place], mine: Container[str] | None = None) -> None:
         for name, state in unpack_state(blob).items():
             try:
-                for logic, part in self._state_of(name, state, places):
-                    logic.restore(part)
+                for place, part in self._state_of(name, state, places):
+                    if mine is None or place.instance.name in mine:
+                        place.logic.restore(part)
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
                 raise StoreError(f"the stored state of {name} does not fit its operator: {error!r}") from error
 
-    def _state_of(self, name: str, state: Any, places: Mapping[str, Place]) -> Iterable[tuple[Logic, Any]]:
+    def _state_of(self, name: str, state: Any, places: Mapping[str, Place]) -> Iterable[tuple[Place, Any]]:
         """Who gets which part of a state. That of a chain is by operator, and its operators may be apart now."""
         place = self._place(name, places)
         if not isinstance(place.logic, Fused) or not isinstance(state, dict):
-            return [(place.logic, state)]
-        homes = {operator: self._place(operator, places).logic for operator in state}
+            return [(place, state)]
+        homes = {operator: self._place(operator, places) for operator in state}
         return [(homes[operator], {operator: document}) for operator, document in state.items()]
 
     def _entrance(self, name: str) -> tuple[Place, int]:
@@ -177,7 +182,10 @@ class FlowRun:
         for emission in rest.process(entry.batch, 0, now):
             for output, behind in zip(place.planned.outputs, following, strict=True):
                 source = behind.entrance if behind.part else output.input
-                behind.instance.queue.append(Entry(source, emission.batch, entry.put))
+                if behind.instance.remote is None:
+                    behind.instance.queue.append(Entry(source, emission.batch, entry.put))
+                else:
+                    behind.instance.remote(source, emission.batch)
         place.logic.drops.update(rest.drops)
 
     def _place(self, name: str, places: Mapping[str, Place]) -> Place:
@@ -204,21 +212,26 @@ class FlowRun:
             return False
         try:
             taken: list[tuple[Position, dict[str, list[Entry]]]] = []
-            position(lambda: pool.locked(lambda: taken.append((self.progress.position(), self._queues()))))
+            position(lambda: pool.locked(lambda: taken.append((self.progress.position(), self.queues()))))
             deltas: dict[str, Any] = {}
-            self._taken.append(deltas)
-            for name, place in self.places.items():
-                if (delta := place.logic.delta()) is not None:
-                    deltas[name] = delta
+            self.taken.append(deltas)
+            self.take_deltas(deltas)
             rows = self.ship.take() if self.ship else []
         finally:
             pool.release(self.all)
         at, queues = taken[0]
-        self.pending.append(Captured(at, [d for d in self._taken if d], rows, queues))
-        self._taken = []
+        self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues))
+        self.taken = []
         return True
 
-    def _queues(self) -> dict[str, list[Entry]]:
+    def take_deltas(self, into: dict[str, Any], mine: Container[str] | None = None) -> None:
+        """What has changed since the last time, by place, of all instances or those in `mine`. What stands in `into`
+        when an operator raises is taken."""
+        for name, place in self.places.items():
+            if (mine is None or place.instance.name in mine) and (delta := place.logic.delta()) is not None:
+                into[name] = delta
+
+    def queues(self) -> dict[str, list[Entry]]:
         """By place: what waits in front of a part that is not the first came there by a checkpoint."""
         queues: dict[str, list[Entry]] = {}
         for name, place in self.places.items():

@@ -161,6 +161,8 @@ class Inbox:
                 batch = batch_of(route)
                 batch.topics.append(message.topic)
                 batch.payloads.append(message.payload)
+                if message.qos:
+                    batch.owed = True
             else:
                 counters.bytes += len(message.payload)
                 counters.unrouted += not found.flows and not message.retain

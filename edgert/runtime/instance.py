@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from edgert.core.batch import Batch
@@ -68,6 +68,10 @@ class Instance:
     """When the last turn ended, monotonic seconds."""
     latency: Latency = field(default_factory=Latency)
     """Of rows that leave the flow here, from their arrival."""
+    remote: Callable[[int, Batch], None] | None = None
+    """Where its batches go, with the number of the input, if it runs in another process; called by any worker."""
+    away: bool = False
+    """Some of its outputs are remote."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
 
@@ -107,6 +111,16 @@ class Instance:
         if messages:
             self.logic.messages = []
         return Turn(out, messages, failed, left=left)
+
+    def send_away(self, out: list[tuple[Target, Batch]]) -> list[tuple[Target, Batch]]:
+        """Sends what is for other processes; returns the rest."""
+        left = []
+        for target, batch in out:
+            if target.instance.remote is None:
+                left.append((target, batch))
+            else:
+                target.instance.remote(target.source, batch)
+        return left
 
     def finish(self, now: Now) -> Turn:
         """Lets the logic give out what it still holds."""

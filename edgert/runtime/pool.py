@@ -87,6 +87,7 @@ class Pool:
                 self._next_number += 1
                 self._instances[instance.number] = instance
                 instance.freed = now
+                instance.away = any(t.instance.remote for targets in instance.outputs.values() for t in targets)
                 self._policy.add(instance.number)
                 self._crowded |= instance.queue.over
                 if instance.queue.rows:
@@ -166,14 +167,24 @@ class Pool:
 
     def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
+        self.begin_hold(instances)
         with self._lock:
-            for instance in instances:
-                self._held.add(instance.number)
-                self._policy.busy(instance.number)
             if self._wait_quiet(lambda: not any(i.running for i in instances), timeout_s):
                 return True
             self._let_go(instances)
             return False
+
+    def begin_hold(self, instances: Sequence[Instance]) -> None:
+        """As `hold`, without waiting for the turns under way: see `at_rest`."""
+        with self._lock:
+            for instance in instances:
+                self._held.add(instance.number)
+                self._policy.busy(instance.number)
+
+    def at_rest(self, instances: Sequence[Instance]) -> bool:
+        """Whether none of `instances` is running."""
+        with self._lock:
+            return not any(instance.running for instance in instances)
 
     def release(self, instances: Sequence[Instance]) -> None:
         """Lets held instances go on."""
@@ -304,6 +315,8 @@ class Pool:
             counters.rows_in += len(entry.batch)
         for arrival, rows in turn.left:
             instance.latency.add(turn.ended - arrival, rows)
+        if instance.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
+            turn.out = instance.send_away(turn.out)
         if turn.messages:
             self._send_safely(instance, turn.messages)
         if turn.failed:

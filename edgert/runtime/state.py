@@ -8,29 +8,13 @@ from typing import Any
 
 import zstandard
 
-from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.batch import Batch, RawBatch
 from edgert.core.errors import PayloadError, StoreError, show
 from edgert.core.packing import pack, unpack
+from edgert.links.frames import pack_rows, unpack_rows
 from edgert.runtime.queue import Entry
 
 _LEVEL = 3
-Rows = list[list[Any]]
-
-
-def pack_rows(rows: Sequence[Row]) -> list[Any]:
-    """Runs of rows with the same fields: [[names, [values, ...]], ...], order kept."""
-    runs: list[Any] = []
-    names: tuple[str, ...] | None = None
-    for row in rows:
-        if tuple(row) != names:
-            names = tuple(row)
-            runs.append([names, []])
-        runs[-1][1].append(list(row.values()))
-    return runs
-
-
-def unpack_rows(runs: Sequence[Any]) -> list[Row]:
-    return [dict(zip(names, values, strict=True)) for names, rows in runs for values in rows]
 
 
 def pack_state(deltas: Mapping[str, Any]) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 NEAR, FAR = 1.0, 1.0 / 40.0
 """Closeness (1 / distance) of two instances in one process, and in two (section 3)."""
@@ -90,6 +91,15 @@ def _spread(placed: Sequence[int], slots: int) -> list[int]:
     free = [s for s in range(slots) for _ in range(max(0, most - used[s]))]
     free += [s for s in range(slots) if used[s] <= most][: max(0, room)]
     return [slot if slot is not None else free.pop(0) for slot in kept]
+
+
+def even_placement(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> Placement:
+    """As `even`, asked like `locality_fairness`."""
+    return even(instances, slots)
+
+
+PLACEMENTS: Final = {"locality": locality_fairness, "even": even_placement}
+"""By the name that the settings have for them."""
 
 
 def cohesion(placement: Placement, edges: Sequence[tuple[str, str]]) -> float:

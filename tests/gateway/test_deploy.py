@@ -28,7 +28,7 @@ class FakeFlows:
     def __init__(self) -> None:
         self.running: dict[str, int] = {}
         self.fault: Exception | None = None
-        self.models = Models()
+        self.models = Models(lambda run, operator, document: None)
 
     def version(self, name: str) -> int | None:
         return self.running.get(name)

@@ -40,7 +40,7 @@ class Board:
         daemon = Daemon(GatewaySettings(gateway=gateway, flows=Flows(files=files)))
         stored = daemon.database.flows()
         daemon.flows.load(stored, {f.name: (daemon.database.state(f.name), b"") for f in stored})
-        daemon.pool.start()
+        await daemon.host.start()
         try:
             await daemon._deploy_files()
             if mqtt:
@@ -48,7 +48,7 @@ class Board:
                 await daemon.flows.deploy(load(text, daemon.flows.registry), "mqtt")
             return {name: run.flow.description for name, run in sorted(daemon.flows.runs.items())}
         finally:
-            daemon.pool.stop()
+            await daemon.host.stop()
             daemon.database.close()
 
 

@@ -22,6 +22,7 @@ from edgert.store.database import Database
 from gateway import flows as flows_module
 from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
+from gateway.hosts import InProcess
 from gateway.ingest import Ingest
 from tests.waiting import in_loop
 
@@ -42,14 +43,13 @@ class Gateway:
         self.database = Database(path, "g1")
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
+        self.host = InProcess(self.pool, self.clock)
         self.ingest = Ingest(
-            Sensors(), "id", self.pool, self.clock, forget_session=self.nothing, wants_checkpoint=lambda: None,
+            Sensors(), "id", self.host, self.clock, forget_session=self.nothing, wants_checkpoint=lambda: None,
             save_subscriptions=lambda text: self.nothing(),
         )  # fmt: skip
-        self.checkpointer = Checkpointer(self.database, self.store, self.pool, self.ingest, lambda: None)
-        self.flows = Flows(
-            REGISTRY, self.database, self.store, self.pool, self.ingest, self.checkpointer, self.clock
-        )  # fmt: skip
+        self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, lambda: None)
+        self.flows = Flows(REGISTRY, self.database, self.store, self.host, self.ingest, self.checkpointer)
         inbox = self.ingest.inbox
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))
@@ -211,7 +211,7 @@ async def test_a_flow_that_was_drained_but_not_ended_is_in_no_later_checkpoint(t
     assert await gateway.checkpoint()
     run = gateway.flows.runs["f"]
     assert gateway.pool.hold(run.all, 10.0)
-    run.drain(gateway.flows._now(), lambda instance, messages: None)
+    gateway.host.drain(run, lambda instance, messages: None)
     gateway.pool.release(run.all)
     assert await gateway.checkpoint()
     assert gateway.shipped() == 0

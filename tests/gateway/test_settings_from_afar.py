@@ -10,6 +10,7 @@ import pytest
 from edgert.core.errors import DocumentError
 from edgert.core.settings import Gateway, GatewaySettings
 from gateway.daemon import Daemon
+from gateway.hosts import InProcess
 from tests.waiting import in_loop
 
 
@@ -17,11 +18,17 @@ def daemon(folder: Path) -> Daemon:
     return Daemon(GatewaySettings(gateway=Gateway(id="g1", data_dir=str(folder))))
 
 
+def consumed(made: Daemon) -> int:
+    """Rows that an instance takes of 1,000."""
+    assert isinstance(made.host, InProcess)
+    return made.host.pool.consumption(1_000)
+
+
 @in_loop
 async def test_the_number_of_rows_per_turn_may_change_while_running(tmp_path: Path) -> None:
     made = daemon(tmp_path)
     assert await made._apply_settings({"pool": {"consumption_rows": 7}}) == {"applied": ["pool.consumption_rows"]}
-    assert made.pool.consumption(1_000) == 7
+    assert consumed(made) == 7
 
 
 @pytest.mark.parametrize(
@@ -41,10 +48,10 @@ def test_what_could_cut_the_board_off_or_is_wrong_is_refused_with_every_path(
     @in_loop
     async def run() -> None:
         made = daemon(tmp_path)
-        before = made.pool.consumption(1_000)
+        before = consumed(made)
         with pytest.raises(DocumentError) as refused:
             await made._apply_settings(document)
         assert sorted(p.path for p in refused.value.problems) == paths
-        assert made.pool.consumption(1_000) == before
+        assert consumed(made) == before
 
     run()

@@ -1,0 +1,1 @@
+"""Ordered streams of frames between the processes of one board."""

@@ -1,0 +1,112 @@
+"""What travels over a link: length-prefixed MessagePack frames, each a list whose first element says what it is.
+
+Between a gateway daemon and its slots, and among slots; all of them one program of one version, so the bytes are our
+own. A flow that runs in slots has a `run`, a number that is never used again: what belongs to an earlier life of the
+flow is known by it and dropped.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.errors import PayloadError
+from edgert.core.packing import pack, unpack
+
+HELLO: Final = "hello"
+"""daemon → slot: settings of the pool, the slot's number."""
+PEER: Final = "peer"
+"""daemon → slot, with a socket: the link to another slot."""
+BUILD: Final = "build"
+"""daemon → slot: a run, its document, where its instances are, and the checkpoint that it begins with."""
+DROP: Final = "drop"
+"""daemon → slot: a run has ended."""
+DATA: Final = "data"
+"""daemon → slot, slot → slot: a batch for an input of an instance."""
+MARK: Final = "mark"
+"""daemon → slot: stop a run at a batch boundary and give what changed; all DATA before it belongs to that."""
+MARKER: Final = "marker"
+"""slot → slot: all DATA of a run before this belongs to the checkpoint that is being made."""
+ABORT: Final = "abort"
+"""daemon → slot: that checkpoint will not come; go on."""
+CAPTURED: Final = "captured"
+"""slot → daemon: what a run has changed and what waits in its queues; or that it came to no boundary in time."""
+MODEL: Final = "model"
+"""daemon → slot: a model for an operator."""
+MESSAGES: Final = "messages"
+"""slot → daemon: messages to publish."""
+REPORT: Final = "report"
+"""slot → daemon: what instances have done, once a second."""
+FAILED: Final = "failed"
+"""slot → daemon: a run could not be built, and why."""
+SETTINGS: Final = "settings"
+"""daemon → slot: settings that may change while running."""
+
+MAX_FRAME: Final = 256 * 1024 * 1024
+"""A greater one was never packed: the stream is damaged."""
+_LENGTH: Final = struct.Struct("<I")
+
+
+def frame(*parts: Any) -> bytes:
+    """One frame as it goes over the wire."""
+    body = pack(parts)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Splitter:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[list[Any]]:
+        """The frames that are whole now. Raises `PayloadError` where the stream is no stream of frames."""
+        buffer = self._buffer
+        buffer += chunk
+        at = 0
+        try:
+            while len(buffer) - at >= 4:
+                (length,) = _LENGTH.unpack_from(buffer, at)
+                if length > MAX_FRAME:
+                    raise PayloadError(f"expected a frame of at most {MAX_FRAME} bytes, got one of {length}")
+                if len(buffer) - at - 4 < length:
+                    break
+                body = bytes(memoryview(buffer)[at + 4 : at + 4 + length])
+                at += 4 + length
+                yield unpack(body)
+        finally:
+            del buffer[:at]
+
+
+def pack_batch(batch: Batch | RawBatch) -> list[Any]:
+    """A batch in plain values. Monotonic times go as they are: all processes of a board share that clock."""
+    if isinstance(batch, RawBatch):
+        return ["raw", batch.size, batch.arrival, batch.wall, batch.topics, batch.payloads]
+    return ["rows", batch.size, batch.arrival, batch.watermark, pack_rows(batch.rows)]
+
+
+def unpack_batch(packed: Sequence[Any]) -> Batch | RawBatch:
+    """As `pack_batch` had it. Raises ValueError or TypeError for anything else."""
+    kind, size, arrival, moment, *rest = packed
+    if kind == "raw":
+        return RawBatch(rest[0], rest[1], arrival, moment, size)
+    return Batch(unpack_rows(rest[0]), arrival, moment, size)
+
+
+def pack_rows(rows: Sequence[Row]) -> list[Any]:
+    """Runs of rows with the same fields: [[names, [values, ...]], ...], order kept."""
+    runs: list[Any] = []
+    names: tuple[str, ...] | None = None
+    for row in rows:
+        if tuple(row) != names:
+            names = tuple(row)
+            runs.append([names, []])
+        runs[-1][1].append(list(row.values()))
+    return runs
+
+
+def unpack_rows(runs: Sequence[Any]) -> list[Row]:
+    """As `pack_rows` had them."""
+    return [dict(zip(names, values, strict=True)) for names, rows in runs for values in rows]

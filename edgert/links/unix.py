@@ -1,0 +1,125 @@
+"""A link over a Unix socket: sending never waits, from whatever thread; one thread receives."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from edgert.links.frames import Splitter
+
+READ_BYTES: Final = 262_144
+SOCKET_BYTES: Final = 1_048_576
+WAIT_S: Final = 5.0
+"""A process that takes nothing for so long is given up."""
+_FD_BYTES: Final = socket.CMSG_SPACE(4 * array.array("i").itemsize)
+
+
+class LinkClosed(Exception):
+    """The process at the other end is gone."""
+
+
+class UnixLink:
+    """Frames over a connected stream socket. What the socket does not take at once waits in `backlog_bytes`; then
+    `on_backlog` is called (from the sender's thread), and whoever has the loop calls `flush` when it is writable."""
+
+    def __init__(self, sock: socket.socket, on_backlog: Callable[[], None] = lambda: None) -> None:
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):  # a smaller one does as well
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+        self.sock = sock
+        self.on_backlog = on_backlog
+        self.closed = False
+        self.backlog_bytes = 0
+        self._backlog: deque[memoryview] = deque()
+        self._lock = threading.Lock()
+        self._splitter = Splitter()
+        self.received: deque[socket.socket] = deque()
+        """Sockets that came with frames, in their order."""
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def send(self, data: bytes) -> None:
+        """Frames of one thread keep their order, and so do those of several that share a lock. What is sent to a link
+        that is closed is lost with the process at its end."""
+        with self._lock:
+            if self.closed:
+                return
+            rest = memoryview(data)
+            if not self._backlog:
+                rest = rest[self._try(rest) :]
+            if not rest:
+                return
+            self._backlog.append(rest)
+            self.backlog_bytes += len(rest)
+        self.on_backlog()
+
+    def send_with(self, data: bytes, sock: socket.socket) -> None:
+        """A frame with a socket, which the receiver finds in `received`. Waits (for a slot that is starting, or reads)
+        until the frames before it are gone."""
+        with self._lock:
+            self.sock.settimeout(WAIT_S)
+            try:
+                for rest in self._backlog:
+                    self.sock.sendall(rest)
+                self._backlog.clear()
+                self.backlog_bytes = 0
+                sent = socket.send_fds(self.sock, [data], [sock.fileno()])
+                self.sock.sendall(memoryview(data)[sent:])
+            except OSError:
+                self.closed = True
+            finally:
+                self.sock.setblocking(False)
+
+    def flush(self) -> bool:
+        """Sends what waits, as far as the socket takes it; whether nothing is left."""
+        with self._lock:
+            while self._backlog and not self.closed:
+                first = self._backlog[0]
+                sent = self._try(first)
+                self.backlog_bytes -= sent
+                if sent < len(first):
+                    self._backlog[0] = first[sent:]
+                    return False
+                self._backlog.popleft()
+            return True
+
+    def _try(self, data: memoryview) -> int:
+        try:
+            return self.sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            self.closed = True  # the receiving side will learn it too, and says so
+            self._backlog.clear()
+            self.backlog_bytes = 0
+            return len(data)
+
+    def receive(self) -> Iterator[list[Any]]:
+        """The frames of one read; nothing if there is none to read. Raises `LinkClosed` at the stream's end, and
+        `PayloadError` where it is damaged."""
+        try:
+            chunk, ancillary, _, _ = self.sock.recvmsg(READ_BYTES, _FD_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            raise LinkClosed(str(error)) from error
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                for number in array.array("i", data[: len(data) - len(data) % 4]):
+                    self.received.append(socket.socket(fileno=number))
+        if not chunk:
+            raise LinkClosed("the process at the other end has closed it")
+        yield from self._splitter.feed(chunk)
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            self._backlog.clear()
+            self.backlog_bytes = 0
+        self.sock.close()

@@ -1,0 +1,80 @@
+"""What an operator has done and what waits in front of it, in plain numbers: the status page, Prometheus and links from
+other processes show these."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgert.runtime.flow_run import Place
+from edgert.runtime.latency import BUCKETS
+
+
+@dataclass(slots=True)
+class Report:
+    """Of one place. Queue, turns and times of a line are those of its first part: the others have none of their own.
+
+    All but the queue's figures count since the start of the process."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    turns: int = 0
+    busy_s: float = 0.0
+    queued_s: float = 0.0
+    scheduling_s: float = 0.0
+    idle_s: float = 0.0
+    queue_rows: int = 0
+    queue_bytes: int = 0
+    queue_age_s: float = 0.0
+    drops: dict[str, int] = field(default_factory=dict)
+    """Rows by reason."""
+    latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    """Rows that left the flow here by how long they took; see `edgert.runtime.latency`."""
+
+    def after(self, before: Report) -> Report:
+        """With what was counted `before` the process that made this one began."""
+        added: dict[str, Any] = {name: getattr(self, name) + getattr(before, name) for name in _SUMS}
+        drops = dict(Counter(self.drops) + Counter(before.drops))
+        latency = [a + b for a, b in zip(self.latency, before.latency, strict=True)]
+        return dataclasses.replace(self, **added, drops=drops, latency=latency)
+
+    def plain(self) -> list[Any]:
+        """For a frame."""
+        return [getattr(self, name) for name in _FIELDS]
+
+    @classmethod
+    def from_plain(cls, values: Sequence[Any]) -> Report:
+        return cls(**dict(zip(_FIELDS, values, strict=True)))
+
+
+_FIELDS = tuple(f.name for f in dataclasses.fields(Report))
+_SUMS = ("rows_in", "rows_out", "turns", "busy_s", "queued_s", "scheduling_s", "idle_s")
+
+
+def report(place: Place, now: float) -> Report:
+    """Of a place in this process, at `now` (monotonic seconds)."""
+    drops = Counter(place.logic.drops)
+    if place.part:
+        return Report(place.rows_in, place.rows_out, drops=dict(drops))
+    instance = place.instance
+    counters, queue = instance.counters, instance.queue
+    drops["queue over budget"] += instance.shed
+    drops["not sent"] += instance.unsent
+    since = queue.waiting_since()
+    return Report(
+        rows_in=place.rows_in,
+        rows_out=place.rows_out,
+        turns=counters.turns,
+        busy_s=counters.busy_s,
+        queued_s=counters.queued_s,
+        scheduling_s=counters.scheduling_s,
+        idle_s=instance.idle_at(now),
+        queue_rows=queue.rows,
+        queue_bytes=queue.size,
+        queue_age_s=0.0 if since is None else now - since,
+        drops=dict(+drops),
+        latency=list(instance.latency.counts),
+    )

@@ -1,0 +1,240 @@
+"""A slot: a process in which some instances of flows run under one pool. It has no network, no keys and no disk; it
+talks to its gateway daemon and to the other slots over links.
+
+    python -m edgert.runtime.slot FD
+
+is started by the daemon, with the number of the socket that it inherits. It ends when that link ends. One thread reads
+all links, feeds the pool and lends itself to it; the pool's workers compute and send.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import resource
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError
+from edgert.core.log import set_up
+from edgert.core.system_clock import SystemClock
+from edgert.flow.spec import Registry
+from edgert.links import frames
+from edgert.links.unix import LinkClosed, UnixLink
+from edgert.operators.logic import Message
+from edgert.runtime.instance import Instance
+from edgert.runtime.pool import Pool
+from edgert.runtime.slot_run import SlotRun
+from edgert.runtime.ticks import TICK_S, tick
+from edgert.scheduling.consumption import CONSUMPTIONS
+from edgert.scheduling.policies import POLICIES
+
+log = logging.getLogger(__name__)
+
+REPORT_S: Final = 1.0
+LEND_S: Final = 0.002
+"""After reads this thread works on what came itself for so long at most; what is left is the workers'."""
+POLL_S: Final = 0.001
+"""How often instances are looked at that are to come to rest."""
+DAEMON: Final = -1
+"""The daemon, where slots have numbers."""
+
+
+class Slot:
+    """One process' worth of slot, from its first frame to the end of its link."""
+
+    def __init__(self, link: UnixLink, registry: Registry, clock: Clock) -> None:
+        self._registry, self._clock = registry, clock
+        self.number = 0
+        self._links: dict[int, UnixLink] = {DAEMON: link}
+        self._runs: dict[int, SlotRun] = {}
+        self._newest = 0
+        """The greatest number of a run that was built; what comes for a greater one is early."""
+        self._early: dict[int, list[tuple[int, list[Any]]]] = {}
+        self._pool: Pool | None = None
+        self._consumption = "at-most"
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(link, selectors.EVENT_READ, DAEMON)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        link.on_backlog = self._waken
+        self._ended = False
+        self._ending: list[SlotRun] = []
+        """Ended runs with a turn under way."""
+
+    @property
+    def pool(self) -> Pool:
+        if self._pool is None:
+            raise RuntimeError("expected a hello before anything else")
+        return self._pool
+
+    def serve(self) -> None:
+        """Until the daemon ends or says so."""
+        next_tick = next_report = self._clock.monotonic()
+        while not self._ended:
+            capturing = any(run.waiting for run in self._runs.values())
+            now = self._clock.monotonic()
+            timeout = POLL_S if capturing else max(0.0, min(next_tick, next_report) - now)
+            for key, events in self._selector.select(timeout):
+                self._ready(key.data, events)
+            if self._pool is None:
+                continue
+            self._pool.lend(LEND_S)
+            if self._ending:
+                self._ending = [run for run in self._ending if not run.remove()]
+            now = self._clock.monotonic()
+            for run in self._runs.values():
+                if run.capturing:
+                    run.advance(now)
+            if now >= next_tick:
+                next_tick = now + TICK_S
+                for run in self._runs.values():
+                    if not run.capturing:
+                        tick(run.flow_run, self._pool, self._clock, run.mine)
+            if now >= next_report:
+                next_report = now + REPORT_S
+                self._pool.profile()
+                self._report(now)
+        if self._pool is not None:
+            self._pool.stop()
+
+    def _ready(self, number: int | None, events: int) -> None:
+        if number is None:
+            os.eventfd_read(self._wake)
+            self._watch()
+            return
+        link = self._links.get(number)
+        if link is None:
+            return
+        if events & selectors.EVENT_WRITE and link.flush():
+            self._selector.modify(link, selectors.EVENT_READ, number)
+        if events & selectors.EVENT_READ:
+            try:
+                for frame in link.receive():
+                    self._frame(number, frame)
+            except LinkClosed:
+                self._lost(number)
+
+    def _waken(self) -> None:
+        os.eventfd_write(self._wake, 1)
+
+    def _watch(self) -> None:
+        for number, link in self._links.items():
+            if link.backlog_bytes and not link.closed:
+                self._selector.modify(link, selectors.EVENT_READ | selectors.EVENT_WRITE, number)
+
+    def _lost(self, number: int) -> None:
+        """The daemon sends a new link when the slot is there again, and ends the runs that used it."""
+        link = self._links.pop(number)
+        self._selector.unregister(link)
+        link.close()
+        if number == DAEMON:
+            self._ended = True
+
+    # -- frames
+
+    def _frame(self, origin: int, frame: list[Any]) -> None:
+        kind, *rest = frame
+        if kind in (frames.DATA, frames.MARK, frames.MARKER, frames.ABORT, frames.MODEL):
+            self._for_run(origin, frame)
+        elif kind == frames.BUILD:
+            self._build(*rest)
+        elif kind == frames.DROP:
+            self._drop(rest[0])
+        elif kind == frames.PEER:
+            self._peer(rest[0])
+        elif kind == frames.HELLO:
+            self._hello(*rest)
+        elif kind == frames.SETTINGS:
+            self.pool.consumption = CONSUMPTIONS[self._consumption](rest[0])
+
+    def _for_run(self, origin: int, frame: list[Any]) -> None:
+        number = frame[1]
+        run = self._runs.get(number)
+        if run is not None:
+            run.frame(origin, frame)
+        elif number > self._newest:
+            self._early.setdefault(number, []).append((origin, frame))
+
+    def _hello(self, number: int, pool: Mapping[str, Any], level: str) -> None:
+        self.number = number
+        set_up(level, env=os.environ)
+        self._consumption = pool["consumption"]
+        self._pool = Pool(
+            self._clock,
+            workers=pool["workers"],
+            policy=POLICIES[pool["policy"]](random.random),
+            consumption=CONSUMPTIONS[pool["consumption"]](pool["consumption_rows"]),
+            send=self._send,
+        )
+        self._pool.start()
+
+    def _peer(self, number: int) -> None:
+        if number in self._links:
+            self._lost(number)
+        link = UnixLink(self._links[DAEMON].received.popleft(), self._waken)
+        self._links[number] = link
+        self._selector.register(link, selectors.EVENT_READ, number)
+
+    def _build(self, number: int, name: str, *rest: Any) -> None:
+        self._newest = number
+        try:
+            run = SlotRun(number, self.number, self._links, self.pool, self._registry, self._clock, *rest)
+            run.start()
+        except EdgertError as error:
+            self._links[DAEMON].send(frames.frame(frames.FAILED, number, str(error)))
+        else:
+            self._runs[number] = run
+        for early in sorted(n for n in self._early if n <= number):
+            for origin, frame in self._early.pop(early):
+                self._for_run(origin, frame)
+        log.debug("slot %d: run %d of flow %s", self.number, number, name)
+
+    def _drop(self, number: int) -> None:
+        run = self._runs.pop(number, None)
+        if run is not None:
+            run.stop()
+            self._ending.append(run)
+
+    # -- to the daemon
+
+    def _send(self, instance: Instance, messages: Sequence[Message]) -> None:
+        """On a worker's thread."""
+        for number, run in list(self._runs.items()):
+            if run.flow_run.instances.get(instance.name) is instance:
+                self._links[DAEMON].send(frames.frame(frames.MESSAGES, number, instance.name, messages))
+
+    def _report(self, now: float) -> None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        process = {"cpu_s": used.ru_utime + used.ru_stime, "rss_bytes": _resident_bytes()}
+        reports = {number: run.report(now) for number, run in self._runs.items()}
+        self._links[DAEMON].send(frames.frame(frames.REPORT, process, reports))
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def main() -> int:
+    """Serves until the daemon at the other end of the inherited socket is gone."""
+    if len(sys.argv) != 2 or not sys.argv[1].isdigit():
+        print("edgert.runtime.slot is started by edgert-gateway (pool.slots), not by hand", file=sys.stderr)
+        return 2
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # they go to the daemon, which needs us for its last checkpoint
+    from edgert.operators.registry import with_installed
+
+    registry, _ = with_installed()
+    Slot(UnixLink(socket.socket(fileno=int(sys.argv[1]))), registry, SystemClock()).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

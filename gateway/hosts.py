@@ -1,0 +1,159 @@
+"""Where flows run: in this process, or in slots. Both look the same to whoever starts, feeds and checkpoints them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from edgert.core.batch import Batch, RawBatch
+from edgert.core.clock import Clock
+from edgert.operators.logic import Message, Now
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance import Instance
+from edgert.runtime.pool import Pool
+from edgert.runtime.report import Report, report
+from edgert.runtime.ticks import tick
+from edgert.scheduling.consumption import Consumption
+
+Send = Callable[[Instance, Sequence[Message]], None]
+Position = Callable[[Callable[[], None]], None]
+"""Runs its argument while nothing can be fed."""
+Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
+"""(instance, number of its input, batch)."""
+
+
+class Host(Protocol):
+    """Runs flows. Calls come from the daemon's loop unless it says otherwise."""
+
+    async def start(self) -> None:
+        """Rows may be worked on from now on."""
+        ...
+
+    async def stop(self) -> None:
+        """Ends all work; rows in queues stay where they are."""
+        ...
+
+    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
+        """Runs a flow from a checkpoint. Raises `StoreError` where that does not fit it."""
+        ...
+
+    def remove(self, run: FlowRun) -> None:
+        """Forgets a flow that was halted and drained."""
+        ...
+
+    def put(self, entries: Entries) -> None:
+        """Feeds batches, under the lock that `Position` takes."""
+        ...
+
+    def lend(self) -> None:
+        """To be called after `put`, without the lock."""
+        ...
+
+    def capture(self, run: FlowRun, position: Position) -> bool:
+        """Takes what a checkpoint needs into `run.pending`; false when the flow came to no batch boundary in time. On
+        the store thread. Raises what an operator's `delta` raises."""
+        ...
+
+    def committed(self, run: FlowRun) -> None:
+        """What was pending is in the database. On the store thread."""
+        ...
+
+    def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+        """Stops a flow for good at a batch boundary; false (and it goes on) when it comes to none in time. Waits, so on
+        a thread of its own."""
+        ...
+
+    def drain(self, run: FlowRun, send: Send) -> None:
+        """Runs a halted flow, to which nothing is fed any more, to its end. On the store thread."""
+        ...
+
+    def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
+        """Waits until nothing is queued, or as long as that. On a thread of its own."""
+        ...
+
+    def tick(self, runs: Iterable[FlowRun]) -> None:
+        """To be called four times a second."""
+        ...
+
+    def consume(self, consumption: Consumption, rows: int) -> None:
+        """How much an instance takes at a time from now on: the policy, and its most rows."""
+        ...
+
+    def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
+        """A model that the operator of the running flow has no objection to, and has taken where it runs here."""
+        ...
+
+    def report(self, run: FlowRun, name: str) -> Report:
+        """What the place `name` of a flow has done."""
+        ...
+
+    def slots(self) -> list[dict[str, Any]]:
+        """What is to be said of each slot, for the status; none where all runs in this process."""
+        ...
+
+
+class InProcess:
+    """All in this process, under one pool."""
+
+    LEND_S = 0.002
+    """After a read the loop's thread works on it itself for so long at most; what is left is the workers'."""
+
+    def __init__(self, pool: Pool, clock: Clock) -> None:
+        self.pool = pool
+        self._clock = clock
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic(), self._clock.wall())
+
+    async def start(self) -> None:
+        self.pool.start()
+
+    async def stop(self) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.pool.stop)
+
+    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
+        run.restore(blobs, queue, self._now())
+        self.pool.add(run.all)
+
+    def remove(self, run: FlowRun) -> None:
+        self.pool.remove(run.all)
+
+    def put(self, entries: Entries) -> None:
+        self.pool.put(entries, wake=False)
+
+    def lend(self) -> None:
+        self.pool.lend(self.LEND_S)
+
+    def capture(self, run: FlowRun, position: Position) -> bool:
+        return run.capture(self.pool, position)
+
+    def committed(self, run: FlowRun) -> None:
+        """Nothing is kept."""
+
+    def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+        return self.pool.hold(run.all, timeout_s)
+
+    def drain(self, run: FlowRun, send: Send) -> None:
+        run.drain(self._now(), send)
+
+    def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
+        self.pool.wait_empty([instance for run in runs for instance in run.all], timeout_s)
+
+    def tick(self, runs: Iterable[FlowRun]) -> None:
+        self.pool.profile()
+        for run in runs:
+            tick(run, self.pool, self._clock)
+
+    def consume(self, consumption: Consumption, rows: int) -> None:
+        self.pool.consumption = consumption
+
+    def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
+        """It has it already."""
+
+    def report(self, run: FlowRun, name: str) -> Report:
+        return report(run.places[name], self._clock.monotonic())
+
+    def slots(self) -> list[dict[str, Any]]:
+        return []

@@ -1,0 +1,170 @@
+"""One slot seen from the daemon: its process, the link to it, and its restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from edgert.core.errors import PayloadError
+from edgert.links import frames
+from edgert.links.frames import frame
+from edgert.links.unix import LinkClosed, UnixLink
+
+log = logging.getLogger(__name__)
+
+SILENT_S: Final = 60.0
+"""A slot that has said nothing for so long (it reports once a second) hangs, and is killed."""
+YOUNG_S: Final = 5.0
+"""One that dies sooner than this after its start is started again later and later."""
+LONGEST_WAIT_S: Final = 10.0
+STOP_S: Final = 5.0
+
+
+class SlotProcess:
+    """Has a link from the beginning: what is sent before the process runs waits for it there."""
+
+    def __init__(
+        self,
+        number: int,
+        settings: Mapping[str, Any],
+        on_frame: Callable[[SlotProcess, list[Any]], None],
+        on_death: Callable[[SlotProcess], None],
+    ) -> None:
+        """`on_death` is called, on the loop, when there is a new link already."""
+        self.number = number
+        self.restarts = 0
+        self.figures: dict[str, Any] = {}
+        """What it last said of its process: cpu_s, rss_bytes."""
+        self._settings, self._on_frame, self._on_death = settings, on_frame, on_death
+        self._process: subprocess.Popen[bytes] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = self._heard = 0.0
+        self._wait_s = 0.0
+        self._starting: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._renew()
+
+    def _renew(self) -> None:
+        ours, self._theirs = socket.socketpair()
+        self.link = UnixLink(ours, self._backlog)
+        self.link.send(frame(frames.HELLO, self.number, self._settings["pool"], self._settings["level"]))
+
+    def pair(self, other: SlotProcess) -> None:
+        """Gives both a link to each other."""
+        one, two = socket.socketpair()
+        with one, two:
+            self.link.send_with(frame(frames.PEER, other.number), one)
+            other.link.send_with(frame(frames.PEER, self.number), two)
+
+    # -- life
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Starts the process."""
+        self._loop, self._starting = loop, None
+        loop.add_reader(self.link.fileno(), self._readable, self.link)
+        if not self.link.flush():
+            loop.add_writer(self.link.fileno(), self._writable, self.link)
+        self._started = self._heard = time.monotonic()
+        descriptor = self._theirs.fileno()
+        command = [sys.executable, "-m", "edgert.runtime.slot", str(descriptor)]
+        self._process = subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.DEVNULL)
+        self._theirs.close()
+        log.info("slot %d runs as process %d", self.number, self._process.pid)
+
+    def _readable(self, link: UnixLink) -> None:
+        try:
+            for received in link.receive():
+                self._heard = time.monotonic()
+                self._on_frame(self, received)
+        except (LinkClosed, PayloadError) as error:
+            self._lost(link, error)
+
+    def _backlog(self) -> None:
+        """From any thread."""
+        loop, link = self._loop, self.link
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._watch, link)
+
+    def _watch(self, link: UnixLink) -> None:
+        if self._loop is not None and link is self.link and not link.closed and self._starting is None:
+            self._loop.add_writer(link.fileno(), self._writable, link)
+
+    def _writable(self, link: UnixLink) -> None:
+        if link.flush() and self._loop is not None:
+            self._loop.remove_writer(link.fileno())
+
+    def _lost(self, link: UnixLink, error: Exception) -> None:
+        if self._loop is None or link is not self.link:
+            return
+        self._forget(link)
+        if self._stopping:
+            return
+        status = self._end()
+        lived = time.monotonic() - self._started
+        self._wait_s = 0.0 if lived > YOUNG_S else min(LONGEST_WAIT_S, 2 * self._wait_s or 0.2)
+        log.error(
+            "slot %d died (status %s, %s) after %.0f s; it is started again in %.1f s",
+            self.number, status, error, lived, self._wait_s,
+        )  # fmt: skip
+        self.restarts += 1
+        self.figures = {}
+        self._renew()
+        self._starting = self._loop.call_later(self._wait_s, self.start, self._loop)
+        self._on_death(self)
+
+    def _forget(self, link: UnixLink) -> None:
+        assert self._loop is not None
+        self._loop.remove_reader(link.fileno())
+        self._loop.remove_writer(link.fileno())
+        link.close()
+
+    def _end(self) -> int | None:
+        """Makes sure that the process is gone; its exit status."""
+        if self._process is None:
+            return None
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(1.0)
+        return None
+
+    async def stop(self) -> None:
+        """Ends the process: it goes when its link does."""
+        self._stopping = True
+        if self._starting is not None:
+            self._starting.cancel()
+        if self._loop is not None and not self.link.closed:
+            self._forget(self.link)
+        if self._process is not None:
+            try:
+                await asyncio.to_thread(self._process.wait, STOP_S)
+            except subprocess.TimeoutExpired:
+                log.error("slot %d did not end within %.0f s and is killed", self.number, STOP_S)
+                await asyncio.to_thread(self._end)
+
+    def look(self) -> None:
+        """Kills a slot that hangs; its end is noticed as any other."""
+        if self._process is not None and self._starting is None and time.monotonic() - self._heard > SILENT_S:
+            log.error("slot %d has said nothing for %.0f s and is killed", self.number, SILENT_S)
+            self._heard = time.monotonic()
+            with contextlib.suppress(OSError):
+                os.kill(self._process.pid, 9)
+
+    def status(self, instances: int) -> dict[str, Any]:
+        """For the status object."""
+        return {
+            "slot": self.number,
+            "pid": self._process.pid if self._process is not None else None,
+            "running": self._starting is None and self._process is not None,
+            "restarts": self.restarts,
+            "instances": instances,
+            "backlog_bytes": self.link.backlog_bytes,
+            **self.figures,
+        }

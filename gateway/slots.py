@@ -1,0 +1,446 @@
+"""Flows in slots: processes that this daemon starts, feeds, asks for checkpoints, and starts again when they die.
+
+The daemon keeps what it has fed to a flow since its last checkpoint. When a slot dies, the flows that ran in it go back
+to that checkpoint, in all their slots, and get it again: nothing is lost or doubled (design, Delivery).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.clock import Clock
+from edgert.core.position import Position
+from edgert.core.settings import Pool as PoolSettings
+from edgert.flow.physical import Fusion
+from edgert.flow.spec import Registry
+from edgert.links import frames
+from edgert.links.frames import frame
+from edgert.operators.logic import Message, Now
+from edgert.runtime.flow_run import HOLD_S, Captured, FlowRun
+from edgert.runtime.instance import Instance
+from edgert.runtime.queue import Entry
+from edgert.runtime.report import Report
+from edgert.runtime.state import pack_queues, pack_state
+from edgert.scheduling.consumption import Consumption
+from edgert.scheduling.locality_fairness import PLACEMENTS
+from gateway.hosts import Entries, Send
+from gateway.hosts import Position as Locked
+from gateway.slot_process import SlotProcess
+
+log = logging.getLogger(__name__)
+
+KEPT_BYTES: Final = 4_194_304
+"""Input that nobody is owed an acknowledgement for (QoS 0) is kept for replay only up to this; what is owed one is kept
+in any case, and bounded by the point at which the gateway stops reading."""
+BACKLOG_BYTES: Final = 8_388_608
+"""Such input is not fed to a slot that has so much waiting: it does not keep up, or hangs."""
+ANSWER_S: Final = 1.0
+"""Beyond the time that a slot has to reach a batch boundary."""
+Stored = Callable[[str], tuple[list[bytes], bytes]]
+"""(blobs, queue) of a flow's last checkpoint; on the store thread."""
+
+
+@dataclass(slots=True)
+class Fed:
+    """What was fed, for the case that it must be fed again."""
+
+    instance: Instance
+    source: int
+    batch: Batch | RawBatch | None
+    """None: it would have been too much to keep."""
+    lost: int = 0
+    """Messages that were in it then."""
+
+
+@dataclass(eq=False, slots=True)
+class Hosted:
+    """A flow in slots. `lock` guards all but what the loop alone uses."""
+
+    run: FlowRun
+    where: list[int]
+    """Slot of each instance, in the plan's order."""
+    number: int = 0
+    """Of its present life; see `edgert.links.frames`."""
+    down: bool = False
+    """A slot of it died; it goes on when it was brought back to its checkpoint."""
+    lock: threading.Condition = field(default_factory=threading.Condition)
+    fed: deque[Fed] = field(default_factory=deque)
+    """Since the last committed checkpoint, oldest first."""
+    trimmed: int = 0
+    """How many were taken out of `fed`, in all."""
+    kept_bytes: int = 0
+    """In `fed`, of what nobody is owed an acknowledgement for."""
+    marks: list[int] = field(default_factory=list)
+    """Of captures not committed yet: how many had been fed in all by then."""
+    checkpoint: int = 0
+    answers: dict[int, tuple[dict[str, Any] | None, str]] = field(default_factory=dict)
+    """Slot → queues (None: it came to no batch boundary) and fault, of the checkpoint under way."""
+    rows: list[Row] = field(default_factory=list)
+    """To be shipped with the next capture that is whole."""
+    drops: Counter[str] = field(default_factory=Counter)
+    """Messages that did not come as far as a slot, or were lost with one."""
+    reports: dict[str, Report] = field(default_factory=dict)
+    """By place, of the present life."""
+    before: dict[str, Report] = field(default_factory=dict)
+    """By place, of the lives before."""
+
+    @property
+    def slots(self) -> set[int]:
+        return set(self.where)
+
+
+class Slots:
+    """A `Host` (see there) of processes."""
+
+    def __init__(
+        self,
+        settings: PoolSettings,
+        fusion: Fusion,
+        registry: Registry,
+        clock: Clock,
+        *,
+        level: str,
+        send: Send,
+        stored: Stored,
+        restoring: Callable[[str, Callable[[list[bytes], bytes], None]], Awaitable[None]],
+        failed: Callable[[FlowRun, str], None],
+    ) -> None:
+        """`restoring(flow, put)` calls `put(blobs, queue)` with the flow's last checkpoint, while no checkpoint is made
+        and nothing can be fed. `failed`: a flow could not be built in its slots."""
+        self._fusion, self._registry, self._clock = fusion, registry, clock
+        self._send, self._stored, self._restoring, self._failed = send, stored, restoring, failed
+        self._place = PLACEMENTS[settings.placement]
+        pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
+        self._processes = [
+            SlotProcess(number, {"pool": pool, "level": level}, self._frame, self._died)
+            for number in range(settings.slots)
+        ]
+        for process in self._processes:
+            for other in self._processes[: process.number]:
+                process.pair(other)
+        self._hosted: dict[FlowRun, Hosted] = {}
+        self._by_number: dict[int, Hosted] = {}
+        self._by_instance: dict[Instance, tuple[Hosted, int]] = {}
+        """Also the instance's number: its place in the plan's order."""
+        self._models: dict[FlowRun, dict[str, Mapping[str, Any]]] = {}
+        self._last = 0
+        self._recoveries: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    # -- life
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        for process in self._processes:
+            process.start(loop)
+
+    def _pair(self, process: SlotProcess) -> None:
+        """Links between a slot and all others: their first frames, or those of one that was started again."""
+        for other in self._processes:
+            if other is not process:
+                process.pair(other)
+
+    async def stop(self) -> None:
+        self._stopping = True
+        for task in self._recoveries:
+            task.cancel()
+        await asyncio.gather(*self._recoveries, return_exceptions=True)
+        await asyncio.gather(*(process.stop() for process in self._processes))
+
+    def _died(self, process: SlotProcess) -> None:
+        """On the loop. The process is started again by itself; its flows are brought back here."""
+        if self._stopping:
+            return
+        self._pair(process)
+        for hosted in list(self._hosted.values()):
+            if process.number in hosted.slots:
+                self._lost(hosted)
+
+    def _lost(self, hosted: Hosted) -> None:
+        with hosted.lock:
+            was_down, hosted.down = hosted.down, True
+            hosted.lock.notify_all()
+        self._to_all(hosted, frame(frames.DROP, hosted.number))
+        self._by_number.pop(hosted.number, None)
+        for name, last in hosted.reports.items():
+            hosted.before[name] = last.after(hosted.before.get(name, Report()))
+        hosted.reports = {}
+        if not was_down:
+            task = asyncio.ensure_future(self._bring_back(hosted))
+            self._recoveries.add(task)
+            task.add_done_callback(self._recovered)
+
+    def _recovered(self, task: asyncio.Task[None]) -> None:
+        self._recoveries.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("a flow could not be brought back after the death of a slot: %r", error)
+
+    async def _bring_back(self, hosted: Hosted) -> None:
+        name = hosted.run.flow.name
+
+        def put(blobs: list[bytes], queue: bytes) -> None:
+            run = hosted.run
+            if run not in self._hosted:
+                return  # halted before
+            with hosted.lock:
+                run.pending.clear()
+                run.taken.clear()
+                run.stored(blobs, queue)
+                hosted.marks.clear()
+                hosted.rows.clear()
+                lost = sum(fed.lost for fed in hosted.fed)
+                hosted.drops["lost with a slot"] += lost
+                self._build(hosted, blobs, queue)
+                again = 0
+                for fed in hosted.fed:
+                    fed.lost = 0
+                    if fed.batch is not None:
+                        self._feed(hosted, fed.instance, fed.source, fed.batch)
+                        again += len(fed.batch)
+                hosted.down = False
+            log.warning(
+                "a slot died: flow %s is back at its last checkpoint and was fed %d messages again; %d are lost",
+                name, again, lost,
+            )  # fmt: skip
+
+        await self._restoring(name, put)
+
+    # -- flows
+
+    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
+        run.stored(blobs, queue)
+        hosted = Hosted(run, self._where(run))
+        self._hosted[run] = hosted
+        for place, instance in enumerate(run.all):
+            self._by_instance[instance] = (hosted, place)
+        self._build(hosted, blobs, queue)
+
+    def _where(self, run: FlowRun) -> list[int]:
+        """Slots by the placement, the emptiest of them first."""
+        planned = list(run.plan.instances.values())
+        order = sorted(self._processes, key=lambda p: (self._instances_in(p.number), p.number))
+        slots = [process.number for process in order]
+        edges = [(i.name, output.instance) for i in planned for output in i.outputs]
+        placed = self._place({i.name: 1 for i in planned}, edges, len(slots))
+        return [slots[placed[i.name][0]] for i in planned]
+
+    def _instances_in(self, slot: int) -> int:
+        return sum(hosted.where.count(slot) for hosted in self._hosted.values())
+
+    def _build(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> None:
+        run = hosted.run
+        self._last += 1
+        hosted.number = self._last
+        self._by_number[hosted.number] = hosted
+        build = frame(
+            frames.BUILD, hosted.number, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
+            hosted.where, list(blobs), queue,
+        )  # fmt: skip
+        self._to_all(hosted, build)
+        for operator, document in self._models.get(run, {}).items():
+            self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+
+    def remove(self, run: FlowRun) -> None:
+        hosted = self._hosted.pop(run, None)
+        self._models.pop(run, None)
+        for instance in run.all:
+            self._by_instance.pop(instance, None)
+        if hosted is not None:
+            self._by_number.pop(hosted.number, None)
+            self._to_all(hosted, frame(frames.DROP, hosted.number))
+
+    def _to(self, slot: int, data: bytes) -> None:
+        self._processes[slot].link.send(data)
+
+    def _to_all(self, hosted: Hosted, data: bytes) -> None:
+        for slot in hosted.slots:
+            self._to(slot, data)
+
+    # -- input
+
+    def put(self, entries: Entries) -> None:
+        for instance, source, batch in entries:
+            hosted, _ = self._by_instance[instance]
+            with hosted.lock:
+                if not _owed(batch):
+                    if not hosted.down and self._backlog(instance) > BACKLOG_BYTES:
+                        hosted.drops["a slot does not keep up"] += len(batch)
+                        continue
+                    hosted.kept_bytes += batch.size
+                hosted.fed.append(Fed(instance, source, batch))
+                if hosted.kept_bytes > KEPT_BYTES:
+                    _forget(hosted)
+                if not hosted.down:
+                    self._feed(hosted, instance, source, batch)
+
+    def _feed(self, hosted: Hosted, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
+        _, place = self._by_instance[instance]
+        data = frame(frames.DATA, hosted.number, place, source, frames.pack_batch(batch))
+        self._to(hosted.where[place], data)
+
+    def _backlog(self, instance: Instance) -> int:
+        hosted, place = self._by_instance[instance]
+        return self._processes[hosted.where[place]].link.backlog_bytes
+
+    def lend(self) -> None:
+        """The slots have threads of their own."""
+
+    # -- checkpoints
+
+    def capture(self, run: FlowRun, position: Locked) -> bool:
+        return self._capture(run, position, HOLD_S, stop=False)
+
+    def halt(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
+        return self._capture(run, position, timeout_s, stop=True)
+
+    def _capture(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> bool:
+        """Marks the place in the input and waits for every slot's answer. With `stop` they wait then: to be dropped,
+        or told to go on."""
+        hosted = self._hosted[run]
+        at: list[Position] = []
+
+        def mark() -> None:
+            with hosted.lock:
+                hosted.checkpoint += 1
+                hosted.answers = {}
+                at.append(run.progress.position())
+                hosted.marks.append(hosted.trimmed + len(hosted.fed))
+                if not hosted.down:
+                    self._to_all(hosted, frame(frames.MARK, hosted.number, hosted.checkpoint, stop, timeout_s))
+
+        position(mark)
+        with hosted.lock:
+            hosted.lock.wait_for(lambda: hosted.down or hosted.answers.keys() == hosted.slots, timeout_s + ANSWER_S)
+            answers = hosted.answers.values()
+            faults = [fault for queues, fault in answers if queues is not None and fault]
+            if (
+                not hosted.down
+                and len(answers) == len(hosted.slots)
+                and all(q is not None for q, _ in answers)
+                and not faults
+            ):
+                queues = {n: [_entry(e) for e in entries] for q, _ in answers for n, entries in (q or {}).items()}
+                run.pending.append(Captured(at[0], [delta for delta in run.taken if delta], hosted.rows, queues))
+                run.taken, hosted.rows = [], []
+                return True
+            hosted.marks.pop()
+            if not hosted.down:
+                self._to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
+        if faults:
+            raise RuntimeError(f"the state could not be captured: {faults[0]}")
+        return False
+
+    def committed(self, run: FlowRun) -> None:
+        hosted = self._hosted.get(run)
+        if hosted is None:
+            return
+        with hosted.lock:
+            while hosted.marks and hosted.trimmed < hosted.marks[-1]:
+                fed = hosted.fed.popleft()
+                hosted.trimmed += 1
+                if fed.batch is not None and not _owed(fed.batch):
+                    hosted.kept_bytes -= fed.batch.size
+            hosted.marks.clear()
+
+    def drain(self, run: FlowRun, send: Send) -> None:
+        """Here, from the database and what was captured when it was halted: it needs no slot any more."""
+        hosted = self._hosted[run]
+        blobs, _ = self._stored(run.flow.name)
+        local = FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion)
+        now = Now(self._clock.monotonic(), self._clock.wall())
+        since = [pack_state(delta) for captured in run.pending for delta in captured.deltas]
+        local.restore([*blobs, *since], pack_queues(run.pending[-1].queues), now)
+        for fed in list(hosted.fed)[hosted.marks[-1] - hosted.trimmed :]:
+            if fed.batch is not None:
+                local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
+        local.drain(now, send)
+        run.ended = True
+        run.pending += local.pending
+
+    def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
+        """What is queued goes into the last checkpoint."""
+
+    # -- what slots say
+
+    def _frame(self, process: SlotProcess, received: list[Any]) -> None:
+        kind, *rest = received
+        if kind == frames.REPORT:
+            process.figures, reports = rest
+            for number, places in reports.items():
+                if (hosted := self._by_number.get(number)) is not None:
+                    hosted.reports |= {name: Report.from_plain(plain) for name, plain in places.items()}
+            return
+        hosted = self._by_number.get(rest[0])
+        if hosted is None:
+            return  # of a life that has ended
+        if kind == frames.CAPTURED:
+            _, checkpoint, queues, deltas, rows, fault = rest
+            with hosted.lock:
+                # an answer that comes too late is none, but what it brings was taken out of the flow
+                hosted.run.taken.append(deltas)
+                hosted.rows += frames.unpack_rows(rows)
+                if checkpoint == hosted.checkpoint:
+                    hosted.answers[process.number] = (queues, fault)
+                    hosted.lock.notify_all()
+        elif kind == frames.MESSAGES:
+            _, name, messages = rest
+            self._send(hosted.run.instances[name], [Message(*message) for message in messages])
+        elif kind == frames.FAILED:
+            self._failed(hosted.run, rest[1])
+
+    # -- the rest of a host
+
+    def tick(self, runs: Iterable[FlowRun]) -> None:
+        """The slots do it themselves; one that is silent hangs, and is ended."""
+        for process in self._processes:
+            process.look()
+
+    def consume(self, consumption: Consumption, rows: int) -> None:
+        for process in self._processes:
+            process.link.send(frame(frames.SETTINGS, rows))
+
+    def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
+        self._models.setdefault(run, {})[operator] = document
+        if (hosted := self._hosted.get(run)) is not None and not hosted.down:
+            self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+
+    def report(self, run: FlowRun, name: str) -> Report:
+        hosted = self._hosted[run]
+        place = run.places[name]
+        found = hosted.reports.get(name, Report()).after(hosted.before.get(name, Report()))
+        here = Counter(found.drops)
+        if not place.part:
+            here["not sent"] += place.instance.unsent
+            if place.instance is run.all[0]:
+                here += hosted.drops
+        found.drops = dict(+here)
+        return found
+
+    def slots(self) -> list[dict[str, Any]]:
+        return [process.status(self._instances_in(process.number)) for process in self._processes]
+
+
+def _owed(batch: Batch | RawBatch) -> bool:
+    return isinstance(batch, RawBatch) and batch.owed
+
+
+def _entry(packed: Sequence[Any]) -> Entry:
+    source, batch = packed
+    return Entry(source, frames.unpack_batch(batch))
+
+
+def _forget(hosted: Hosted) -> None:
+    """The older half of what nobody is owed an acknowledgement for."""
+    for fed in hosted.fed:
+        if hosted.kept_bytes <= KEPT_BYTES // 2:
+            return
+        if fed.batch is not None and not _owed(fed.batch):
+            hosted.kept_bytes -= fed.batch.size
+            fed.lost, fed.batch = len(fed.batch), None
