@@ -61,8 +61,8 @@ class SlotProcess:
         """Gives both a link to each other."""
         one, two = socket.socketpair()
         with one, two:
-            self.link.send_with(frame(frames.PEER, other.number), one)
-            other.link.send_with(frame(frames.PEER, self.number), two)
+            self.link.send(frame(frames.PEER, other.number), one)
+            other.link.send(frame(frames.PEER, self.number), two)
 
     # -- life
 
@@ -149,9 +149,14 @@ class SlotProcess:
                 log.error("slot %d did not end within %.0f s and is killed", self.number, STOP_S)
                 await asyncio.to_thread(self._end)
 
+    @property
+    def running(self) -> bool:
+        """Not while it waits to be started again."""
+        return self._process is not None and self._starting is None
+
     def look(self) -> None:
         """Kills a slot that hangs; its end is noticed as any other."""
-        if self._process is not None and self._starting is None and time.monotonic() - self._heard > SILENT_S:
+        if self._process is not None and self.running and time.monotonic() - self._heard > SILENT_S:
             log.error("slot %d has said nothing for %.0f s and is killed", self.number, SILENT_S)
             self._heard = time.monotonic()
             with contextlib.suppress(OSError):
@@ -162,7 +167,7 @@ class SlotProcess:
         return {
             "slot": self.number,
             "pid": self._process.pid if self._process is not None else None,
-            "running": self._starting is None and self._process is not None,
+            "running": self.running,
             "restarts": self.restarts,
             "instances": instances,
             "backlog_bytes": self.link.backlog_bytes,

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
@@ -30,70 +28,19 @@ from edgert.runtime.report import Report
 from edgert.runtime.state import pack_queues, pack_state
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
+from gateway.hosted import Hosted, owed
 from gateway.hosts import Entries, Send
 from gateway.hosts import Position as Locked
 from gateway.slot_process import SlotProcess
 
 log = logging.getLogger(__name__)
 
-KEPT_BYTES: Final = 4_194_304
-"""Input that nobody is owed an acknowledgement for (QoS 0) is kept for replay only up to this; what is owed one is kept
-in any case, and bounded by the point at which the gateway stops reading."""
 BACKLOG_BYTES: Final = 8_388_608
 """Such input is not fed to a slot that has so much waiting: it does not keep up, or hangs."""
 ANSWER_S: Final = 1.0
 """Beyond the time that a slot has to reach a batch boundary."""
 Stored = Callable[[str], tuple[list[bytes], bytes]]
 """(blobs, queue) of a flow's last checkpoint; on the store thread."""
-
-
-@dataclass(slots=True)
-class Fed:
-    """What was fed, for the case that it must be fed again."""
-
-    instance: Instance
-    source: int
-    batch: Batch | RawBatch | None
-    """None: it would have been too much to keep."""
-    lost: int = 0
-    """Messages that were in it then."""
-
-
-@dataclass(eq=False, slots=True)
-class Hosted:
-    """A flow in slots. `lock` guards all but what the loop alone uses."""
-
-    run: FlowRun
-    where: list[int]
-    """Slot of each instance, in the plan's order."""
-    number: int = 0
-    """Of its present life; see `edgert.links.frames`."""
-    down: bool = False
-    """A slot of it died; it goes on when it was brought back to its checkpoint."""
-    lock: threading.Condition = field(default_factory=threading.Condition)
-    fed: deque[Fed] = field(default_factory=deque)
-    """Since the last committed checkpoint, oldest first."""
-    trimmed: int = 0
-    """How many were taken out of `fed`, in all."""
-    kept_bytes: int = 0
-    """In `fed`, of what nobody is owed an acknowledgement for."""
-    marks: list[int] = field(default_factory=list)
-    """Of captures not committed yet: how many had been fed in all by then."""
-    checkpoint: int = 0
-    answers: dict[int, tuple[dict[str, Any] | None, str]] = field(default_factory=dict)
-    """Slot → queues (None: it came to no batch boundary) and fault, of the checkpoint under way."""
-    rows: list[Row] = field(default_factory=list)
-    """To be shipped with the next capture that is whole."""
-    drops: Counter[str] = field(default_factory=Counter)
-    """Messages that did not come as far as a slot, or were lost with one."""
-    reports: dict[str, Report] = field(default_factory=dict)
-    """By place, of the present life."""
-    before: dict[str, Report] = field(default_factory=dict)
-    """By place, of the lives before."""
-
-    @property
-    def slots(self) -> set[int]:
-        return set(self.where)
 
 
 class Slots:
@@ -131,6 +78,8 @@ class Slots:
         """Also the instance's number: its place in the plan's order."""
         self._models: dict[FlowRun, dict[str, Mapping[str, Any]]] = {}
         self._last = 0
+        self._building = threading.Lock()
+        """Slots must hear of runs in the order of their numbers."""
         self._recoveries: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -169,9 +118,7 @@ class Slots:
             hosted.lock.notify_all()
         self._to_all(hosted, frame(frames.DROP, hosted.number))
         self._by_number.pop(hosted.number, None)
-        for name, last in hosted.reports.items():
-            hosted.before[name] = last.after(hosted.before.get(name, Report()))
-        hosted.reports = {}
+        hosted.died()
         if not was_down:
             task = asyncio.ensure_future(self._bring_back(hosted))
             self._recoveries.add(task)
@@ -190,17 +137,11 @@ class Slots:
             if run not in self._hosted:
                 return  # halted before
             with hosted.lock:
-                run.pending.clear()
-                run.taken.clear()
                 run.stored(blobs, queue)
-                hosted.marks.clear()
-                hosted.rows.clear()
-                lost = sum(fed.lost for fed in hosted.fed)
-                hosted.drops["lost with a slot"] += lost
+                lost = hosted.began_anew()
                 self._build(hosted, blobs, queue)
                 again = 0
                 for fed in hosted.fed:
-                    fed.lost = 0
                     if fed.batch is not None:
                         self._feed(hosted, fed.instance, fed.source, fed.batch)
                         again += len(fed.batch)
@@ -236,14 +177,15 @@ class Slots:
 
     def _build(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> None:
         run = hosted.run
-        self._last += 1
-        hosted.number = self._last
-        self._by_number[hosted.number] = hosted
-        build = frame(
-            frames.BUILD, hosted.number, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
-            hosted.where, list(blobs), queue,
-        )  # fmt: skip
-        self._to_all(hosted, build)
+        with self._building:
+            self._last += 1
+            hosted.number = self._last
+            self._by_number[hosted.number] = hosted
+            build = frame(
+                frames.BUILD, hosted.number, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
+                hosted.where, list(blobs), queue,
+            )  # fmt: skip
+            self._to_all(hosted, build)
         for operator, document in self._models.get(run, {}).items():
             self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
 
@@ -269,14 +211,10 @@ class Slots:
         for instance, source, batch in entries:
             hosted, _ = self._by_instance[instance]
             with hosted.lock:
-                if not _owed(batch):
-                    if not hosted.down and self._backlog(instance) > BACKLOG_BYTES:
-                        hosted.drops["a slot does not keep up"] += len(batch)
-                        continue
-                    hosted.kept_bytes += batch.size
-                hosted.fed.append(Fed(instance, source, batch))
-                if hosted.kept_bytes > KEPT_BYTES:
-                    _forget(hosted)
+                if not owed(batch) and not hosted.down and self._backlog(instance) > BACKLOG_BYTES:
+                    hosted.drops["a slot does not keep up"] += len(batch)
+                    continue
+                hosted.keep(instance, source, batch)
                 if not hosted.down:
                     self._feed(hosted, instance, source, batch)
 
@@ -304,33 +242,27 @@ class Slots:
         """Marks the place in the input and waits for every slot's answer. With `stop` they wait then: to be dropped,
         or told to go on."""
         hosted = self._hosted[run]
+        if hosted.down or not all(self._processes[slot].running for slot in hosted.slots):
+            return False  # soon
         at: list[Position] = []
 
         def mark() -> None:
             with hosted.lock:
-                hosted.checkpoint += 1
-                hosted.answers = {}
+                hosted.mark()
                 at.append(run.progress.position())
-                hosted.marks.append(hosted.trimmed + len(hosted.fed))
                 if not hosted.down:
                     self._to_all(hosted, frame(frames.MARK, hosted.number, hosted.checkpoint, stop, timeout_s))
 
         position(mark)
         with hosted.lock:
-            hosted.lock.wait_for(lambda: hosted.down or hosted.answers.keys() == hosted.slots, timeout_s + ANSWER_S)
-            answers = hosted.answers.values()
-            faults = [fault for queues, fault in answers if queues is not None and fault]
-            if (
-                not hosted.down
-                and len(answers) == len(hosted.slots)
-                and all(q is not None for q, _ in answers)
-                and not faults
-            ):
-                queues = {n: [_entry(e) for e in entries] for q, _ in answers for n, entries in (q or {}).items()}
-                run.pending.append(Captured(at[0], [delta for delta in run.taken if delta], hosted.rows, queues))
+            hosted.lock.wait_for(hosted.answered, timeout_s + ANSWER_S)
+            if hosted.whole():
+                deltas = [delta for delta in run.taken if delta]
+                run.pending.append(Captured(at[0], deltas, hosted.rows, hosted.queues()))
                 run.taken, hosted.rows = [], []
                 return True
             hosted.marks.pop()
+            faults = [fault for queues, fault in hosted.answers.values() if queues is not None and fault]
             if not hosted.down:
                 self._to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
         if faults:
@@ -342,12 +274,7 @@ class Slots:
         if hosted is None:
             return
         with hosted.lock:
-            while hosted.marks and hosted.trimmed < hosted.marks[-1]:
-                fed = hosted.fed.popleft()
-                hosted.trimmed += 1
-                if fed.batch is not None and not _owed(fed.batch):
-                    hosted.kept_bytes -= fed.batch.size
-            hosted.marks.clear()
+            hosted.trim()
 
     def drain(self, run: FlowRun, send: Send) -> None:
         """Here, from the database and what was captured when it was halted: it needs no slot any more."""
@@ -357,7 +284,7 @@ class Slots:
         now = Now(self._clock.monotonic(), self._clock.wall())
         since = [pack_state(delta) for captured in run.pending for delta in captured.deltas]
         local.restore([*blobs, *since], pack_queues(run.pending[-1].queues), now)
-        for fed in list(hosted.fed)[hosted.marks[-1] - hosted.trimmed :]:
+        for fed in hosted.since_mark():
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
         local.drain(now, send)
@@ -412,35 +339,7 @@ class Slots:
             self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
 
     def report(self, run: FlowRun, name: str) -> Report:
-        hosted = self._hosted[run]
-        place = run.places[name]
-        found = hosted.reports.get(name, Report()).after(hosted.before.get(name, Report()))
-        here = Counter(found.drops)
-        if not place.part:
-            here["not sent"] += place.instance.unsent
-            if place.instance is run.all[0]:
-                here += hosted.drops
-        found.drops = dict(+here)
-        return found
+        return self._hosted[run].report(name)
 
     def slots(self) -> list[dict[str, Any]]:
         return [process.status(self._instances_in(process.number)) for process in self._processes]
-
-
-def _owed(batch: Batch | RawBatch) -> bool:
-    return isinstance(batch, RawBatch) and batch.owed
-
-
-def _entry(packed: Sequence[Any]) -> Entry:
-    source, batch = packed
-    return Entry(source, frames.unpack_batch(batch))
-
-
-def _forget(hosted: Hosted) -> None:
-    """The older half of what nobody is owed an acknowledgement for."""
-    for fed in hosted.fed:
-        if hosted.kept_bytes <= KEPT_BYTES // 2:
-            return
-        if fed.batch is not None and not _owed(fed.batch):
-            hosted.kept_bytes -= fed.batch.size
-            fed.lost, fed.batch = len(fed.batch), None

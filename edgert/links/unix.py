@@ -14,8 +14,6 @@ from edgert.links.frames import Splitter
 
 READ_BYTES: Final = 262_144
 SOCKET_BYTES: Final = 1_048_576
-WAIT_S: Final = 5.0
-"""A process that takes nothing for so long is given up."""
 _FD_BYTES: Final = socket.CMSG_SPACE(4 * array.array("i").itemsize)
 
 
@@ -35,7 +33,7 @@ class UnixLink:
         self.on_backlog = on_backlog
         self.closed = False
         self.backlog_bytes = 0
-        self._backlog: deque[memoryview] = deque()
+        self._backlog: deque[tuple[memoryview, socket.socket | None]] = deque()
         self._lock = threading.Lock()
         self._splitter = Splitter()
         self.received: deque[socket.socket] = deque()
@@ -44,60 +42,49 @@ class UnixLink:
     def fileno(self) -> int:
         return self.sock.fileno()
 
-    def send(self, data: bytes) -> None:
-        """Frames of one thread keep their order, and so do those of several that share a lock. What is sent to a link
-        that is closed is lost with the process at its end."""
+    def send(self, data: bytes, sock: socket.socket | None = None) -> None:
+        """A frame, and with it a socket, which the receiver finds in `received`. Frames of one thread keep their order,
+        and so do those of several that share a lock. What is sent to a link that is closed is lost with the process at
+        its end."""
         with self._lock:
             if self.closed:
                 return
             rest = memoryview(data)
             if not self._backlog:
-                rest = rest[self._try(rest) :]
-            if not rest:
-                return
-            self._backlog.append(rest)
+                sent = self._try(rest, sock)
+                if sent == len(rest):
+                    return
+                rest = rest[sent:]
+                if sent:
+                    sock = None
+            self._backlog.append((rest, sock.dup() if sock is not None else None))
             self.backlog_bytes += len(rest)
         self.on_backlog()
-
-    def send_with(self, data: bytes, sock: socket.socket) -> None:
-        """A frame with a socket, which the receiver finds in `received`. Waits (for a slot that is starting, or reads)
-        until the frames before it are gone."""
-        with self._lock:
-            self.sock.settimeout(WAIT_S)
-            try:
-                for rest in self._backlog:
-                    self.sock.sendall(rest)
-                self._backlog.clear()
-                self.backlog_bytes = 0
-                sent = socket.send_fds(self.sock, [data], [sock.fileno()])
-                self.sock.sendall(memoryview(data)[sent:])
-            except OSError:
-                self.closed = True
-            finally:
-                self.sock.setblocking(False)
 
     def flush(self) -> bool:
         """Sends what waits, as far as the socket takes it; whether nothing is left."""
         with self._lock:
             while self._backlog and not self.closed:
-                first = self._backlog[0]
-                sent = self._try(first)
+                first, sock = self._backlog[0]
+                sent = self._try(first, sock)
                 self.backlog_bytes -= sent
+                if sent and sock is not None:
+                    sock.close()
+                    sock = None
                 if sent < len(first):
-                    self._backlog[0] = first[sent:]
+                    self._backlog[0] = (first[sent:], sock)
                     return False
                 self._backlog.popleft()
             return True
 
-    def _try(self, data: memoryview) -> int:
+    def _try(self, data: memoryview, sock: socket.socket | None) -> int:
+        """How many bytes the socket takes now; `sock` goes with the first."""
         try:
-            return self.sock.send(data)
+            return self.sock.send(data) if sock is None else socket.send_fds(self.sock, [data], [sock.fileno()])
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
             self.closed = True  # the receiving side will learn it too, and says so
-            self._backlog.clear()
-            self.backlog_bytes = 0
             return len(data)
 
     def receive(self) -> Iterator[list[Any]]:
@@ -120,6 +107,8 @@ class UnixLink:
     def close(self) -> None:
         with self._lock:
             self.closed = True
+            for sock in (*(s for _, s in self._backlog if s is not None), *self.received):
+                sock.close()
             self._backlog.clear()
             self.backlog_bytes = 0
         self.sock.close()

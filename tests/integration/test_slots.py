@@ -1,0 +1,91 @@
+"""Flows in slots: the same results as in one process, whatever slot is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from typing import Any
+
+import pytest
+
+from tests.integration import truth
+from tests.integration.rig import Gateway, Rig
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+APART = {"slots": 2, "fusion": "none", "placement": "even"}
+"""As many links between slots as there can be."""
+
+
+def counted(packs: list[dict[str, Any]], size_s: float = 10.0) -> dict[tuple[float, str], int]:
+    return {key: row["n"] for key, row in truth.expected(packs, size_s).items()}
+
+
+def running(status: dict[str, Any]) -> bool:
+    return all(slot["running"] and "rss_bytes" in slot for slot in status["slots"])
+
+
+@pytest.mark.parametrize("pool", [APART, {"slots": 2}], ids=["apart", "locality"])
+def test_a_flow_in_slots_gives_what_it_gives_in_one_process(rig: Rig, pool: dict[str, Any]) -> None:
+    packs = truth.packs()
+    gateway, collector = rig.gateway(pool=pool), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document(size_s=60.0, interval_s=0.3))["accepted"]
+    sent = rig.publish(truth.as_messages(packs[:500]))
+    gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    # a restart goes on from the checkpoint, a new version ships what the old one has open
+    assert gateway.terminate() == 0
+    gateway.start_ready()
+    rig.publish(truth.as_messages(packs[500:800]))
+    assert rig.deploy(gateway, truth.document(size_s=60.0, interval_s=0.4))["version"] == 2
+    rig.publish(truth.as_messages(packs[800:]))
+    status = gateway.wait(lambda s: running(s) and sum(o["rows_in"] for o in s["flows"][0]["operators"]), "figures")
+    assert sent == 500
+    assert {slot["restarts"] for slot in status["slots"]} == {0}
+    rig.finish(gateway, "city-air", 0)
+    assert rig.counts("city-air") == counted(packs, 60.0)
+    assert gateway.status()["drops"] == []
+    pids = [slot["pid"] for slot in status["slots"]]
+    assert gateway.terminate() == 0
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")], "slots end with their daemon"
+
+
+@pytest.mark.parametrize("pool", [APART, {"slots": 2}], ids=["apart", "locality"])
+def test_kill_9_of_slots_under_load_changes_nothing_in_the_results(rig: Rig, pool: dict[str, Any]) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    base = truth.packs()
+    packs = [p for n in range(8) for p in truth.shifted(base, 120 * n)]
+    gateway, collector = rig.gateway(pool=pool), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document(interval_s=0.3))["accepted"]
+    publisher = rig.publishing(truth.as_messages(packs), rate=1_000.0)
+    kills = 0
+    while publisher.is_alive():
+        if kill_a_slot(gateway, draw):
+            kills += 1
+        before = gateway.status()["ingest"]["messages"]
+        more = draw.randint(100, 1_500)
+        wait_until(lambda: gateway.status()["ingest"]["messages"] > before + more or not publisher.is_alive(), "input")  # noqa: B023
+    publisher.join()
+    assert kills >= 3
+    rig.finish(gateway, "city-air", len(packs))
+    assert rig.counts("city-air") == counted(packs)
+    status = gateway.status()
+    assert status["drops"] == []
+    assert sum(slot["restarts"] for slot in status["slots"]) == kills
+    assert "fed" in gateway.text()
+
+
+def kill_a_slot(gateway: Gateway, draw: random.Random) -> bool:
+    """One that runs; false if none does."""
+    up = [slot for slot in gateway.status()["slots"] if slot["running"]]
+    if not up:
+        return False
+    os.kill(draw.choice(up)["pid"], signal.SIGKILL)
+    return True
