@@ -128,7 +128,8 @@ class Hosted:
         lost = sum(fed.lost for fed in self.fed)
         for fed in self.fed:
             fed.lost = 0
-        self.drops["lost with a slot"] += lost
+        if lost:
+            self.drops["lost with a slot"] += lost
         return lost
 
     def died(self) -> None:

@@ -64,6 +64,7 @@ class Slot:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         link.on_backlog = self._waken
+        self._next_tick = self._next_report = clock.monotonic()
         self._ended = False
         self._ending: list[SlotRun] = []
         """Ended runs with a turn under way."""
@@ -75,34 +76,35 @@ class Slot:
         return self._pool
 
     def serve(self) -> None:
-        """Until the daemon ends or says so."""
-        next_tick = next_report = self._clock.monotonic()
+        """Until the daemon ends."""
         while not self._ended:
-            capturing = any(run.waiting for run in self._runs.values())
-            now = self._clock.monotonic()
-            timeout = POLL_S if capturing else max(0.0, min(next_tick, next_report) - now)
-            for key, events in self._selector.select(timeout):
-                self._ready(key.data, events)
-            if self._pool is None:
-                continue
-            self._pool.lend(LEND_S)
-            if self._ending:
-                self._ending = [run for run in self._ending if not run.remove()]
-            now = self._clock.monotonic()
-            for run in self._runs.values():
-                if run.capturing:
-                    run.advance(now)
-            if now >= next_tick:
-                next_tick = now + TICK_S
-                for run in self._runs.values():
-                    if not run.capturing:
-                        tick(run.flow_run, self._pool, self._clock, run.mine)
-            if now >= next_report:
-                next_report = now + REPORT_S
-                self._pool.profile()
-                self._report(now)
+            self.step()
         if self._pool is not None:
             self._pool.stop()
+
+    def step(self, longest_s: float = TICK_S) -> None:
+        """Reads what there is (waits for it no longer than that, or until something is due), works on it, and does
+        what is due."""
+        now = self._clock.monotonic()
+        due = POLL_S if any(run.waiting for run in self._runs.values()) else max(0.0, self._next_tick - now)
+        for key, events in self._selector.select(min(longest_s, due)):
+            self._ready(key.data, events)
+        if self._pool is None:
+            return
+        self._pool.lend(LEND_S)
+        self._ending = [run for run in self._ending if not run.remove()]
+        now = self._clock.monotonic()
+        for run in self._runs.values():
+            run.advance(now)
+        if now >= self._next_tick:
+            self._next_tick = now + TICK_S
+            for run in self._runs.values():
+                if not run.capturing:
+                    tick(run.flow_run, self._pool, self._clock, run.mine)
+        if now >= self._next_report:
+            self._next_report = now + REPORT_S
+            self._pool.profile()
+            self._report(now)
 
     def _ready(self, number: int | None, events: int) -> None:
         if number is None:

@@ -143,7 +143,7 @@ class SlotRun:
 
     def advance(self, now: float) -> None:
         """Goes as far as the checkpoint under way can go now."""
-        if self._captured:
+        if not self.waiting:
             return
         if not self._marked and self._pool.at_rest(self._instances):
             self._marked = True

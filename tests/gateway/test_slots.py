@@ -1,0 +1,262 @@
+"""Random walks of a daemon and its slots through input, turns, checkpoints, failed commits and deaths: what is shipped
+is what one process ships. Real links and real slots, in this process and stepped by hand on a virtual clock; a slot
+dies by losing its memory and its links."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edgert.core.batch import RawBatch
+from edgert.core.clock import VirtualClock
+from edgert.core.position import Position
+from edgert.core.settings import Pool as PoolSettings
+from edgert.flow.document import from_plain
+from edgert.links.unix import UnixLink
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.pool import FAST_TURNS
+from edgert.runtime.progress import Progress
+from edgert.runtime.slot import Slot
+from gateway.hosted import KEPT_BYTES
+from gateway.slot_process import SlotProcess
+from gateway.slots import Slots
+from tests.runtime.test_flow_run import CHAINED
+from tests.waiting import in_loop
+
+MESSAGES = 120
+WINDOW_S = 10
+JOINED: dict[str, Any] = {
+    "name": "f",
+    "operators": CHAINED["operators"]
+    | {
+        "again": {"type": "map", "input": "in", "set": {"v": "v * 2"}},
+        "kept": {"type": "filter", "input": "again", "where": "v > 0"},
+        "both": {"type": "publish", "input": "kept", "topic": "out/{source}"},
+    },
+}
+"""Also a branch that publishes, which may repeat."""
+
+
+class InThisProcess(SlotProcess):
+    """A slot that the test steps."""
+
+    clock = VirtualClock()
+
+    def start(self, loop: Any = None) -> None:
+        self._starting = None
+        self.slot: Slot | None = Slot(UnixLink(self._theirs), REGISTRY, self.clock)
+
+    @property
+    def running(self) -> bool:
+        return getattr(self, "slot", None) is not None
+
+    def step(self) -> None:
+        """A bit of the slot's work."""
+        if self.slot is not None:
+            self.slot.step(0.0)
+            for run in self.slot._runs.values():
+                for instance in run.flow_run.all:
+                    instance.fast_turns = FAST_TURNS
+
+    def listen(self) -> None:
+        """The daemon reads what the slot says."""
+        self.link.flush()
+        for received in self.link.receive():
+            self._on_frame(self, received)
+
+    def die(self) -> None:
+        """With all its links; the daemon notices at once."""
+        assert self.slot is not None
+        for link in self.slot._links.values():
+            link.close()
+        self.slot = None
+        self.link.close()
+        self._renew()
+        self._on_death(self)
+
+
+class Walk:
+    """A daemon with slots, a database of one flow, and the truth."""
+
+    def __init__(self, draw: random.Random, document: dict[str, Any], placement: str, slots: int) -> None:
+        self.draw = draw
+        self.document = document
+        self.forms: list[CommitForm] = []
+        self.shipped: list[dict[str, Any]] = []
+        self.busy = asyncio.Lock()
+        """As a checkpointer's."""
+        self.published = 0
+        pool = PoolSettings(workers=0, slots=slots, placement=placement)
+        self.slots = Slots(
+            pool, draw.choice(["none", "chains", "full"]), REGISTRY, InThisProcess.clock, level="warning",
+            send=self._sent, stored=self._stored, restoring=self._restoring, failed=self._failed, process=InThisProcess,
+        )  # fmt: skip
+        self.run = FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), self.slots._fusion)
+        self.fed = 0
+
+    @property
+    def processes(self) -> list[InThisProcess]:
+        return self.slots._processes  # type: ignore[return-value]
+
+    def _sent(self, instance: Any, messages: Any) -> None:
+        self.published += len(messages)
+
+    def _stored(self, name: str) -> tuple[list[bytes], bytes]:
+        return [d for form in self.forms for d in form.deltas], self.forms[-1].queue if self.forms else b""
+
+    async def _restoring(self, name: str, put: Callable[[list[bytes], bytes], None]) -> None:
+        async with self.busy:
+            put(*self._stored(name))
+
+    def _failed(self, run: FlowRun, why: str) -> None:
+        raise AssertionError(why)
+
+    # -- steps
+
+    def feed(self, owed: bool = True) -> None:
+        """One message, whose window is its number divided by ten."""
+        self.fed += 1
+        payload = b'{"time": %d, "v": %d}' % (self.fed, self.fed % 3 - 1)
+        source = self.run.places["in"].instance
+        batch = RawBatch([f"x/{'ab'[self.fed % 2]}"], [payload], 0.0, 1_000.0, 50, owed)
+        self.run.progress.fed = self.fed
+        self.slots.put([(source, 0, batch)])
+
+    def work(self) -> None:
+        process = self.draw.choice(self.processes)
+        if not process.running:
+            process.start()
+        process.step()
+        if self.draw.random() < 0.5:
+            process.listen()
+
+    async def while_it_waits(self, call: Callable[[], bool]) -> bool:
+        """Runs what waits for the slots' answers in a thread, the slots in this one."""
+        answer: list[bool] = []
+        thread = threading.Thread(target=lambda: answer.append(call()))
+        thread.start()
+        deadly = self.draw.random() < 0.2
+        while thread.is_alive():
+            self.work()
+            for process in self.processes:
+                process.listen()
+            if deadly and self.draw.random() < 0.1:
+                self.die()
+                deadly = False
+            thread.join(0.0002)
+            await asyncio.sleep(0)  # what was lost is brought back
+        return answer[0]
+
+    async def checkpoint(self) -> None:
+        async with self.busy:
+            if not self.run.pending:
+                await self.while_it_waits(lambda: self.slots.capture(self.run, lambda read: read()))
+            if self.draw.random() < 0.2:
+                return  # the commit failed
+            if (form := self.run.form()) is not None:
+                self.commit(form)
+                self.run.committed(form)
+                self.slots.committed(self.run)
+
+    def commit(self, form: CommitForm) -> None:
+        self.forms.append(form)
+        self.shipped += [dict(zip(form.columns, row, strict=True)) for row in form.rows]
+
+    def die(self) -> None:
+        process = self.draw.choice(self.processes)
+        if process.running:
+            process.die()
+
+    async def finish(self) -> Counter[tuple[float, str]]:
+        """To the end of the flow; what was shipped, by window and source."""
+        while not self.run.ended:
+            async with self.busy:
+                if await self.while_it_waits(lambda: self.slots.halt(self.run, lambda read: read(), 5.0)):
+                    self.slots.drain(self.run, self._sent)
+                    form = self.run.form()
+                    assert form is not None
+                    self.commit(form)
+                    self.slots.remove(self.run)
+            for process in self.processes:
+                if not process.running:
+                    process.start()
+            await asyncio.sleep(0)
+        got: Counter[tuple[float, str]] = Counter()
+        for row in self.shipped:
+            got[row["window_start"], row["source"]] += row["n"]
+        return got
+
+
+def truth(fed: int) -> Counter[tuple[float, str]]:
+    wanted: Counter[tuple[float, str]] = Counter()
+    for number in range(1, fed + 1):
+        if number % 3 - 1 >= 0:
+            wanted[number // WINDOW_S * WINDOW_S, "ab"[number % 2]] += 1
+    return wanted
+
+
+@pytest.mark.parametrize("seed", range(30))
+@in_loop
+async def test_walks_through_deaths_and_failed_commits_ship_everything_once(seed: int) -> None:
+    draw = random.Random(seed)
+    walk = Walk(draw, draw.choice([CHAINED, JOINED]), draw.choice(["even", "locality"]), draw.choice([1, 2, 3]))
+    walk.slots.begin(walk.run)
+    for process in walk.processes:
+        process.start()
+    while walk.fed < MESSAGES:
+        kind = draw.random()
+        if kind < 0.4:
+            walk.feed()
+        elif kind < 0.93:
+            walk.work()
+        elif kind < 0.97:
+            await walk.checkpoint()
+        else:
+            walk.die()
+        await asyncio.sleep(0)  # what was lost is brought back
+    hosted = walk.slots._hosted[walk.run]
+    assert await walk.finish() == truth(MESSAGES)
+    assert not hosted.drops
+
+
+@in_loop
+async def test_input_without_acknowledgement_is_kept_up_to_a_bound_and_counted_beyond() -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 1)
+    walk.slots.begin(walk.run)
+    (process,) = walk.processes
+    process.start()
+    source = walk.run.places["in"].instance
+    size = KEPT_BYTES // 8
+    for number in range(20):
+        walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, size, owed=number == 0))])
+    hosted = walk.slots._hosted[walk.run]
+    assert hosted.kept_bytes <= KEPT_BYTES
+    kept = [fed for fed in hosted.fed if fed.batch is not None]
+    assert kept[0].batch is not None
+    assert kept[0].batch.owed, "what an acknowledgement is owed for is always kept"  # type: ignore[union-attr]
+    assert len(kept) < 20
+    process.die()
+    await asyncio.sleep(0)
+    assert hosted.drops["lost with a slot"] == 20 - len(kept)
+    assert walk.slots.report(walk.run, source.name).drops["lost with a slot"] == 20 - len(kept)
+
+
+def test_a_slot_that_does_not_read_is_fed_only_what_is_owed() -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 1)
+    walk.slots.begin(walk.run)
+    source = walk.run.places["in"].instance
+    payload = b"x" * 1_000_000
+    for _ in range(20):
+        walk.slots.put([(source, 0, RawBatch(["x/a"], [payload], 0.0, 1_000.0, 1_000_100))])
+    hosted = walk.slots._hosted[walk.run]
+    assert 5 < hosted.drops["a slot does not keep up"] < 15
+    before = walk.processes[0].link.backlog_bytes
+    walk.slots.put([(source, 0, RawBatch(["x/a"], [payload], 0.0, 1_000.0, 1_000_100, owed=True))])
+    assert walk.processes[0].link.backlog_bytes > before
