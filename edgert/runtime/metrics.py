@@ -70,6 +70,16 @@ def _each_flow(value: Callable[[Mapping[str, Any]], object]) -> Callable[[Status
     return read
 
 
+def _each_slot(key: str) -> Callable[[Status], Iterator[Labelled]]:
+    """Reads `key` of every slot; label: slot."""
+
+    def read(status: Status) -> Iterator[Labelled]:
+        for slot in status.get("slots", ()):
+            yield (str(slot["slot"]),), slot.get(key)
+
+    return read
+
+
 def _latency(status: Status) -> Iterator[Labelled]:
     for flow in status.get("flows", ()):
         for quantile, name in (("0.5", "p50"), ("0.99", "p99")):
@@ -250,6 +260,54 @@ METRICS: tuple[Metric, ...] = (
         "Turns that the pool gave to an operator.",
         _OPERATOR,
         _each_operator("turns"),
+    ),
+    Metric(
+        "edgert_slot_running",
+        "gauge",
+        "",
+        "1 while the process of a slot runs, 0 while it waits to be started again.",
+        ("slot",),
+        _each_slot("running"),
+    ),
+    Metric(
+        "edgert_slot_restarts_total",
+        "counter",
+        "restarts",
+        "Times that a slot died and was started again.",
+        ("slot",),
+        _each_slot("restarts"),
+    ),
+    Metric(
+        "edgert_slot_instances",
+        "gauge",
+        "instances",
+        "Instances of flows that run in a slot.",
+        ("slot",),
+        _each_slot("instances"),
+    ),
+    Metric(
+        "edgert_slot_resident_bytes",
+        "gauge",
+        "bytes",
+        "Resident memory of a slot.",
+        ("slot",),
+        _each_slot("rss_bytes"),
+    ),
+    Metric(
+        "edgert_slot_cpu_seconds_total",
+        "counter",
+        "seconds",
+        "CPU used by a slot since it started.",
+        ("slot",),
+        _each_slot("cpu_s"),
+    ),
+    Metric(
+        "edgert_slot_backlog_bytes",
+        "gauge",
+        "bytes",
+        "Input on its way to a slot that has not taken it yet.",
+        ("slot",),
+        _each_slot("backlog_bytes"),
     ),
     Metric(
         "edgert_flow_balance_ratio",
