@@ -38,6 +38,18 @@ def example_status() -> dict[str, Any]:
             "last_ack_age_s": 0.4,
             "error": "",
         },
+        "slots": [
+            {
+                "slot": 0,
+                "pid": 7,
+                "running": True,
+                "restarts": 1,
+                "instances": 3,
+                "backlog_bytes": 0,
+                "cpu_s": 1.5,
+                "rss_bytes": 36_000_000,
+            }
+        ],
         "checkpoint": {"commits": 3, "failures": 0, "blocked": 0, "last_ms": 2.5, "error": ""},
         "drops": [{"flow": "air", "operator": "valid", "reason": "bad row", "rows": 7}],
         "flows": [
