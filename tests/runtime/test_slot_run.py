@@ -1,0 +1,120 @@
+"""One slot's part in a checkpoint, frame by frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgert.core.clock import VirtualClock
+from edgert.core.errors import EdgertError
+from edgert.links import frames
+from edgert.links.frames import Splitter
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.pool import Pool
+from edgert.runtime.slot_run import DAEMON, SlotRun
+from tests.runtime.test_flow_run import DOCUMENT
+
+WHERE = [0, 1, 0, 1]
+"""in, ok+by, minute, out: each in another slot than those beside it."""
+
+
+class Wire:
+    """The sending end of a link that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[Any]] = []
+
+    def send(self, data: bytes) -> None:
+        self.sent += Splitter().feed(data)
+
+    def kinds(self) -> list[str]:
+        return [parts[0] for parts in self.sent]
+
+
+class Half:
+    """Slot 0 of two."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.daemon, self.other = Wire(), Wire()
+        self.pool = Pool(self.clock, workers=0)
+        links: Any = {DAEMON: self.daemon, 1: self.other}
+        self.run = SlotRun(
+            5, 0, links, self.pool, REGISTRY, self.clock, DOCUMENT, 1, 1, "none", WHERE[:], [], b""
+        )  # fmt: skip
+        self.run.start()
+
+    @property
+    def source(self) -> Any:
+        return self.run.flow_run.places["in"].instance
+
+    def data(self, origin: int, place: int = 0, rows: int = 1) -> None:
+        raw = ["raw", 10, 0.0, 1_000.0, ["x/a"] * rows, [b'{"time": 1, "v": 1}'] * rows]
+        self.run.frame(origin, [frames.DATA, 5, place, 0, raw])
+
+
+def test_no_marker_is_sent_while_a_turn_is_under_way() -> None:
+    half = Half()
+    half.source.running = True
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.run.advance(0.5)
+    assert half.other.sent == []
+    half.source.running = False
+    half.run.advance(0.6)
+    assert half.other.sent == [[frames.MARKER, 5, 1]]
+    assert half.daemon.sent == [], "what the other slot has under way is to come first"
+    half.run.frame(1, [frames.MARKER, 5, 1])
+    half.run.advance(0.7)
+    ((kind, run, checkpoint, queues, *_),) = half.daemon.sent
+    assert (kind, run, checkpoint, queues) == (frames.CAPTURED, 5, 1, {})
+
+
+def test_what_comes_behind_a_marker_is_not_in_the_checkpoint_and_is_not_lost() -> None:
+    half = Half()
+    half.data(DAEMON)
+    half.run.frame(1, [frames.MARKER, 5, 1])
+    half.data(1, place=2)
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.data(DAEMON)
+    half.run.advance(0.1)
+    ((_, _, _, queues, *_),) = half.daemon.sent
+    assert {name: len(entries) for name, entries in queues.items()} == {"in": 1}
+    assert half.source.queue.rows == 2
+    assert half.run.flow_run.places["minute"].instance.queue.rows == 1
+
+
+def test_a_slot_that_comes_to_no_boundary_says_so_and_goes_on() -> None:
+    half = Half()
+    half.source.running = True
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.data(DAEMON)
+    half.run.advance(2.5)
+    ((*_, queues, deltas, _rows, fault),) = half.daemon.sent
+    assert (queues, deltas, fault) == (None, {}, "no batch boundary in time")
+    assert half.source.queue.rows == 1
+    half.run.frame(1, [frames.MARKER, 5, 1])  # of the one that was given up
+    half.data(1, place=2)
+    assert half.run.flow_run.places["minute"].instance.queue.rows == 1
+
+
+def test_with_stop_it_waits_to_be_told_what_next() -> None:
+    half = Half()
+    half.run.frame(1, [frames.MARKER, 5, 1])
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, True, 2.0])
+    half.run.advance(0.1)
+    assert half.daemon.kinds() == [frames.CAPTURED]
+    half.data(DAEMON)
+    half.run.advance(9.0)
+    assert half.source.queue.rows == 0
+    assert half.daemon.kinds() == [frames.CAPTURED]
+    half.run.frame(DAEMON, [frames.ABORT, 5, 1])
+    assert half.source.queue.rows == 1
+
+
+def test_a_checkpoint_that_fits_no_flow_is_an_error_that_says_why() -> None:
+    half = Half()
+    links: Any = {DAEMON: half.daemon, 1: half.other}
+    run = SlotRun(6, 0, links, half.pool, REGISTRY, half.clock, DOCUMENT, 1, 1, "none", WHERE[:], [b"junk"], b"")
+    with pytest.raises(EdgertError, match="damaged"):
+        run.start()
