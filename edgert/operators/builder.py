@@ -120,6 +120,19 @@ class Stream(builder.Stream):
         """Fill `field` where it is null."""
         return self.apply("interpolate", name=name, field=field, **parameters)
 
+    def bloom_filter(self, *fields: str, name: str = "", **parameters: Any) -> Stream:
+        """Keep the rows whose key (`fields`; unsaid: `source`) is known or new."""
+        named = {"fields": fields} if fields else {}
+        return self.apply("bloom_filter", name=name, **named, **parameters)
+
+    def distinct_count(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
+        """Add how many different values `field` has had."""
+        return self.apply("distinct_count", name=name, field=field, **parameters)
+
+    def second_moment(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
+        """Add the second frequency moment of `field`."""
+        return self.apply("second_moment", name=name, field=field, **parameters)
+
     def ship(self, *, name: str = "", **parameters: Any) -> Stream:
         """Ship a window's results to the central tables."""
         return self.apply("ship", name=name, **parameters)

@@ -1,16 +1,20 @@
 """Bloom filters: whether a value is in a set, with errors on one side only (Bloom 1970, CACM 13(7)).
 
 For n values and a rate p of false positives: m = -n ln p / (ln 2)² bits and k = (m / n) ln 2 hashes, at which half of
-the bits are set. The k places come from one hash of 64 bits as h1 + i·h2 mod m (Kirsch and Mitzenmacher 2006, which
-costs nothing of the rate for large m).
+the bits are set. The k places come from one hash of 64 bits, which a linear congruential generator (Knuth's MMIX) takes
+from place to place. (h1 + i·h2 mod m, as often used, has only m² ways: too few for small filters and small rates.)
 """
 
 from __future__ import annotations
 
 import math
+from typing import Final
 
-MOST_BITS = 2**32
+MOST_BITS: Final = 2**32
 """A place is made of 32 bits of the hash."""
+_FACTOR: Final = 6364136223846793005
+_TERM: Final = 1442695040888963407
+_MASK: Final = 2**64 - 1
 
 
 class Bloom:
@@ -29,22 +33,20 @@ class Bloom:
     def __contains__(self, hashed: int) -> bool:
         """Whether the value with this hash (64 bits) was probably added; if not, it certainly was not."""
         array, bits = self.array, self.bits
-        at, step = hashed & 0xFFFFFFFF, hashed >> 32 | 1
         for _ in range(self.hashes):
-            place = at % bits
+            place = (hashed >> 32) * bits >> 32
             if not array[place >> 3] & (1 << (place & 7)):
                 return False
-            at += step
+            hashed = hashed * _FACTOR + _TERM & _MASK
         return True
 
     def add(self, hashed: int) -> None:
         """Adds the value with this hash (64 bits)."""
         array, bits = self.array, self.bits
-        at, step = hashed & 0xFFFFFFFF, hashed >> 32 | 1
         for _ in range(self.hashes):
-            place = at % bits
+            place = (hashed >> 32) * bits >> 32
             array[place >> 3] |= 1 << (place & 7)
-            at += step
+            hashed = hashed * _FACTOR + _TERM & _MASK
 
     def merge(self, other: Bloom) -> None:
         """Adds all that `other`, a filter of the same size, holds."""

@@ -14,10 +14,14 @@ from typing import Final
 
 LEAST_PRECISION: Final = 4
 MOST_PRECISION: Final = 16
+_FEW: Final = 16
+"""Up to this part of the registers they are told one by one."""
 
 
 class HyperLogLog:
     """Adding costs a hash and a comparison; the sum that the estimate needs is kept, exactly, as an integer."""
+
+    __slots__ = ("_all", "_changed", "_empty", "_estimate", "_greatest", "_mask", "_shift", "_sum", "registers")
 
     def __init__(self, precision: int) -> None:
         if not LEAST_PRECISION <= precision <= MOST_PRECISION:
@@ -33,6 +37,8 @@ class HyperLogLog:
         """Σ 2^(greatest ρ - M)."""
         self._estimate: int | None = 0
         self._changed: set[int] = set()
+        self._all = False
+        """More changed than is worth to be told apart: a set of them would take more than the registers."""
 
     def add(self, hashed: int) -> bool:
         """Adds the value with this hash (64 bits); whether that changed anything."""
@@ -47,6 +53,9 @@ class HyperLogLog:
         self._empty -= not before
         self._estimate = None
         self._changed.add(at)
+        if len(self._changed) > len(self.registers) // _FEW:
+            self._changed.clear()
+            self._all = True
         return True
 
     @property
@@ -68,15 +77,16 @@ class HyperLogLog:
 
     def changes(self) -> bytes | list[int]:
         """What changed since the last call: [register, value, ...], or all registers where that is shorter."""
-        changed, self._changed = self._changed, set()
-        if len(changed) * 4 > len(self.registers):
+        changed, everything = self._changed, self._all
+        self._changed, self._all = set(), False
+        if everything:
             return bytes(self.registers)
         return [part for at in sorted(changed) for part in (at, self.registers[at])]
 
     def state(self) -> bytes | list[int]:
         """All in the form of changes from nothing."""
         held = [at for at, rank in enumerate(self.registers) if rank]
-        if len(held) * 4 > len(self.registers):
+        if len(held) > len(self.registers) // _FEW:
             return bytes(self.registers)
         return [part for at in held for part in (at, self.registers[at])]
 

@@ -28,6 +28,8 @@ MOST_COUNT: Final = 2**53
 class SecondMoment:
     """The sums of squares are kept while adding, so an estimate costs a median of five numbers."""
 
+    __slots__ = ("_squares", "counters", "width")
+
     def __init__(self, width: int) -> None:
         if not LEAST_WIDTH <= width <= MOST_WIDTH or width & (width - 1):
             raise ValueError(f"expected a power of two from {LEAST_WIDTH} to {MOST_WIDTH} as width, got {width}")

@@ -13,7 +13,7 @@ from edgert.operators.registry import REGISTRY, registry_of, with_installed
 STATELESS = {"filter", "map", "select", "key_by"}
 OURS = (
     STATELESS
-    | {"kalman", "sliding_regression", "interpolate"}
+    | {"kalman", "sliding_regression", "interpolate", "bloom_filter", "distinct_count", "second_moment"}
     | {"mqtt_source", "tumbling_window", "count_window", "join_latest", "predict", "publish", "ship"}
 )
 

@@ -83,3 +83,12 @@ def test_the_rate_holds_for_both_filters_together() -> None:
 def test_what_cannot_be_is_refused(expected: int, rate: float) -> None:
     with pytest.raises(ValueError, match="expected"):
         Bloom(expected, rate)
+
+
+def test_what_comes_again_and_again_is_never_new() -> None:
+    seen = Seen(10, 1e-6)
+    often, *others = hashes(0, 200)
+    seen.add(often)
+    for at in range(0, len(others), 8):
+        assert all(seen.add(h) for h in others[at : at + 8])
+        assert not seen.add(often)

@@ -150,3 +150,9 @@ def test_sizes_follow_from_the_error_asked_for() -> None:
     for size in (4, 24, 4096):
         with pytest.raises(ValueError, match="power of two"):
             SecondMoment(size)
+
+
+def test_the_five_estimates_of_a_moment_are_different_ones() -> None:
+    made = SecondMoment(64)
+    filled(made, [hashed(n) for n in range(100)])
+    assert len({tuple(made.counters[at : at + 64]) for at in range(0, 320, 64)}) == 5
