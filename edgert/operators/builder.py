@@ -85,6 +85,10 @@ class Stream(builder.Stream):
         """Keep only these fields, and `time` and `source`."""
         return self.apply("select", name=name, fields=fields)
 
+    def annotate(self, table: Mapping[str, Mapping[str, Any]], *, name: str = "", **parameters: Any) -> Stream:
+        """Add the fields that `table` has for the value of a field (unsaid: `source`)."""
+        return self.apply("annotate", name=name, table=table, **parameters)
+
     def key_by(self, *keys: str, name: str = "", key_types: Mapping[str, str] | None = None) -> Stream:
         """Keep the next window apart by these fields."""
         types = {"key_types": dict(key_types)} if key_types else {}

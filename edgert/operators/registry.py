@@ -14,6 +14,7 @@ ENTRY_POINTS: Final = "edgert.operators"
 _FAMILIES: Final = (
     "source",
     "stateless",
+    "annotate",
     "windows",
     "count_windows",
     "joins",

@@ -10,7 +10,7 @@ import pytest
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.registry import REGISTRY, registry_of, with_installed
 
-STATELESS = {"filter", "map", "select", "key_by"}
+STATELESS = {"filter", "map", "select", "key_by", "annotate"}
 OURS = (
     STATELESS
     | {"kalman", "sliding_regression", "interpolate", "bloom_filter", "distinct_count", "second_moment"}
