@@ -19,7 +19,7 @@ be read by several operators. Optional parameters of an operator are passed by k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +111,10 @@ class Stream(builder.Stream):
     def join_latest(self, other: Stream, *fields: str, name: str = "", **parameters: Any) -> Stream:
         """Add `fields` of the newest row of `other` that has the same key."""
         return self.apply("join_latest", other, name=name, fields=fields, **parameters)
+
+    def join_observations(self, *others: Stream, fields: Sequence[str], name: str = "", **parameters: Any) -> Stream:
+        """Make one row of the rows of this stream and `others` that have the same key and time."""
+        return self.apply("join_observations", *others, name=name, fields=fields, **parameters)
 
     def kalman(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
         """Add `field` with the noise of its sensor taken out."""

@@ -18,6 +18,7 @@ _FAMILIES: Final = (
     "windows",
     "count_windows",
     "joins",
+    "observations",
     "predict",
     "trackers",
     "sketched",

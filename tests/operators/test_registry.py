@@ -14,7 +14,16 @@ STATELESS = {"filter", "map", "select", "key_by", "annotate"}
 OURS = (
     STATELESS
     | {"kalman", "sliding_regression", "interpolate", "bloom_filter", "distinct_count", "second_moment"}
-    | {"mqtt_source", "tumbling_window", "count_window", "join_latest", "predict", "publish", "ship"}
+    | {
+        "mqtt_source",
+        "tumbling_window",
+        "count_window",
+        "join_latest",
+        "join_observations",
+        "predict",
+        "publish",
+        "ship",
+    }
 )
 
 
