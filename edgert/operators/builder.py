@@ -108,6 +108,10 @@ class Stream(builder.Stream):
         """Add the prediction of a model that looks at `fields`."""
         return self.apply("predict", name=name, model=model, fields=fields, **parameters)
 
+    def train_regression(self, target: str, *fields: str, size: int, name: str = "", **parameters: Any) -> Stream:
+        """Fit a model that predicts `target` from `fields` to every `size` rows of a key."""
+        return self.apply("train_regression", name=name, target=target, fields=fields, size=size, **parameters)
+
     def join_latest(self, other: Stream, *fields: str, name: str = "", **parameters: Any) -> Stream:
         """Add `fields` of the newest row of `other` that has the same key."""
         return self.apply("join_latest", other, name=name, fields=fields, **parameters)

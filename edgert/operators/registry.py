@@ -20,6 +20,7 @@ _FAMILIES: Final = (
     "joins",
     "observations",
     "predict",
+    "training",
     "trackers",
     "sketched",
     "bloom",
