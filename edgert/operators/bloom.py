@@ -7,7 +7,8 @@ first_seen   rows whose key did not come before; what came is learned, in bounde
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import compress
+from typing import Any, Final
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
@@ -17,6 +18,9 @@ from edgert.operators.fields import field_name, field_names, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
 from edgert.sketches.bloom import Bloom, Seen
 from edgert.sketches.hashing import hash_of
+
+REMEMBERED: Final = 4_096
+"""Keys of which `known` remembers the verdict."""
 
 
 class _BloomFilter(Logic):
@@ -37,12 +41,26 @@ class _BloomFilter(Logic):
     def _passed(self, rows: Sequence[Row]) -> list[Row]:
         raise NotImplementedError
 
-    def _hashes(self, rows: Sequence[Row]) -> list[int | None]:
-        """Those of the rows' keys; a row without a key does not go through, and is counted."""
-        hashes = list(map(hash_of, map(self._key_of, rows)))
-        if missing := hashes.count(None):
-            self.drops["no key"] += missing
-        return hashes
+
+class _Verdicts(dict[Any, bool | None]):
+    """Whether a key goes through (None: it is no key), remembered: most rows come from few devices."""
+
+    def __init__(self, known: Bloom) -> None:
+        super().__init__()
+        self._known = known
+
+    def __missing__(self, key: Any) -> bool | None:
+        verdict = self.judged(key)
+        if type(key) is str:  # to a dictionary 1 and true are one key
+            if len(self) >= REMEMBERED:
+                self.clear()
+            self[key] = verdict
+        return verdict
+
+    def judged(self, key: Any) -> bool | None:
+        """The same for any value, without remembering."""
+        hashed = hash_of(key)
+        return None if hashed is None else hashed in self._known
 
 
 class Known(_BloomFilter):
@@ -50,16 +68,22 @@ class Known(_BloomFilter):
 
     def __init__(self, fields: Sequence[str], values: Sequence[str], rate: float) -> None:
         super().__init__(fields)
-        self._filter = Bloom(len(values), rate)
+        known = Bloom(len(values), rate)
         for value in values:
             hashed = hash_of(value)
             assert hashed is not None
-            self._filter.add(hashed)
+            known.add(hashed)
+        self._verdicts = _Verdicts(known)
 
     def _passed(self, rows: Sequence[Row]) -> list[Row]:
-        known = self._filter
-        hashes = self._hashes(rows)
-        return [row for row, hashed in zip(rows, hashes, strict=True) if hashed is not None and hashed in known]
+        keys = list(map(self._key_of, rows))
+        try:
+            verdicts = list(map(self._verdicts.__getitem__, keys))
+        except TypeError:  # a key that no dictionary takes
+            verdicts = list(map(self._verdicts.judged, keys))
+        if missing := verdicts.count(None):
+            self.drops["no key"] += missing
+        return list(compress(rows, verdicts))
 
 
 class FirstSeen(_BloomFilter):
@@ -73,7 +97,9 @@ class FirstSeen(_BloomFilter):
         """Since the last delta came more than it is worth to tell one by one."""
 
     def _passed(self, rows: Sequence[Row]) -> list[Row]:
-        seen, hashes = self.seen, self._hashes(rows)
+        seen, hashes = self.seen, list(map(hash_of, map(self._key_of, rows)))
+        if missing := hashes.count(None):
+            self.drops["no key"] += missing
         forgotten, most = seen.forgotten, len(seen.current.array) // 8
         current, previous, insert, inserted = seen.current, seen.previous, seen.insert, self._inserted
         out = []

@@ -8,13 +8,15 @@ correlations; a field that is constant, or that others already tell, gets 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, Final
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.aggregates import compile_function
 from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
@@ -27,55 +29,76 @@ _TOLD: Final = 1e-9
 
 
 class Sums:
-    """Of rows of values: the fields', then the target's. `sums` and `products` are about `shift`, the first row."""
+    """Of rows of values: the fields', then the target's. The sums are about the first row.
 
-    __slots__ = ("count", "products", "shift", "sums", "version")
+    `slots`: models made so far, rows, then per column the first value, per column the sum, per pair the product.
+    """
+
+    __slots__ = ("size", "slots")
 
     def __init__(self, size: int, version: int = 0) -> None:
-        self.version = version
-        """Models that were made."""
-        self.count = 0
-        self.shift: list[float] = []
-        self.sums = [0.0] * size
-        self.products = [0.0] * (size * (size + 1) // 2)
+        self.size = size
+        self.slots: list[Any] = [version, 0] + [0.0] * (2 * size + size * (size + 1) // 2)
 
-    def add(self, values: Sequence[float]) -> None:
-        """One more row."""
-        if not self.count:
-            self.shift = list(values)
-        self.count += 1
-        away = [value - first for value, first in zip(values, self.shift, strict=True)]
-        self.sums = [total + d for total, d in zip(self.sums, away, strict=True)]
-        products = [a * b for at, a in enumerate(away) for b in away[: at + 1]]
-        self.products = [total + p for total, p in zip(self.products, products, strict=True)]
+    @property
+    def version(self) -> int:
+        """Models that were made."""
+        return int(self.slots[0])
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return int(self.slots[1])
 
     def means(self) -> list[float]:
         """Of each column."""
-        return [first + total / self.count for first, total in zip(self.shift, self.sums, strict=True)]
+        size, slots = self.size, self.slots
+        return [slots[2 + a] + slots[2 + size + a] / slots[1] for a in range(size)]
 
     def covariances(self) -> list[list[float]]:
         """Σ (a - mean a)(b - mean b), the whole square matrix."""
-        size, n, sums = len(self.sums), self.count, self.sums
+        size, n = self.size, self.slots[1]
+        sums, products = self.slots[2 + size : 2 + 2 * size], iter(self.slots[2 + 2 * size :])
         matrix = [[0.0] * size for _ in range(size)]
-        at = iter(self.products)
         for a in range(size):
             for b in range(a + 1):
-                matrix[a][b] = matrix[b][a] = next(at) - sums[a] * sums[b] / n
+                matrix[a][b] = matrix[b][a] = next(products) - sums[a] * sums[b] / n
         return matrix
 
-    def plain(self) -> list[Any]:
-        """As a checkpoint holds it."""
-        return [self.version, self.count, self.shift, self.sums, self.products]
-
     @classmethod
-    def of(cls, plain: Sequence[Any], size: int) -> Sums:
-        """From what `plain` gave. Raises ValueError for that of another number of columns."""
-        made = cls(size, plain[0])
-        _, made.count, shift, sums, products = plain
-        if len(sums) != len(made.sums) or len(products) != len(made.products) or (made.count and len(shift) != size):
-            raise ValueError(f"expected sums of {size} columns, got {len(sums)}")
-        made.shift, made.sums, made.products = list(shift), list(sums), list(products)
+    def of(cls, slots: Sequence[Any], size: int) -> Sums:
+        """From the `slots` of a checkpoint. Raises ValueError for those of another number of columns."""
+        made = cls(size)
+        if len(slots) != len(made.slots):
+            raise ValueError(f"expected {len(made.slots)} sums of {size} columns, got {len(slots)}")
+        made.slots = list(slots)
         return made
+
+
+@cache
+def adder(size: int) -> Callable[[list[Any], Sequence[Any]], bool]:
+    """A function that adds a row of so many columns to the `slots` of their `Sums`. False, and nothing is added, if not
+    all are numbers within bounds. It is written out, since a row costs the square of the columns."""
+    columns = range(size)
+    numbers = " and ".join(f"(type(v{a}) is float or type(v{a}) is int)" for a in columns)
+    squares = " + ".join(f"v{a} * v{a}" for a in columns)
+    lines = [
+        "def add(slots, values):",
+        f"    {''.join(f'v{a}, ' for a in columns)}= values",
+        "    try:",
+        f"        if not ({squares} < {GREATEST**2!r} if {numbers} else False):",
+        "            return False",
+        "    except OverflowError:",  # an integer that no float can hold
+        "        return False",
+        "    if not slots[1]:",
+        f"        slots[2:{2 + size}] = values",
+        "    slots[1] += 1",
+        *(f"    d{a} = v{a} - slots[{2 + a}]" for a in columns),
+        *(f"    slots[{2 + size + a}] += d{a}" for a in columns),
+    ]
+    pairs = [(a, b) for a in columns for b in range(a + 1)]
+    lines += [f"    slots[{at}] += d{a} * d{b}" for at, (a, b) in enumerate(pairs, 2 + 2 * size)]
+    return compile_function("add", "\n".join([*lines, "    return True\n"]))
 
 
 def fit(sums: Sums) -> tuple[float, list[float], float]:
@@ -137,21 +160,22 @@ class TrainRegression(Logic):
         columns, windows, key_of, dirty = self._columns, self.windows, self._key_of, self._dirty
         out = []
         bad = 0
+        size = self._size
+        add = adder(len(columns))
         for row in rows:
-            values = [row.get(column) for column in columns]
+            get = row.get
+            values = [get(column) for column in columns]
             if None in values:
-                continue
-            wrong = sum([not _is_number(value) for value in values])
-            if wrong:
-                bad += wrong
                 continue
             key = key_of(row)
             sums = windows.get(key)
             if sums is None:
                 sums = windows[key] = Sums(len(columns))
-            sums.add(values)  # type: ignore[arg-type]
+            if not add(sums.slots, values):
+                bad += sum([not _is_number(value) for value in values])
+                continue
             dirty[key] = None
-            if sums.count == self._size:
+            if sums.slots[1] == size:
                 out.append(self._result(row, key, sums))
                 windows[key] = Sums(len(columns), sums.version + 1)
         if bad:
@@ -179,20 +203,20 @@ class TrainRegression(Logic):
     def delta(self) -> Any | None:
         if not self._dirty and not self._forgotten:
             return None
-        state = {"gone": self._forgotten, "windows": [[key, self.windows[key].plain()] for key in self._dirty]}
+        state = {"gone": self._forgotten, "windows": [[key, self.windows[key].slots[:]] for key in self._dirty]}
         self._dirty, self._forgotten = {}, []
         return state
 
     def snapshot(self) -> Any | None:
         if not self.windows:
             return None
-        return {"gone": [], "windows": [[key, sums.plain()] for key, sums in self.windows.items()]}
+        return {"gone": [], "windows": [[key, sums.slots[:]] for key, sums in self.windows.items()]}
 
     def restore(self, state: Any) -> None:
         for key in state["gone"]:
             self.windows.pop(hashable(key), None)
-        for key, plain in state["windows"]:
-            self.windows[hashable(key)] = Sums.of(plain, len(self._columns))
+        for key, slots in state["windows"]:
+            self.windows[hashable(key)] = Sums.of(slots, len(self._columns))
 
 
 def row_head(row: Row) -> Row:

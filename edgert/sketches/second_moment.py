@@ -28,7 +28,7 @@ MOST_COUNT: Final = 2**53
 class SecondMoment:
     """The sums of squares are kept while adding, so an estimate costs a median of five numbers."""
 
-    __slots__ = ("_squares", "counters", "width")
+    __slots__ = ("_squares", "_starts", "counters", "width")
 
     def __init__(self, width: int) -> None:
         if not LEAST_WIDTH <= width <= MOST_WIDTH or width & (width - 1):
@@ -36,19 +36,21 @@ class SecondMoment:
         self.width = width
         self.counters = array("q", bytes(8 * DEPTH * width))
         self._squares = [0] * DEPTH
+        self._starts = tuple((row, row * width) for row in range(DEPTH))
 
     def add(self, hashed: int) -> bool:
         """Adds the value with this hash (64 bits). True: it always changes something."""
-        counters, squares, width = self.counters, self._squares, self.width
-        start = 0
-        for row in range(DEPTH):
-            at = start + (hashed >> 1 & (width - 1))
-            pull = 1 if hashed & 1 else -1
+        counters, squares, last = self.counters, self._squares, self.width - 1
+        for row, start in self._starts:
+            at = start + (hashed >> 1 & last)
             count = counters[at]
-            counters[at] = count + pull
-            squares[row] += 2 * pull * count + 1
+            if hashed & 1:
+                counters[at] = count + 1
+                squares[row] += count + count + 1
+            else:
+                counters[at] = count - 1
+                squares[row] += 1 - count - count
             hashed >>= 12
-            start += width
         return True
 
     @property

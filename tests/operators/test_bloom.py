@@ -13,6 +13,7 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed, plan
+from edgert.operators import bloom
 from edgert.operators.bloom import FirstSeen, Known
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
@@ -37,6 +38,15 @@ def test_known_keys_go_through_and_nearly_no_others() -> None:
     assert 0 < len(passed(made, *others)) < 100
     assert not made.drops, "a filter chooses; that is no loss"
     assert made.delta() is made.snapshot() is None
+
+
+def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bloom, "REMEMBERED", 10)
+    made = Known(["k"], [f"device-{n}" for n in range(50)], 0.001)
+    keys = [f"{name}-{n}" for n in range(50) for name in ("device", "stranger")] * 2
+    assert passed(made, *keys, 1, True) == [key for key in keys if key.startswith("device")]
+    assert len(made._verdicts) <= 10
+    assert all(type(key) is str for key in made._verdicts)
 
 
 def test_a_row_without_a_key_is_counted() -> None:

@@ -21,7 +21,7 @@ from edgert.operators import training
 from edgert.operators.logic import Now
 from edgert.operators.models import model_untrusted
 from edgert.operators.registry import REGISTRY
-from edgert.operators.training import Sums, TrainRegression, fit
+from edgert.operators.training import Sums, TrainRegression, adder, fit
 
 NOW = Now(0.0, 0.0)
 NUMBERS = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
@@ -38,7 +38,7 @@ def fed(made: TrainRegression, *rows: dict[str, Any]) -> list[dict[str, Any]]:
 def sums_of(rows: list[tuple[float, ...]]) -> Sums:
     made = Sums(len(rows[0]))
     for values in rows:
-        made.add(values)
+        assert adder(made.size)(made.slots, values)
     return made
 
 
@@ -142,7 +142,7 @@ def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_state_of_another_regression_is_refused() -> None:
     made = TrainRegression("y", ["x"], 4)
     fed(made, row(x=1, y=1))
-    with pytest.raises(ValueError, match="expected sums of 3 columns, got 2"):
+    with pytest.raises(ValueError, match="expected 14 sums of 3 columns, got 9"):
         TrainRegression("y", ["x", "z"], 4).restore(made.delta())
 
 
