@@ -107,9 +107,20 @@ def test_every_so_many_rows_of_a_key_give_a_model_that_predict_takes() -> None:
 def test_rows_that_lack_a_value_are_left_out_and_bad_values_counted() -> None:
     made = TrainRegression("y", ["x"], 3)
     good = [row(x=n, y=n) for n in range(3)]
-    bad = [row(x="1", y=1), row(x=True, y=float("nan")), row(x=1e200, y=1), row(x=10**400, y=1)]
+    bad = [row(x="1", y=1), row(x=True, y=float("nan")), row(x=1e200, y=1), row(x=10**400, y=1), row(x=10**400, y=0.5)]
     assert len(fed(made, good[0], row(x=1), row(x=None, y=1), *bad, *good[1:])) == 1
-    assert made.drops == {"bad_value (values)": 5}
+    assert made.drops == {"bad_value (values)": 6}
+
+
+def test_great_integers_do_not_stop_a_checkpoint() -> None:
+    made, again = (TrainRegression("y", ["x"], 5) for _ in range(2))
+    fed(made, *(row(x=2**70 - n * 10**17, y=n) for n in range(4)))
+    again.restore(unpack(pack(made.delta())))
+    rest = row(x=2**70 - 4 * 10**17, y=4)
+    assert fed(again, rest) == fed(made, rest)
+    assert fed(made, *(row(x=2**70 - n * 10**17, y=n) for n in range(5)))[0]["model"]["coefficients"] == {
+        "x": pytest.approx(-1e-17)
+    }
 
 
 STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9), st.integers(-9, 9)), max_size=9)
