@@ -31,6 +31,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
+from edgert.runtime.state import pack_state
 
 pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"the SYS trace is not there: {TRACE}")
 ROWS = 600
@@ -56,14 +57,17 @@ def packs(count: int = ROWS, devices: int = 0) -> list[dict[str, Any]]:
     return rows
 
 
-def run(plain: dict[str, Any], fusion: Fusion, count: int = ROWS, devices: int = 0) -> tuple[list[Message], FlowRun]:
-    """All that the flow publishes for the first rows of the trace, fed by batches of 50, its end included."""
-    made = FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
-    payloads = [line.partition(b",")[2] for line in lines(count)]
-    topics = [f"city/{row['source']}/sense" for row in packs(count, devices)]
+def flow_run(plain: dict[str, Any], fusion: Fusion) -> FlowRun:
+    return FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
+
+
+def feed(made: FlowRun, first: int, last: int, devices: int) -> list[Message]:
+    """What the flow publishes when rows `first` to `last` of the trace are fed by batches of 50."""
+    payloads = [line.partition(b",")[2] for line in lines(last)]
+    topics = [f"city/{row['source']}/sense" for row in packs(last, devices)]
     messages: list[Message] = []
     ((_, source),) = made.sources()
-    for at in range(0, count, 50):
+    for at in range(first, last, 50):
         now = Now(at / 100, WALL + at / 100)
         source.queue.put(Entry(0, RawBatch(topics[at : at + 50], payloads[at : at + 50], now.monotonic, now.wall, 1)))
         for instance in made.all:
@@ -72,8 +76,47 @@ def run(plain: dict[str, Any], fusion: Fusion, count: int = ROWS, devices: int =
             messages += turn.messages
             for target, batch in turn.out:
                 target.instance.queue.put(Entry(target.source, batch))
+    return messages
+
+
+def end(made: FlowRun) -> list[Message]:
+    messages: list[Message] = []
     made.drain(Now(1e3, WALL + 1e3), lambda instance, sent: messages.extend(sent))
-    return messages, made
+    return messages
+
+
+def run(plain: dict[str, Any], fusion: Fusion, count: int = ROWS, devices: int = 0) -> tuple[list[Message], FlowRun]:
+    """All that the flow publishes for the first rows of the trace, its end included."""
+    made = flow_run(plain, fusion)
+    messages = feed(made, 0, count, devices)
+    return messages + end(made), made
+
+
+def checkpoint(made: FlowRun) -> bytes:
+    deltas = {name: place.logic.delta() for name, place in made.places.items()}
+    return pack_state({name: delta for name, delta in deltas.items() if delta is not None})
+
+
+@EVERY_FUSION
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_restored_from_checkpoints_it_goes_on_as_if_nothing_had_been(application: str, fusion: Fusion) -> None:
+    plain = APPLICATIONS[application]()
+    straight, _ = run(plain, "full", 700, 20)
+    made = flow_run(plain, fusion)
+    messages: list[Message] = []
+    blobs = []
+    for first, last in ((0, 250), (250, 500)):
+        messages += feed(made, first, last, 20)
+        blobs.append(checkpoint(made))
+    for again, more in ((flow_run(plain, "full"), blobs), (flow_run(plain, "none"), [made.compact(blobs)])):
+        again.restore(more, b"", Now(5.0, WALL + 5.0))
+        rest = feed(again, 500, 700, 20) + end(again)
+        assert counted(messages + rest) == counted(straight)
+
+
+def counted(messages: list[Message]) -> Counter[tuple[str, str]]:
+    """Messages by what they say: the order of a row's fields depends on what was fused."""
+    return Counter((m.topic, json.dumps(json.loads(m.payload), sort_keys=True)) for m in messages)
 
 
 def drops(made: FlowRun) -> dict[str, int]:
@@ -200,7 +243,7 @@ def test_train_gives_models_that_pred_takes(fusion: Fusion) -> None:
         assert told[f"mean_{name}"] == pytest.approx(statistics.fmean(row[name] for row in rows))
     assert drops(made) == {"incomplete window": 1_000 - 11 - TRAINED}
     # and PRED predicts by it
-    predicting = FlowRun(from_plain(pred(), REGISTRY), REGISTRY, 1, 1, Progress(Position()), "none")
+    predicting = flow_run(pred(), "none")
     regress = predicting.places["regress"].logic
     assert isinstance(regress, Fused)
     regress.predictions.offer("regress", model_untrusted(model, frozenset(fields)))
