@@ -38,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="say what there is, and stop")
     parser.add_argument("--quick", action="store_true", help="one short repetition: whether it works, not how fast")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"), help="folder (default: %(default)s)")
+    parser.add_argument(
+        "--application", action="append", metavar="NAME", help="of those that the benchmark has, only this (or these)"
+    )
     parser.add_argument("--repetitions", type=int, help="instead of the benchmark's own number")
     arguments = parser.parse_args(argv)
     if arguments.list:
@@ -51,6 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(name: str, arguments: argparse.Namespace) -> int:
     benchmark = find(name)
+    for application in arguments.application or ():
+        if application not in benchmark.applications:
+            has = ", ".join(benchmark.applications) or f"none ({name} has no applications)"
+            print(f"benchmarks: --application: expected one of {has}, got: {application}", file=sys.stderr)
+            return 2
     if lack := benchmark.lacks():
         print(f"benchmarks: {name} needs what this machine lacks: {lack}", file=sys.stderr)
         return 3
@@ -64,7 +72,13 @@ def _measure(name: str, arguments: argparse.Namespace) -> int:
         return 2
     repetitions = arguments.repetitions or (1 if arguments.quick else benchmark.repetitions)
     report = Report(name, benchmark.about, machine.describe(), repetitions)
-    options = Options(arguments.quick, repetitions, say=lambda text: print(text, file=sys.stderr, flush=True))
+    applications = tuple(dict.fromkeys(arguments.application or benchmark.applications))
+    options = Options(
+        arguments.quick,
+        repetitions,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+        applications=applications,
+    )
     benchmark.measure(options, report)
     report.machine["load_after"] = machine.load()
     print(report.table())

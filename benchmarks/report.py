@@ -150,6 +150,8 @@ class Options:
     repetitions: int
     say: Callable[[str], None]
     """Tells the person who waits how far it is."""
+    applications: tuple[str, ...] = ()
+    """Which of the benchmark's applications to measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,8 @@ class Benchmark:
     lacks: Callable[[], str | None]
     """What this machine lacks for it, and how to get it."""
     repetitions: int = 5
+    applications: tuple[str, ...] = ()
+    """What it measures one after the other, and can measure alone; none if there is only one thing."""
 
 
 def _number(value: float) -> str:

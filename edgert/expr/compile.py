@@ -37,7 +37,19 @@ class Select:
     fields: tuple[str, ...]
 
 
-Step = Filter | Map | Select
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Add what a table says of the value of the field `key`; if it says nothing, the fields are null."""
+
+    key: str
+    fields: tuple[str, ...]
+    table: Mapping[Any, tuple[Any, ...]]
+    """By value of `key`: a value for each of `fields`."""
+    drop: bool = False
+    """Let go of rows of which the table says nothing, and count them (`Chain.missed`)."""
+
+
+Step = Filter | Map | Select | Lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +79,20 @@ class Chain:
 
     def __init__(self, steps: Sequence[Step], live: frozenset[str] | None = None) -> None:
         self.steps = tuple(steps)
-        self.source, names = _generate(self.steps, live)
+        self.missed = [0] * len(self.steps)
+        """Rows of which the table of a `Lookup` said nothing, by step; whoever looks sets it to 0."""
+        self.source, names = _generate(self.steps, live, self.missed)
         space = _execute(self.source, names)
         self._fast: Callable[[list[Row]], list[Row]] = space["fast"]
         self._one: Callable[[Row, list[int]], Row | None] = space["one"]
 
     def apply(self, rows: list[Row]) -> tuple[list[Row], list[Bad]]:
         """The resulting rows, and those that were lost. Only if some row fails, all are done again one by one."""
+        before = self.missed[:]
         try:
             return self._fast(rows), []
         except Exception:  # noqa: BLE001 - whatever it was, the careful way finds the row and says it
+            self.missed[:] = before
             return self._carefully(rows)
 
     def _carefully(self, rows: list[Row]) -> tuple[list[Row], list[Bad]]:
@@ -106,10 +122,10 @@ class Inlined:
     constants: Mapping[str, Any]
 
 
-def inline_chain(steps: Sequence[Step], fields: Mapping[str, str], sure: frozenset[str]) -> Inlined:
-    """`steps` for a row of exactly these `fields` (name → local variable, not `t1`, `t2`, ...); of the variables those
-    in `sure` are never None."""
-    writer = _Writer(tuple(steps), None, careful=False)
+def inline_chain(chain: Chain, fields: Mapping[str, str], sure: frozenset[str]) -> Inlined:
+    """The steps of `chain` for a row of exactly these `fields` (name → local variable, not `t1`, `t2`, ...); of the
+    variables those in `sure` are never None. What its tables miss is counted in the chain."""
+    writer = _Writer(chain.steps, None, chain.missed, careful=False)
     writer.scope.computed = dict(fields)
     writer.scope.only = frozenset()
     writer.known = sure
@@ -134,6 +150,9 @@ def compile_chain(steps: Sequence[Step], live: frozenset[str] | None = None) -> 
             case Select():
                 for name in step.fields:
                     check_field_name(name)
+            case Lookup():
+                for name in (step.key, *step.fields):
+                    check_field_name(name)
     return Chain(steps, live)
 
 
@@ -157,9 +176,9 @@ def _execute(source: str, names: Mapping[str, Any]) -> dict[str, Any]:
     return space
 
 
-def _generate(steps: tuple[Step, ...], live: frozenset[str] | None) -> tuple[str, dict[str, Any]]:
-    fast, one = _Writer(steps, live, careful=False), _Writer(steps, live, careful=True)
-    simple = _Writer(steps, live, careful=False)
+def _generate(steps: tuple[Step, ...], live: frozenset[str] | None, missed: list[int]) -> tuple[str, dict[str, Any]]:
+    fast, one = _Writer(steps, live, missed, careful=False), _Writer(steps, live, missed, careful=True)
+    simple = _Writer(steps, live, missed, careful=False)
     filters = simple.filters()
     if filters:
         fast_lines = filters
@@ -175,8 +194,11 @@ def _generate(steps: tuple[Step, ...], live: frozenset[str] | None) -> tuple[str
 class _Writer:
     """Writes the body of one of the two functions: `fast` over all rows, or (careful) `one` row."""
 
-    def __init__(self, steps: tuple[Step, ...], live: frozenset[str] | None, *, careful: bool) -> None:
+    def __init__(
+        self, steps: tuple[Step, ...], live: frozenset[str] | None, missed: list[int], *, careful: bool
+    ) -> None:
         self.steps = steps
+        self.missed = missed
         self.live = live if live is None else live | {"time", "source"}
         self.careful = careful
         self.scope = Scope()
@@ -192,7 +214,7 @@ class _Writer:
                 case Filter():
                     test, self.known = self.scope.true(step.where, self.known)
                     tests.append(test)
-                case Map():
+                case Map() | Lookup():
                     return []
                 case Select():
                     self._select(step)
@@ -223,6 +245,8 @@ class _Writer:
                     self._map(step)
                 case Select():
                     self._select(step)
+                case Lookup():
+                    self._lookup(step, index, let_go)
 
     def _map(self, step: Map) -> None:
         made, sure = {}, set()
@@ -234,6 +258,21 @@ class _Writer:
                 sure.add(variable)
         self.scope.computed.update(made)
         self.known |= sure
+
+    def _lookup(self, step: Lookup, index: int, let_go: Sequence[str]) -> None:
+        names = self.scope.globals
+        names[f"find{index}"] = step.table.get
+        found = self.scope.fresh()
+        self.lines += [f"{found} = find{index}({self.scope.value(step.key, self.known)})", f"if {found} is None:"]
+        if step.drop:
+            names["missed"] = self.missed
+            self.lines += [f"    {line}" for line in (f"missed[{index}] += 1", *let_go)]
+        else:
+            names[f"nothing{index}"] = (None,) * len(step.fields)
+            self.lines.append(f"    {found} = nothing{index}")
+        made = {name: self.scope.fresh() for name in step.fields}
+        self.lines.append(f"{''.join(f'{variable}, ' for variable in made.values())}= {found}")
+        self.scope.computed.update(made)
 
     def _select(self, step: Select) -> None:
         names = frozenset(step.fields) | {"time", "source"}

@@ -19,7 +19,7 @@ be read by several operators. Optional parameters of an operator are passed by k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,10 @@ class Stream(builder.Stream):
         """Keep only these fields, and `time` and `source`."""
         return self.apply("select", name=name, fields=fields)
 
+    def annotate(self, table: Mapping[str, Mapping[str, Any]], *, name: str = "", **parameters: Any) -> Stream:
+        """Add the fields that `table` has for the value of a field (unsaid: `source`)."""
+        return self.apply("annotate", name=name, table=table, **parameters)
+
     def key_by(self, *keys: str, name: str = "", key_types: Mapping[str, str] | None = None) -> Stream:
         """Keep the next window apart by these fields."""
         types = {"key_types": dict(key_types)} if key_types else {}
@@ -104,9 +108,17 @@ class Stream(builder.Stream):
         """Add the prediction of a model that looks at `fields`."""
         return self.apply("predict", name=name, model=model, fields=fields, **parameters)
 
+    def train_regression(self, target: str, *fields: str, size: int, name: str = "", **parameters: Any) -> Stream:
+        """Fit a model that predicts `target` from `fields` to every `size` rows of a key."""
+        return self.apply("train_regression", name=name, target=target, fields=fields, size=size, **parameters)
+
     def join_latest(self, other: Stream, *fields: str, name: str = "", **parameters: Any) -> Stream:
         """Add `fields` of the newest row of `other` that has the same key."""
         return self.apply("join_latest", other, name=name, fields=fields, **parameters)
+
+    def join_observations(self, *others: Stream, fields: Sequence[str], name: str = "", **parameters: Any) -> Stream:
+        """Make one row of the rows of this stream and `others` that have the same key and time."""
+        return self.apply("join_observations", *others, name=name, fields=fields, **parameters)
 
     def kalman(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
         """Add `field` with the noise of its sensor taken out."""
@@ -119,6 +131,19 @@ class Stream(builder.Stream):
     def interpolate(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
         """Fill `field` where it is null."""
         return self.apply("interpolate", name=name, field=field, **parameters)
+
+    def bloom_filter(self, *fields: str, name: str = "", **parameters: Any) -> Stream:
+        """Keep the rows whose key (`fields`; unsaid: `source`) is known or new."""
+        named = {"fields": fields} if fields else {}
+        return self.apply("bloom_filter", name=name, **named, **parameters)
+
+    def distinct_count(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
+        """Add how many different values `field` has had."""
+        return self.apply("distinct_count", name=name, field=field, **parameters)
+
+    def second_moment(self, field: str, *, name: str = "", **parameters: Any) -> Stream:
+        """Add the second frequency moment of `field`."""
+        return self.apply("second_moment", name=name, field=field, **parameters)
 
     def ship(self, *, name: str = "", **parameters: Any) -> Stream:
         """Ship a window's results to the central tables."""

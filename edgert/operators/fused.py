@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.expr.compile import Step
+from edgert.expr.compile import Chain
 from edgert.flow.graph import Node
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.predict import Predictions
@@ -25,9 +25,9 @@ class Fused(Logic):
         self._chain, self._names = chain_of(self._nodes, live, self.predictions)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def chain(self) -> Chain:
         """What it does to a row."""
-        return self._chain.steps
+        return self._chain
 
     def renew(self) -> None:
         """Compiles the chain anew if a model came."""
@@ -59,7 +59,17 @@ class Fused(Logic):
         rows, bad = self._chain.apply(rows)
         for lost in bad:
             self.drops[f"{lost.reason} in {self._names[lost.step]}"] += 1
+        self.count_missed()
         return rows
+
+    def count_missed(self) -> None:
+        """Rows that were dropped because a table says nothing of them."""
+        missed = self._chain.missed
+        if any(missed):
+            for step, rows in enumerate(missed):
+                if rows:
+                    self.drops[f"not in the table of {self._names[step]}"] += rows
+                    missed[step] = 0
 
     def count_lacking(self, rows: int) -> None:
         """Predictions that were null because there was no model."""

@@ -105,6 +105,7 @@ class Pipeline(Line):
         self.gave[0] += messages
         if self._chain:
             self._chain.count_lacking(messages)
+            self._chain.count_missed()
             self.took[1] += messages
             self.gave[1] += kept
         self.took[2 if self._chain else 1] += kept
@@ -121,7 +122,7 @@ class Pipeline(Line):
         lines += bound.lines
         variables: Mapping[str, str] = bound.variables
         if self._chain:
-            inlined = inline_chain(self._chain.steps, variables, bound.sure)
+            inlined = inline_chain(self._chain.chain, variables, bound.sure)
             lines += inlined.lines
             variables = inlined.fields
             constants |= inlined.constants

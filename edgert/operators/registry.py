@@ -11,7 +11,21 @@ from edgert.flow.spec import OperatorSpec, Registry
 
 ENTRY_POINTS: Final = "edgert.operators"
 """Entry point group of third parties; each entry point is an `OperatorSpec` or an iterable of them."""
-_FAMILIES: Final = ("source", "stateless", "windows", "count_windows", "joins", "predict", "trackers", "sinks")
+_FAMILIES: Final = (
+    "source",
+    "stateless",
+    "annotate",
+    "windows",
+    "count_windows",
+    "joins",
+    "observations",
+    "predict",
+    "training",
+    "trackers",
+    "sketched",
+    "bloom",
+    "sinks",
+)
 
 
 def registry_of(specs: Iterable[OperatorSpec]) -> Registry:

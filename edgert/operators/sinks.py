@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from edgert.codecs.base import Codec
+from edgert.codecs.field_alone import FieldAlone
 from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
 from edgert.core.batch import Batch, RawBatch, Row
@@ -12,11 +13,16 @@ from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.fields import field_name
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
 
 def _sink_topic(text: str) -> TopicTemplate:
     return TopicTemplate(text, sink=True)
+
+
+def _payload_field(name: str) -> str:
+    return field_name(name) if name else ""
 
 
 def _check_ship(node: Node, flow: Flow) -> Iterable[Problem]:
@@ -30,13 +36,31 @@ def _check_ship(node: Node, flow: Flow) -> Iterable[Problem]:
         yield Problem(f"{path}.type", "one ship per flow (a flow has one landing table)", f"also {', '.join(others)}")
 
 
+def _check_publish(node: Node, flow: Flow) -> Iterable[Problem]:
+    if node.parameters["payload_field"] and node.parameters["codec"] != "json":
+        yield Problem(f"operators.{node.name}.codec", "none beside payload_field", node.parameters["codec"])
+
+
+def _publish_fields(node: Node) -> FieldUse:
+    alone, topic = node.parameters["payload_field"], node.parameters["topic"]
+    return FieldUse(reads=frozenset((alone, *topic.names)) if alone else None)
+
+
 _UNWRITABLE = (ValueError, TypeError, OverflowError)
+
+
+class Encoder(Protocol):
+    """The half of a codec that a sink needs."""
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """One payload per row."""
+        ...
 
 
 class Publish(Logic):
     """One message per row; a row that cannot be written is counted and lost alone."""
 
-    def __init__(self, topic: TopicTemplate, codec: Codec, qos: int = 1, retain: bool = False) -> None:
+    def __init__(self, topic: TopicTemplate, codec: Encoder, qos: int = 1, retain: bool = False) -> None:
         super().__init__()
         self._topic, self._codec, self._qos, self._retain = topic, codec, qos, retain
 
@@ -79,14 +103,16 @@ class Ship(Logic):
 def make_publish(build: Build) -> Publish:
     """The logic of one `publish`."""
     p = build.node.parameters
-    return Publish(p["topic"], make_codec(p["codec"]), p["qos"], p["retain"])
+    alone = p["payload_field"]
+    return Publish(p["topic"], FieldAlone(alone) if alone else make_codec(p["codec"]), p["qos"], p["retain"])
 
 
 SPECS = (
     OperatorSpec(
         type="publish",
         role="sink",
-        fields=lambda node: FieldUse(reads=None),
+        check=_check_publish,
+        fields=_publish_fields,
         logic=make_publish,
         doc="Publishes each row over MQTT at once, to the broker that the flow reads from; may repeat after a crash.",
         parameters=(
@@ -100,6 +126,13 @@ SPECS = (
             ),
             Parameter("qos", "integer", "MQTT quality of service.", 1, minimum=0, maximum=1),
             Parameter("retain", "boolean", "Ask the broker to retain the message.", False),
+            Parameter(
+                "payload_field",
+                "string",
+                "Send the value of this field and nothing else: a string as it is, another value as JSON.",
+                "",
+                parse=_payload_field,
+            ),
         ),
     ),
     OperatorSpec(

@@ -12,6 +12,7 @@ from edgert.expr.parse import parse
 from edgert.expr.tree import Expression, fields
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Parameter
+from edgert.operators.annotate import annotation
 from edgert.operators.fields import field_name, field_names, new_field
 from edgert.operators.predict import Predictions
 
@@ -133,9 +134,11 @@ def step_of(node: Node, predictions: Predictions) -> Step | None:
             return Map(node.parameters["set"])
         case "select":
             return Select(node.parameters["fields"])
+        case "annotate":
+            return annotation(node)
         case "key_by":
             return None
-    raise ValueError(f"expected filter, map, select, predict or key_by, got {node.type}")
+    raise ValueError(f"expected filter, map, select, annotate, predict or key_by, got {node.type}")
 
 
 def chain_of(

@@ -67,7 +67,7 @@ def _key_names(node: Node, flow: Flow) -> frozenset[str]:
         node = flow.nodes[node.inputs[0]]
         if node.type == "key_by":
             return frozenset(node.parameters["keys"])
-        if node.type not in ("filter", "map", "select", "predict"):
+        if node.type not in ("filter", "map", "select", "annotate", "predict"):
             break
     return frozenset()
 

@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import main
+from benchmarks.ingest.trace import RANGES, messages
 from benchmarks.report import Report
 from benchmarks.riotbench import engine
-from benchmarks.riotbench.flows import APPLICATIONS
+from benchmarks.riotbench.flows import APPLICATIONS, BLOOM, BY_TIME, TRAINED, known_devices
 from benchmarks.riotbench.picture import draw
+from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
+from edgert.operators.bloom import Known
 from edgert.operators.logic import Message
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
+from edgert.runtime.queue import Entry
 
-OUT = {"pred": 2}
-"""Rows at the sinks for each that goes in."""
+ROWS = 3_000
 
 
-def feed() -> engine.Feed:
-    return engine.Feed(20_000, 0.01)
+def out(application: str) -> int:
+    """Messages for the first `ROWS` rows that go in."""
+    trace, _ = messages()
+    rows = [json.loads(message.payload)["e"] for message in trace]
+    values = [{e["n"]: float(e["v"]) for e in row if "v" in e} for row in rows]
+    valid = sum(all(low <= v[name] <= high for name, (low, high) in RANGES.items()) for v in values)
+    known = Known(["source"], known_devices(), BLOOM["false_positive_rate"])
+    given = Batch([{"source": message.topic.split("/")[1]} for message in trace], 0.0)
+    (passed,) = known.process(given, 0, engine.Now(0.0, 0.0))
+    rounds = ROWS // len(trace)
+    return {
+        "etl": len(passed.batch) * rounds,
+        "stats": 3 * len(passed.batch) * rounds,
+        "pred": 2 * ROWS,
+        "train": 2 * (valid * rounds // TRAINED),
+    }[application]
+
+
+def feed(application: str) -> engine.Feed:
+    return engine.Feed(20_000, 0.01, time_goes_on=application in BY_TIME)
+
+
+def finish(run: FlowRun, told: list[int]) -> None:
+    """What the end of the run left in queues, and what still waits in operators."""
+    now = engine.Now(0.0, 0.0)
+    for instance in run.all:
+        for entry in (*instance.queue.take_all(), None):
+            turn = instance.finish(now) if entry is None else instance.run([entry], now)
+            told[0] += len(turn.messages)
+            for target, batch in turn.out:
+                target.instance.queue.append(Entry(target.source, batch))
 
 
 @pytest.mark.parametrize("application", APPLICATIONS)
@@ -37,29 +72,45 @@ def test_a_pool_does_what_the_loop_does(application: str, fusion: Fusion, dedica
 
     run = engine.flow_run(application, fusion)
     pool = ThreadPerInstance(SystemClock(), send=send) if dedicated else Pool(SystemClock(), send=send)
-    result = engine.pooled(run, pool, feed(), 0.05, 0.1, told)
-    for instance in run.all:  # what the end of the run left
-        for entry in instance.queue.take_all():
-            turn = instance.run([entry], engine.Now(0.0, 0.0))
-            told[0] += len(turn.messages)
-            for target, batch in turn.out:
-                target.instance.queue.append(type(entry)(target.source, batch))
+    result = engine.pooled(run, pool, feed(application), 0.05, 0.1, told)
     baseline = engine.flow_run(application, fusion)
-    again = engine.looped(baseline, feed(), 0.05, 0.1, looped)
-    assert told == looped == [3_000 * OUT[application]]
+    again = engine.looped(baseline, feed(application), 0.05, 0.1, looped)
+    finish(run, told)
+    finish(baseline, looped)
+    assert told == looped == [out(application)]
     for outcome in (result, again):
         assert (outcome["shed"], outcome["failures"]) == (0, 0)
         assert outcome["rows"] > 0
-        assert outcome["p99_ms"] >= outcome["p50_ms"] > 0
-    assert not any(place.logic.drops for place in run.places.values())
+        if outcome["p99_ms"] is not None:  # on a busy machine nothing may have reached its end by then
+            assert outcome["p99_ms"] >= outcome["p50_ms"] > 0
+    assert again["p99_ms"] > 0 or application == "train"
+    allowed = {"etl": {"absent (values)"}, "stats": set()}.get(application, {"incomplete window"})
+    assert {reason for place in run.places.values() for reason in place.logic.drops} <= allowed
 
 
 def test_a_batch_goes_on_where_the_last_ended_and_over_the_end_of_the_trace() -> None:
     batches = list(engine.Feed(90_000, 0.01).due(0.03))
+    assert batches[1].payloads[100:] == batches[0].payloads[:800]
     assert [len(batch) for batch in batches] == [900, 900, 900]
     topics = [topic for batch in batches for topic in batch.topics]
     assert topics[1000:2000] == topics[:1000]
     assert [round(b.arrival - batches[0].arrival, 6) for b in batches] == [0.0, 0.01, 0.02]
+
+
+def test_time_goes_on_when_the_trace_begins_anew() -> None:
+    plain, later = (list(engine.Feed(90_000, 0.01, time_goes_on=on).due(0.03)) for on in (False, True))
+    assert [batch.topics for batch in later] == [batch.topics for batch in plain]
+    payloads = [[json.loads(p) for batch in batches for p in batch.payloads] for batches in (plain, later)]
+    for number, (one, other) in enumerate(zip(*payloads, strict=True)):
+        assert other == one | {"bt": one["bt"] + 60_000 * (number // 1_000)}
+    assert {p["bt"] // 60_000 - payloads[0][0]["bt"] // 60_000 for p in payloads[0]} == {0}, "a round is a minute"
+
+
+def test_one_application_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["riotbench", "--application", "sort"]) == 2
+    assert "expected one of etl, stats, pred, train, got: sort" in capsys.readouterr().err
+    assert main(["ingest", "--application", "etl"]) == 2
+    assert "ingest has no applications" in capsys.readouterr().err
 
 
 def test_the_picture_shows_the_curves_of_the_notes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/models.md: the flow can be deployed, and every model is one."""
+"""docs/models.md: the flows can be deployed, and every model is one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ def examples(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
-def test_the_flow_and_the_models_are_good() -> None:
-    (toml,) = examples("toml")
-    guess = load(toml, REGISTRY).nodes["guess"]
+def test_the_flows_and_the_models_are_good() -> None:
+    using, training = (load(example, REGISTRY) for example in examples("toml"))
+    guess = using.nodes["guess"]
     models = [json.loads(example) for example in examples("json")]
     assert [m["kind"] for m in models] == ["linear_regression", "decision_tree"]
     for plain in (*models, guess.parameters["initial"]):
         assert model_untrusted(plain, frozenset(guess.parameters["fields"]))
     assert TEXT.count(f"{MAX_TREE_DEPTH} at most") == TEXT.count(f"{MAX_TREE_DEPTH} splits") == 1
+    assert training.nodes["tell"].parameters["topic"].text.endswith(f"/models/{guess.parameters['model']}")

@@ -45,6 +45,10 @@ CHAINS: dict[str, list[dict[str, Any]]] = {
         },
         {"type": "predict", "model": "later", "fields": ["t"], "output": "t"},
     ],
+    "annotates": [
+        {"type": "annotate", "field": "room", "table": {"x": {"k": 1, "h": 7}}, "missing": "drop"},
+        {"type": "annotate", "table": {"a": {"t": 4}}},
+    ],
     "fails on some": [
         {"type": "filter", "where": "t > -8"},
         {"type": "map", "set": {"k": "t + 273", "t": "100 / t", "unused": "h * 2"}},
@@ -166,6 +170,7 @@ def nearly(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @settings(max_examples=20)
 @given(stream=STREAMS)
 @example(stream=[[GOOD] * 5, *ALL_KINDS, [GOOD] * 5, [GOOD], [GOOD]])
+@example(stream=[[GOOD] * 5, [GOOD] * 5, [("good", "a", "y", 1.0, 2.0)] * 3])
 def test_with_fusion_and_without_a_flow_says_the_same(
     codec: str, chain: str, key: str, stream: list[list[Any]]
 ) -> None:

@@ -10,11 +10,20 @@ import pytest
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.registry import REGISTRY, registry_of, with_installed
 
-STATELESS = {"filter", "map", "select", "key_by"}
+STATELESS = {"filter", "map", "select", "key_by", "annotate"}
 OURS = (
     STATELESS
-    | {"kalman", "sliding_regression", "interpolate"}
-    | {"mqtt_source", "tumbling_window", "count_window", "join_latest", "predict", "publish", "ship"}
+    | {"kalman", "sliding_regression", "interpolate", "bloom_filter", "distinct_count", "second_moment"}
+    | {
+        "mqtt_source",
+        "tumbling_window",
+        "count_window",
+        "join_latest",
+        "join_observations",
+        "predict",
+        "publish",
+        "ship",
+    }
 )
 
 

@@ -12,10 +12,11 @@ from edgert.core.batch import NO_WATERMARK, Batch
 from edgert.core.errors import DocumentError
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
+from edgert.flow.physical import fields_needed
 from edgert.operators.fused import Fused
-from edgert.operators.logic import Now
+from edgert.operators.logic import Build, Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.sinks import Publish, Ship
+from edgert.operators.sinks import Publish, Ship, make_publish
 
 NOW = Now(0.0, 0.0)
 
@@ -36,6 +37,32 @@ def test_a_row_that_cannot_be_written_is_counted_and_lost_alone() -> None:
     made.process(rows("ok", "a/b", None, "#", "", "fine"), 0, NOW)
     assert [m.topic for m in made.messages] == ["alerts/ok", "alerts/fine"]
     assert made.drops == {"unwritable row": 4}
+
+
+def publishing(**parameters: Any) -> Any:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "out": {"type": "publish", "input": "in", "topic": "t/{room}", **parameters},
+    }
+    return from_plain({"name": "f", "operators": operators}, REGISTRY)
+
+
+def test_a_field_can_be_published_alone() -> None:
+    flow = publishing(payload_field="v")
+    assert fields_needed(flow, REGISTRY, "in") == {"v", "room"}
+    made = make_publish(Build(flow.nodes["out"], flow, None, (), 1, frozenset()))
+    values = [21.5, 3, "warm ü", True, {"a": [1]}, None, "", "\ud800"]
+    made.process(Batch([{"time": 1.0, "source": "a", "room": "r", "v": v} for v in values], 0.0), 0, NOW)
+    assert [m.payload for m in made.messages] == [b"21.5", b"3", "warm ü".encode(), b"true", b'{"a":[1]}', b""]
+    assert made.drops == {"unwritable row": 2}
+
+
+def test_a_field_alone_has_no_codec() -> None:
+    assert fields_needed(publishing(), REGISTRY, "in") is None
+    for parameters, path in (({"codec": "senml"}, "codec"), ({"payload_field": "\0"}, "payload_field")):
+        with pytest.raises(DocumentError) as refused:
+            publishing(**{"payload_field": "v", **parameters})
+        assert [p.path for p in refused.value.problems] == [f"operators.out.{path}"]
 
 
 def test_ship_gives_each_contribution_to_one_checkpoint() -> None:

@@ -1,0 +1,211 @@
+"""`bloom_filter`: lets rows through by whether their key is in a set that a Bloom filter holds.
+
+known        rows whose key is in the list that the document gives
+first_seen   rows whose key did not come before; what came is learned, in bounded memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import Any, Final
+
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.errors import Problem
+from edgert.flow.graph import Flow, Node
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.fields import field_name, field_names, key_reader
+from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.sketches.bloom import Bloom, Seen
+from edgert.sketches.hashing import hash_of
+
+REMEMBERED: Final = 4_096
+"""Keys of which `known` remembers the verdict."""
+
+
+class _BloomFilter(Logic):
+    """What both modes share."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        super().__init__()
+        self._key_of = key_reader(fields)
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        rows = self._passed(batch.rows) if batch.rows else []
+        if not rows and batch.watermark == NO_WATERMARK:
+            return ()
+        size = batch.size * len(rows) // len(batch.rows) if rows else 0
+        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
+
+    def _passed(self, rows: Sequence[Row]) -> list[Row]:
+        raise NotImplementedError
+
+
+class _Verdicts(dict[Any, bool | None]):
+    """Whether a key goes through (None: it is no key), remembered: most rows come from few devices."""
+
+    def __init__(self, known: Bloom) -> None:
+        super().__init__()
+        self._known = known
+
+    def __missing__(self, key: Any) -> bool | None:
+        verdict = self.judged(key)
+        if type(key) is str:  # to a dictionary 1 and true are one key
+            if len(self) >= REMEMBERED:
+                self.clear()
+            self[key] = verdict
+        return verdict
+
+    def judged(self, key: Any) -> bool | None:
+        """The same for any value, without remembering."""
+        hashed = hash_of(key)
+        return None if hashed is None else hashed in self._known
+
+
+class Known(_BloomFilter):
+    """Rows whose key is in a list that never changes: no state."""
+
+    def __init__(self, fields: Sequence[str], values: Sequence[str], rate: float) -> None:
+        super().__init__(fields)
+        known = Bloom(len(values), rate)
+        for value in values:
+            hashed = hash_of(value)
+            assert hashed is not None
+            known.add(hashed)
+        self._verdicts = _Verdicts(known)
+
+    def _passed(self, rows: Sequence[Row]) -> list[Row]:
+        keys = list(map(self._key_of, rows))
+        try:
+            verdicts = list(map(self._verdicts.__getitem__, keys))
+        except TypeError:  # a key that no dictionary takes
+            verdicts = list(map(self._verdicts.judged, keys))
+        if missing := verdicts.count(None):
+            self.drops["no key"] += missing
+        return list(compress(rows, verdicts))
+
+
+class FirstSeen(_BloomFilter):
+    """Rows whose key is new. State: the keys seen, in two Bloom filters by turns (`edgert.sketches.bloom.Seen`)."""
+
+    def __init__(self, fields: Sequence[str], expected: int, rate: float) -> None:
+        super().__init__(fields)
+        self.seen = Seen(expected, rate)
+        self._inserted: list[int] = []
+        self._all = False
+        """Since the last delta came more than it is worth to tell one by one."""
+
+    def _passed(self, rows: Sequence[Row]) -> list[Row]:
+        seen, hashes = self.seen, list(map(hash_of, map(self._key_of, rows)))
+        if missing := hashes.count(None):
+            self.drops["no key"] += missing
+        forgotten, most = seen.forgotten, len(seen.current.array) // 8
+        current, previous, insert, inserted = seen.current, seen.previous, seen.insert, self._inserted
+        out = []
+        for row, hashed in zip(rows, hashes, strict=True):
+            if hashed is None or hashed in current:
+                continue
+            if hashed not in previous:
+                out.append(row)
+            insert(hashed)
+            inserted.append(hashed)
+            current, previous = seen.current, seen.previous
+        if len(inserted) > most:
+            self._all = True
+            inserted.clear()
+        if seen.forgotten > forgotten:
+            self.drops["forgotten (keys)"] += seen.forgotten - forgotten
+        return out
+
+    def delta(self) -> Any | None:
+        if self._all:
+            self._all, self._inserted = False, []
+            return self._whole()
+        if not self._inserted:
+            return None
+        inserted, self._inserted = self._inserted, []
+        return {"inserted": b"".join([hashed.to_bytes(8, "little") for hashed in inserted])}
+
+    def snapshot(self) -> Any | None:
+        return self._whole() if self.seen.count else None
+
+    def _whole(self) -> dict[str, Any]:
+        seen = self.seen
+        return {
+            "filters": [bytes(seen.previous.array), bytes(seen.current.array)],
+            "counts": [seen.previous_count, seen.count],
+        }
+
+    def restore(self, state: Any) -> None:
+        seen = self.seen
+        if "inserted" in state:
+            told: bytes = state["inserted"]
+            for at in range(0, len(told), 8):
+                seen.insert(int.from_bytes(told[at : at + 8], "little"))
+            return
+        for kept, array in zip((seen.previous, seen.current), state["filters"], strict=True):
+            if len(array) != len(kept.array):
+                raise ValueError(f"expected a filter of {len(kept.array)} bytes, got one of {len(array)}")
+            kept.array[:] = array
+        seen.previous_count, seen.count = state["counts"]
+
+
+def _check(node: Node, flow: Flow) -> Iterable[Problem]:
+    p, path = node.parameters, f"operators.{node.name}"
+    if p["mode"] == "known" and not p["values"]:
+        yield Problem(f"{path}.values", 'the keys to let through, or mode = "first_seen"', "nothing")
+    if p["mode"] == "first_seen" and p["values"]:
+        yield Problem(f"{path}.values", 'none with mode = "first_seen"', f"{len(p['values'])} values")
+    if p["mode"] == "known" and len(p["fields"]) > 1:
+        yield Problem(f"{path}.fields", "one field, with which values are compared", ", ".join(p["fields"]))
+
+
+def _make(build: Build) -> _BloomFilter:
+    p = build.node.parameters
+    if p["mode"] == "known":
+        return Known(p["fields"], p["values"], p["false_positive_rate"])
+    return FirstSeen(p["fields"], p["expected_items"], p["false_positive_rate"])
+
+
+SPECS = (
+    OperatorSpec(
+        type="bloom_filter",
+        doc="Lets rows through whose key is in a list (`known`), or did not come before (`first_seen`: repetitions "
+        "go). A Bloom filter holds the keys, in bounded memory: `known` lets a few others through as well, "
+        "`first_seen` takes a few new ones for repetitions.",
+        check=_check,
+        fields=lambda node: FieldUse(frozenset(node.parameters["fields"])),
+        keyed=False,
+        logic=_make,
+        parameters=(
+            Parameter(
+                "fields",
+                "strings",
+                "The fields that make the key.",
+                ["source"],
+                parse_item=field_name,
+                parse=field_names,
+            ),
+            Parameter("mode", "string", "Which rows go through.", "known", choices=("known", "first_seen")),
+            Parameter("values", "strings", "With `known`: the keys to let through.", []),
+            Parameter(
+                "expected_items",
+                "integer",
+                "With `first_seen`: the newest different keys that are certainly remembered; older ones are forgotten, "
+                "and counted. At a rate of 0.01 each takes 2.8 bytes.",
+                100_000,
+                minimum=1,
+                maximum=10_000_000,
+            ),
+            Parameter(
+                "false_positive_rate",
+                "number",
+                "The greatest part of other keys that is taken for one of these.",
+                0.01,
+                minimum=1e-6,
+                maximum=0.5,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,233 @@
+"""`join_observations`: rows of one key and time that carry different fields become one row again.
+
+a 12:00 temperature 21 ─┐
+a 12:00 humidity 40    ─┼─▶ a 12:00 temperature 21 humidity 40     when the last of the wanted fields came,
+a 12:00 dust 380       ─┘           dust 380                       or the watermark has passed by the time-out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import Any, Final
+
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.errors import Problem
+from edgert.flow.graph import Flow, Node
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
+from edgert.operators.logic import Build, Emission, Logic, Now
+
+At = tuple[float, Any]
+"""Event time and key."""
+_SLACK: Final = 64
+
+
+class JoinObservations(Logic):
+    """State: the observations that wait for fields, each as the row that it has become so far."""
+
+    def __init__(
+        self,
+        on: Sequence[str],
+        fields: Sequence[str],
+        timeout_s: float = 10.0,
+        incomplete: str = "null",
+        max_open: int = 10_000,
+        inputs: int = 1,
+    ) -> None:
+        super().__init__()
+        self.open: dict[At, Row] = {}
+        self.watermark = NO_WATERMARK
+        self._marks = [NO_WATERMARK] * max(1, inputs)
+        self._key_of = key_reader(on)
+        self._fields, self._values = frozenset(fields), itemgetter(*fields)
+        self._nothing = dict.fromkeys(fields)
+        self._timeout_s, self._max_open = timeout_s, max_open
+        self._drops_incomplete = incomplete == "drop"
+        self._by_time: list[tuple[float, int, Any]] = []
+        """A heap of (time, number, key) of those that are open, and of some that no longer are."""
+        self._number = 0
+        self._dirty: dict[At, None] = {}
+        self._gone: list[At] = []
+        self._told: set[At] = set()
+        """Those that the state before the next delta holds."""
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        out = self._gathered(batch.rows) if batch.rows else []
+        before = self.watermark
+        if batch.watermark > self._marks[source]:
+            self._marks[source] = batch.watermark
+            self.watermark = max(before, min(self._marks))
+        self._close(self.watermark - self._timeout_s, out)
+        if not out and self.watermark == before:
+            return ()
+        size = batch.size * len(out) // len(batch.rows) if batch.rows else 0
+        # an observation that waits leaves with its own time, so nothing is promised of that
+        return (Emission(0, Batch(out, batch.arrival, self.watermark - self._timeout_s, size)),)
+
+    def _gathered(self, rows: Sequence[Row]) -> list[Row]:
+        opened, key_of, values, nothing, wanted = self.open, self._key_of, self._values, self._nothing, self._fields
+        out: list[Row] = []
+        repeated = 0
+        for row in rows:
+            at = (row["time"], key_of(row))
+            kept = opened.get(at)
+            if kept is None:
+                kept = {**nothing, **row}
+                if None not in values(kept):
+                    out.append(kept)
+                    continue
+                opened[at] = kept
+                self._wait(at)
+            else:
+                for name, value in row.items():
+                    if value is not None:
+                        repeated += name in wanted and kept[name] is not None
+                        kept[name] = value
+                if None not in values(kept):
+                    out.append(self._taken(at))
+                    continue
+            self._dirty[at] = None
+        if repeated:
+            self.drops["repeated (values)"] += repeated
+        while len(opened) > self._max_open:
+            self.drops["too many open (observations)"] += 1
+            self._give_up(next(iter(opened)), out)
+        return out
+
+    def _wait(self, at: At) -> None:
+        heap = self._by_time
+        if len(heap) > 2 * len(self.open) + _SLACK:
+            heap[:] = [entry for entry in heap if (entry[0], entry[2]) in self.open]
+            heapify(heap)
+        self._number += 1
+        heappush(heap, (at[0], self._number, at[1]))
+
+    def _taken(self, at: At) -> Row:
+        self._dirty.pop(at, None)
+        if at in self._told:
+            self._gone.append(at)
+            self._told.discard(at)
+        return self.open.pop(at)
+
+    def _close(self, until: float, out: list[Row]) -> None:
+        heap = self._by_time
+        while heap and heap[0][0] <= until:
+            time, _, key = heappop(heap)
+            if (time, key) in self.open:
+                self._give_up((time, key), out)
+
+    def _give_up(self, at: At, out: list[Row]) -> None:
+        """An observation that will not be complete any more."""
+        row = self._taken(at)
+        if self._drops_incomplete:
+            self.drops["incomplete (observations)"] += 1
+        else:
+            self.drops["absent (values)"] += self._values(row).count(None)
+            out.append(row)
+
+    def flush(self, now: Now) -> Sequence[Emission]:
+        out: list[Row] = []
+        for at in list(self.open):
+            self._give_up(at, out)
+        return (Emission(0, Batch(out, now.monotonic, self.watermark)),) if out else ()
+
+    # -- checkpoints
+
+    def delta(self) -> Any | None:
+        if not self._dirty and not self._gone:
+            return None
+        dirty, gone = self._dirty, self._gone
+        self._dirty, self._gone = {}, []
+        self._told.update(dirty)
+        return {"gone": gone, "open": [[*at, dict(self.open[at])] for at in dirty]}
+
+    def snapshot(self) -> Any | None:
+        return {"gone": [], "open": [[*at, dict(row)] for at, row in self.open.items()]} if self.open else None
+
+    def restore(self, state: Any) -> None:
+        for time, key in state["gone"]:
+            at = (time, hashable(key))
+            self.open.pop(at, None)
+            self._told.discard(at)
+        for time, key, row in state["open"]:
+            at = (time, hashable(key))
+            if at not in self.open:
+                self._wait(at)
+            self.open[at] = {**self._nothing, **row}
+            self._told.add(at)
+
+
+def _wanted(names: Sequence[str]) -> tuple[str, ...]:
+    if len(field_names(names)) < 2:
+        raise ValueError(f"expected at least two fields, got {', '.join(names)}")
+    return tuple(names)
+
+
+def _check(node: Node, flow: Flow) -> Iterable[Problem]:
+    for name in node.parameters["fields"]:
+        if name in node.parameters["on"]:
+            yield Problem(f"operators.{node.name}.fields", "fields that are not in `on`", name)
+
+
+def _make(build: Build) -> JoinObservations:
+    p = build.node.parameters
+    return JoinObservations(p["on"], p["fields"], p["timeout_s"], p["incomplete"], p["max_open"], build.inputs)
+
+
+SPECS = (
+    OperatorSpec(
+        type="join_observations",
+        doc="Makes one row of the rows that have the same key and event time and carry different fields, from one "
+        "input or several. It leaves when the last of the wanted fields came; of a field that came twice the newer "
+        "value counts, and that is counted.",
+        many_inputs=True,
+        check=_check,
+        fields=lambda node: FieldUse(frozenset((*node.parameters["on"], *node.parameters["fields"]))),
+        keyed=False,
+        logic=_make,
+        parameters=(
+            Parameter(
+                "fields",
+                "strings",
+                "The fields that make an observation complete.",
+                parse_item=new_field,
+                parse=_wanted,
+            ),
+            Parameter(
+                "on",
+                "strings",
+                "The fields that must be equal, beside the time.",
+                ["source"],
+                parse_item=field_name,
+                parse=field_names,
+            ),
+            Parameter(
+                "timeout_s",
+                "number",
+                "How long an observation waits for fields, in event time.",
+                10.0,
+                "s",
+                minimum=0.0,
+                maximum=31_622_400,
+            ),
+            Parameter(
+                "incomplete",
+                "string",
+                "What becomes of it then: its absent fields are null, or it is dropped. Either is counted.",
+                "null",
+                choices=("null", "drop"),
+            ),
+            Parameter(
+                "max_open",
+                "integer",
+                "Observations that wait, at most; then the one that has waited longest is incomplete, and counted.",
+                10_000,
+                minimum=1,
+                maximum=1_000_000,
+            ),
+        ),
+    ),
+)

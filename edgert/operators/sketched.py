@@ -1,0 +1,221 @@
+"""Operators that estimate what a stream is like, in bounded memory per key: each adds a field to every row.
+
+distinct_count   how many different values a field has had
+second_moment    how uneven they are: the sum of squares of how often each came
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
+from edgert.flow.graph import Node
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.fields import field_name, hashable, key_reader, new_field
+from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.sketches.hashing import hash_of
+from edgert.sketches.hyperloglog import HyperLogLog, precision_for
+from edgert.sketches.second_moment import DEPTH, SecondMoment, width_for
+
+AHEAD_S: Final = 60.0
+"""How far a row's time may be ahead of the clock: one wrong clock must not begin a period for all."""
+MEMORY_BYTES: Final = 32 * 1024 * 1024
+"""For the sketches of all keys together."""
+OVERHEAD_BYTES: Final = 512
+"""What a key takes beside its registers or counters."""
+MAX_KEYS: Final = 100_000
+Sketch = HyperLogLog | SecondMoment
+
+
+class Kept(NamedTuple):
+    """What is kept of a key."""
+
+    period: int
+    """Number of the period since the epoch; 0 where there are none."""
+    sketch: Sketch
+
+
+class Sketched(Logic, ABC):
+    """State: a sketch per key."""
+
+    def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, sketch_bytes: int) -> None:
+        super().__init__()
+        self.kept: dict[Any, Kept] = {}
+        self.most_keys = min(MAX_KEYS, MEMORY_BYTES // (sketch_bytes + OVERHEAD_BYTES))
+        """Beyond it the key that was new longest ago is forgotten, and counted."""
+        self._field, self._output, self._period_s = field, output, period_s
+        self._key_of = key_reader(keys)
+        self._dirty: dict[Any, None] = {}
+        self._forgotten: list[Any] = []
+
+    @abstractmethod
+    def fresh(self) -> Sketch:
+        """A sketch of nothing."""
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        rows = batch.rows
+        if not rows and batch.watermark == NO_WATERMARK:
+            return ()
+        if rows:
+            rows = self._told(rows, now.wall + AHEAD_S if now.wall > CLOCK_IS_SET else math.inf)
+        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, batch.size)),)
+
+    def _told(self, rows: Sequence[Row], limit: float) -> list[Row]:
+        field, output, key_of, kept, dirty = self._field, self._output, self._key_of, self.kept, self._dirty
+        span = self._period_s
+        out = []
+        bad = late = period = 0
+        for row in rows:
+            key = key_of(row)
+            if span:
+                period = int(min(row["time"], limit) // span)
+            held = kept.get(key)
+            if held is None or held.period < period:
+                held = kept[key] = Kept(period, self.fresh())
+                dirty[key] = None
+            elif held.period > period:
+                late += 1
+                out.append({**row, output: None})
+                continue
+            hashed = hash_of(row.get(field))
+            if hashed is None:
+                bad += row.get(field) is not None
+            elif held.sketch.add(hashed):
+                dirty[key] = None
+            out.append({**row, output: held.sketch.estimate})
+        if bad:
+            self.drops["bad_value (values)"] += bad
+        if late:
+            self.drops["late (values)"] += late
+        while len(kept) > self.most_keys:
+            key = next(iter(kept))
+            del kept[key]
+            dirty.pop(key, None)
+            self._forgotten.append(key)
+            self.drops["too many keys (keys)"] += 1
+        return out
+
+    def delta(self) -> Any | None:
+        if not self._dirty and not self._forgotten:
+            return None
+        told = [(key, self.kept[key]) for key in self._dirty]
+        state = {"gone": self._forgotten, "kept": [[key, k.period, k.sketch.changes()] for key, k in told]}
+        self._dirty, self._forgotten = {}, []
+        return state
+
+    def snapshot(self) -> Any | None:
+        if not self.kept:
+            return None
+        return {"gone": [], "kept": [[key, k.period, k.sketch.state()] for key, k in self.kept.items()]}
+
+    def restore(self, state: Any) -> None:
+        for key in state["gone"]:
+            self.kept.pop(hashable(key), None)
+        for key, period, changes in state["kept"]:
+            key = hashable(key)
+            held = self.kept.get(key)
+            if held is None or held.period != period:
+                held = self.kept[key] = Kept(period, self.fresh())
+            held.sketch.apply(changes)
+
+
+class DistinctCount(Sketched):
+    """HyperLogLog per key."""
+
+    def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, error: float) -> None:
+        self._precision = precision_for(error)
+        super().__init__(field, output, keys, period_s, 1 << self._precision)
+
+    def fresh(self) -> HyperLogLog:
+        return HyperLogLog(self._precision)
+
+
+class Moment(Sketched):
+    """Tug-of-war sketch per key."""
+
+    def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, error: float) -> None:
+        self._width = width_for(error)
+        super().__init__(field, output, keys, period_s, 8 * DEPTH * self._width)
+
+    def fresh(self) -> SecondMoment:
+        return SecondMoment(self._width)
+
+
+def _period(seconds: float) -> float:
+    if 0 < seconds < 1:
+        raise ValueError(f"expected 0 or at least 1 (s), got {seconds:g}")
+    return seconds
+
+
+def _fields(node: Node) -> FieldUse:
+    return FieldUse(frozenset((node.parameters["field"],)), frozenset((node.parameters["output"],)))
+
+
+def _common(build: Build) -> tuple[str, str, list[str], float, float]:
+    p = build.node.parameters
+    return p["field"], p["output"], [name for name, _ in build.keys], p["period_s"], p["standard_error"]
+
+
+_FIELD = Parameter(
+    "field", "string", "The field to look at; its values may be numbers, strings, booleans.", parse=field_name
+)
+_PERIOD = Parameter(
+    "period_s",
+    "number",
+    "Begin anew with each such span of event time, aligned to the epoch (UTC); a row of an earlier one gets null, and "
+    "is counted. 0: never.",
+    0.0,
+    "s",
+    minimum=0.0,
+    maximum=31_622_400,
+    parse=_period,
+)
+SPECS = (
+    OperatorSpec(
+        type="distinct_count",
+        doc="Adds how many different values a field has had so far, per key: an estimate (HyperLogLog).",
+        fields=_fields,
+        logic=lambda build: DistinctCount(*_common(build)),
+        parameters=(
+            _FIELD,
+            Parameter("output", "string", "Field for the estimate.", "distinct", parse=new_field),
+            _PERIOD,
+            Parameter(
+                "standard_error",
+                "number",
+                "Its standard error, at most; 0.0325 takes 1 kB per key, half of it four times as much. All keys take "
+                "32 MB at most: then the oldest is forgotten, and counted.",
+                0.0325,
+                minimum=0.005,
+                maximum=0.26,
+            ),
+        ),
+    ),
+    OperatorSpec(
+        type="second_moment",
+        doc="Adds the second frequency moment of a field so far, per key: the sum over its values of how often each "
+        "came, squared. An estimate (Alon, Matias and Szegedy's tug of war). n rows of n different values give n, n "
+        "of one value n².",
+        fields=_fields,
+        logic=lambda build: Moment(*_common(build)),
+        parameters=(
+            _FIELD,
+            Parameter("output", "string", "Field for the estimate.", "moment", parse=new_field),
+            _PERIOD,
+            Parameter(
+                "standard_error",
+                "number",
+                "That of each of five estimates, whose median is taken; this is wrong by more than twice of it in at "
+                "most 10.4 % of cases. 0.177 takes 2.5 kB per key, half of it four times as much; memory as with "
+                "`distinct_count`.",
+                0.177,
+                minimum=0.032,
+                maximum=0.5,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,271 @@
+"""`train_regression`: a linear regression of every n rows, as a model that `predict` takes.
+
+Per key it keeps sums and sums of products about the first row of the window (as `variance` does), so a row costs the
+square of the fields and none is kept. The coefficients solve the normal equations of least squares, in the form of
+correlations; a field that is constant, or that others already tell, gets 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, Final
+
+from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.errors import Problem
+from edgert.flow.graph import Flow, Node
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.aggregates import compile_function
+from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
+from edgert.operators.logic import Build, Emission, Logic, Now
+
+MAX_KEYS: Final = 10_000
+"""Keys that are followed; beyond it the one that was new longest ago is forgotten, and counted."""
+MAX_FIELDS: Final = 24
+"""As many as a model may have."""
+_TOLD: Final = 1e-9
+"""A field of which the others leave less than this part of its variance is told by them."""
+
+
+class Sums:
+    """Of rows of values: the fields', then the target's. The sums are about the first row.
+
+    `slots`: models made so far, rows, then per column the first value, per column the sum, per pair the product.
+    """
+
+    __slots__ = ("size", "slots")
+
+    def __init__(self, size: int, version: int = 0) -> None:
+        self.size = size
+        self.slots: list[Any] = [version, 0] + [0.0] * (2 * size + size * (size + 1) // 2)
+
+    @property
+    def version(self) -> int:
+        """Models that were made."""
+        return int(self.slots[0])
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return int(self.slots[1])
+
+    def means(self) -> list[float]:
+        """Of each column."""
+        size, slots = self.size, self.slots
+        return [slots[2 + a] + slots[2 + size + a] / slots[1] for a in range(size)]
+
+    def covariances(self) -> list[list[float]]:
+        """Σ (a - mean a)(b - mean b), the whole square matrix."""
+        size, n = self.size, self.slots[1]
+        sums, products = self.slots[2 + size : 2 + 2 * size], iter(self.slots[2 + 2 * size :])
+        matrix = [[0.0] * size for _ in range(size)]
+        for a in range(size):
+            for b in range(a + 1):
+                matrix[a][b] = matrix[b][a] = next(products) - sums[a] * sums[b] / n
+        return matrix
+
+    @classmethod
+    def of(cls, slots: Sequence[Any], size: int) -> Sums:
+        """From the `slots` of a checkpoint. Raises ValueError for those of another number of columns."""
+        made = cls(size)
+        if len(slots) != len(made.slots):
+            raise ValueError(f"expected {len(made.slots)} sums of {size} columns, got {len(slots)}")
+        made.slots = list(slots)
+        return made
+
+
+@cache
+def adder(size: int) -> Callable[[list[Any], Sequence[Any]], bool]:
+    """A function that adds a row of so many columns to the `slots` of their `Sums`. False, and nothing is added, if not
+    all are numbers within bounds. It is written out, since a row costs the square of the columns."""
+    columns = range(size)
+    numbers = " and ".join(f"(type(v{a}) is float or type(v{a}) is int)" for a in columns)
+    squares = " + ".join(f"v{a} * v{a}" for a in columns)
+    lines = [
+        "def add(slots, values):",
+        f"    {''.join(f'v{a}, ' for a in columns)}= values",
+        "    try:",
+        f"        if not ({squares} < {GREATEST**2!r} if {numbers} else False):",
+        "            return False",
+        "    except OverflowError:",  # an integer that no float can hold
+        "        return False",
+        "    if not slots[1]:",
+        f"        slots[2:{2 + size}] = values",
+        "    slots[1] += 1",
+        *(f"    d{a} = v{a} - slots[{2 + a}]" for a in columns),
+        *(f"    slots[{2 + size + a}] += d{a}" for a in columns),
+    ]
+    pairs = [(a, b) for a in columns for b in range(a + 1)]
+    lines += [f"    slots[{at}] += d{a} * d{b}" for at, (a, b) in enumerate(pairs, 2 + 2 * size)]
+    return compile_function("add", "\n".join([*lines, "    return True\n"]))
+
+
+def fit(sums: Sums) -> tuple[float, list[float], float]:
+    """Intercept, coefficients, and the root of the mean squared error, of the last column on the others."""
+    matrix, means = sums.covariances(), sums.means()
+    size = len(means) - 1
+    scale = [math.sqrt(matrix[a][a]) if matrix[a][a] > 0 else 0.0 for a in range(size + 1)]
+    left = [[matrix[a][b] / (scale[a] * scale[b]) if scale[a] and scale[b] else 0.0 for b in range(size + 1)]
+            for a in range(size)]  # fmt: skip
+    used = _eliminate(left, size)
+    coefficients = [0.0] * size
+    for a in reversed(used):
+        known = sum([left[a][b] * coefficients[b] for b in used if b > a])
+        coefficients[a] = (left[a][size] - known) / left[a][a]
+    error = 1 - sum([c * _correlation(matrix, scale, a) for a, c in enumerate(coefficients)])
+    coefficients = [c * scale[size] / scale[a] if scale[a] else 0.0 for a, c in enumerate(coefficients)]
+    intercept = means[size] - sum([c * mean for c, mean in zip(coefficients, means[:size], strict=True)])
+    return intercept, coefficients, scale[size] * math.sqrt(max(0.0, error) / sums.count)
+
+
+def _correlation(matrix: Sequence[Sequence[float]], scale: Sequence[float], a: int) -> float:
+    return matrix[a][-1] / (scale[a] * scale[-1]) if scale[a] and scale[-1] else 0.0
+
+
+def _eliminate(left: list[list[float]], size: int) -> list[int]:
+    """Brings the rows to upper triangular form in place; which columns were used. The others are told by them."""
+    used = []
+    for a in range(size):
+        if left[a][a] <= _TOLD:
+            continue
+        used.append(a)
+        for b in range(a + 1, size):
+            factor = left[b][a] / left[a][a]
+            left[b] = [x - factor * y for x, y in zip(left[b], left[a], strict=True)]
+    return used
+
+
+class TrainRegression(Logic):
+    """State: the sums of each key's window, and how many models it has had."""
+
+    def __init__(
+        self, target: str, fields: Sequence[str], size: int, output: str = "model", keys: Sequence[str] = ()
+    ) -> None:
+        super().__init__()
+        self.windows: dict[Any, Sums] = {}
+        self._columns, self._size, self._output, self._keys = (*fields, target), size, output, tuple(keys)
+        self._key_of = key_reader(keys)
+        self._dirty: dict[Any, None] = {}
+        self._forgotten: list[Any] = []
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        rows = self._trained(batch.rows) if batch.rows else []
+        if not rows and batch.watermark == NO_WATERMARK:
+            return ()
+        return (Emission(0, Batch(rows, batch.arrival, batch.watermark)),)
+
+    def _trained(self, rows: Sequence[Row]) -> list[Row]:
+        columns, windows, key_of, dirty = self._columns, self.windows, self._key_of, self._dirty
+        out = []
+        bad = 0
+        size = self._size
+        add = adder(len(columns))
+        for row in rows:
+            get = row.get
+            values = [get(column) for column in columns]
+            if None in values:
+                continue
+            key = key_of(row)
+            sums = windows.get(key)
+            if sums is None:
+                sums = windows[key] = Sums(len(columns))
+            if not add(sums.slots, values):
+                bad += sum([not _is_number(value) for value in values])
+                continue
+            dirty[key] = None
+            if sums.slots[1] == size:
+                out.append(self._result(row, key, sums))
+                windows[key] = Sums(len(columns), sums.version + 1)
+        if bad:
+            self.drops["bad_value (values)"] += bad
+        while len(windows) > MAX_KEYS:
+            key = next(iter(windows))
+            del windows[key]
+            dirty.pop(key, None)
+            self._forgotten.append(key)
+            self.drops["too many keys (keys)"] += 1
+        return out
+
+    def _result(self, row: Row, key: Any, sums: Sums) -> Row:
+        intercept, coefficients, error = fit(sums)
+        model = {
+            "kind": "linear_regression",
+            "version": sums.version + 1,
+            "intercept": intercept,
+            "coefficients": dict(zip(self._columns, coefficients, strict=False)),
+            "about": {"target": self._columns[-1], "rows": sums.count, "until": row["time"], "rmse": error},
+        }
+        values = (key,) if len(self._keys) == 1 else key or ()
+        return {**row_head(row), **dict(zip(self._keys, values, strict=True)), self._output: model}
+
+    def delta(self) -> Any | None:
+        if not self._dirty and not self._forgotten:
+            return None
+        state = {"gone": self._forgotten, "windows": [[key, self.windows[key].slots[:]] for key in self._dirty]}
+        self._dirty, self._forgotten = {}, []
+        return state
+
+    def snapshot(self) -> Any | None:
+        if not self.windows:
+            return None
+        return {"gone": [], "windows": [[key, sums.slots[:]] for key, sums in self.windows.items()]}
+
+    def restore(self, state: Any) -> None:
+        for key in state["gone"]:
+            self.windows.pop(hashable(key), None)
+        for key, slots in state["windows"]:
+            self.windows[hashable(key)] = Sums.of(slots, len(self._columns))
+
+
+def row_head(row: Row) -> Row:
+    """What every row has."""
+    return {"time": row["time"], "source": row["source"]}
+
+
+def _is_number(value: Any) -> bool:
+    return (type(value) is float or type(value) is int) and -GREATEST <= value <= GREATEST
+
+
+def _inputs(names: Sequence[str]) -> tuple[str, ...]:
+    if len(field_names(names)) > MAX_FIELDS:
+        raise ValueError(f"expected at most {MAX_FIELDS} fields, got {len(names)}")
+    return tuple(names)
+
+
+def _check(node: Node, flow: Flow) -> Iterable[Problem]:
+    p, path = node.parameters, f"operators.{node.name}"
+    if p["target"] in p["fields"]:
+        yield Problem(f"{path}.fields", "fields other than the target", p["target"])
+    if p["size"] < len(p["fields"]) + 2:
+        expected = f"at least {len(p['fields']) + 2} (two more than there are fields)"
+        yield Problem(f"{path}.size", expected, str(p["size"]))
+
+
+def _fields(node: Node) -> FieldUse:
+    p = node.parameters
+    return FieldUse(frozenset((p["target"], *p["fields"])), frozenset((p["output"],)), keeps=frozenset())
+
+
+def _make(build: Build) -> TrainRegression:
+    p = build.node.parameters
+    return TrainRegression(p["target"], p["fields"], p["size"], p["output"], [name for name, _ in build.keys])
+
+
+SPECS = (
+    OperatorSpec(
+        type="train_regression",
+        doc="Fits a linear regression (least squares) to every `size` rows of a key, and gives a row with the model, "
+        "in the form that `predict` takes (docs/models.md). Rows without a value in one of the fields are left out.",
+        check=_check,
+        fields=_fields,
+        logic=_make,
+        parameters=(
+            Parameter("target", "string", "The field to predict.", parse=field_name),
+            Parameter("fields", "strings", "The fields to predict it from.", parse_item=field_name, parse=_inputs),
+            Parameter("size", "integer", "Rows of a model.", unit="rows", minimum=3, maximum=10_000_000),
+            Parameter("output", "string", "Field for the model.", "model", parse=new_field),
+        ),
+    ),
+)

@@ -1,0 +1,115 @@
+"""HyperLogLog: how many different values there were (Flajolet, Fusy, Gandouet, Meunier 2007, AofA, figure 3).
+
+The first p bits of a value's hash choose one of m = 2^p registers, which keeps the greatest ρ seen: the place of the
+first 1 among the other bits. The estimate is α m² / Σ 2^-M, with a standard error of 1.04 / √m; up to 2.5 m it is
+linear counting of empty registers, m ln(m / V) (small-range correction). Hashes have 64 bits, so the paper's
+correction for large ranges (collisions of 32 bits) is not needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+LEAST_PRECISION: Final = 4
+MOST_PRECISION: Final = 16
+_FEW: Final = 16
+"""Up to this part of the registers they are told one by one."""
+
+
+class HyperLogLog:
+    """Adding costs a hash and a comparison; the sum that the estimate needs is kept, exactly, as an integer."""
+
+    __slots__ = ("_all", "_changed", "_empty", "_estimate", "_greatest", "_mask", "_shift", "_sum", "registers")
+
+    def __init__(self, precision: int) -> None:
+        if not LEAST_PRECISION <= precision <= MOST_PRECISION:
+            raise ValueError(f"expected a precision from {LEAST_PRECISION} to {MOST_PRECISION}, got {precision}")
+        size = 1 << precision
+        self.registers = bytearray(size)
+        self._shift = 64 - precision
+        self._mask = (1 << self._shift) - 1
+        self._greatest = self._shift + 1
+        """The greatest ρ."""
+        self._empty = size
+        self._sum = size << self._greatest
+        """Σ 2^(greatest ρ - M)."""
+        self._estimate: int | None = 0
+        self._changed: set[int] = set()
+        self._all = False
+        """More changed than is worth to be told apart: a set of them would take more than the registers."""
+
+    def add(self, hashed: int) -> bool:
+        """Adds the value with this hash (64 bits); whether that changed anything."""
+        return self._raise(hashed >> self._shift, self._greatest - (hashed & self._mask).bit_length())
+
+    def _raise(self, at: int, rank: int) -> bool:
+        before = self.registers[at]
+        if rank <= before:
+            return False
+        self.registers[at] = rank
+        self._sum += (1 << self._greatest - rank) - (1 << self._greatest - before)
+        self._empty -= not before
+        self._estimate = None
+        self._changed.add(at)
+        if len(self._changed) > len(self.registers) // _FEW:
+            self._changed.clear()
+            self._all = True
+        return True
+
+    @property
+    def estimate(self) -> int:
+        """Different values, estimated."""
+        if self._estimate is None:
+            size = len(self.registers)
+            estimate = _alpha(size) * size * size / math.ldexp(self._sum, -self._greatest)
+            if estimate <= 2.5 * size and self._empty:
+                estimate = size * math.log(size / self._empty)
+            self._estimate = round(estimate)
+        return self._estimate
+
+    def merge(self, other: HyperLogLog) -> None:
+        """Adds all that `other`, of the same precision, holds: commutative, associative, idempotent."""
+        self.apply(bytes(other.registers))
+
+    # -- checkpoints
+
+    def changes(self) -> bytes | list[int]:
+        """What changed since the last call: [register, value, ...], or all registers where that is shorter."""
+        changed, everything = self._changed, self._all
+        self._changed, self._all = set(), False
+        if everything:
+            return bytes(self.registers)
+        return [part for at in sorted(changed) for part in (at, self.registers[at])]
+
+    def state(self) -> bytes | list[int]:
+        """All in the form of changes from nothing."""
+        held = [at for at, rank in enumerate(self.registers) if rank]
+        if len(held) > len(self.registers) // _FEW:
+            return bytes(self.registers)
+        return [part for at in held for part in (at, self.registers[at])]
+
+    def apply(self, changes: bytes | Sequence[int]) -> None:
+        """Takes over `changes` or `state`. Raises ValueError for those of another precision."""
+        size = len(self.registers)
+        if isinstance(changes, bytes):
+            if len(changes) != size:
+                raise ValueError(f"expected {size} registers, got {len(changes)}")
+            pairs = list(enumerate(changes))
+        else:
+            pairs = list(zip(changes[::2], changes[1::2], strict=True))
+        for at, rank in pairs:
+            if not (0 <= at < size and 0 <= rank <= self._greatest):
+                raise ValueError(f"expected a register below {size} of at most {self._greatest}, got {at}: {rank}")
+            self._raise(at, rank)
+
+
+def precision_for(standard_error: float) -> int:
+    """The least precision whose standard error (1.04 / √m) is at most this."""
+    needed = math.ceil(math.log2((1.04 / standard_error) ** 2) - 1e-9)
+    return min(MOST_PRECISION, max(LEAST_PRECISION, needed))
+
+
+def _alpha(size: int) -> float:
+    return {16: 0.673, 32: 0.697, 64: 0.709}.get(size, 0.7213 / (1 + 1.079 / size))

@@ -1,0 +1,252 @@
+"""RIoTBench's applications do what they are said to: the SYS trace through a flow, against plain Python."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter, defaultdict
+from typing import Any, get_args
+
+import pytest
+
+from benchmarks.ingest.trace import RANGES, TRACE
+from benchmarks.riotbench.flows import (
+    APPLICATIONS,
+    METADATA,
+    REGRESSION,
+    TRAINED,
+    known_devices,
+    pred,
+    train,
+)
+from edgert.core.batch import RawBatch
+from edgert.core.position import Position
+from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
+from edgert.operators.fused import Fused
+from edgert.operators.logic import Message, Now
+from edgert.operators.models import model_untrusted
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.progress import Progress
+from edgert.runtime.queue import Entry
+from edgert.runtime.state import pack_state
+
+pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"the SYS trace is not there: {TRACE}")
+ROWS = 600
+EVERY_FUSION = pytest.mark.parametrize("fusion", get_args(Fusion))
+WALL = 1_700_000_000.0
+
+
+def lines(count: int = ROWS) -> list[bytes]:
+    return TRACE.read_bytes().splitlines()[:count]
+
+
+def packs(count: int = ROWS, devices: int = 0) -> list[dict[str, Any]]:
+    """The trace in plain Python: time, source, and the measurements as numbers. With `devices` as if only the first so
+    many had sent all of it by turns: in the trace hardly one comes twice."""
+    rows: list[dict[str, Any]] = []
+    for line in lines(count):
+        plain = json.loads(line.partition(b",")[2])
+        values = {e["n"]: e.get("sv", e.get("v")) for e in plain["e"]}
+        rows.append({"time": plain["bt"] / 1000, **{n: v if n == "source" else float(v) for n, v in values.items()}})
+    if devices:
+        names = list(dict.fromkeys(row["source"] for row in rows))[:devices]
+        rows = [row | {"source": names[at % devices]} for at, row in enumerate(rows)]
+    return rows
+
+
+def flow_run(plain: dict[str, Any], fusion: Fusion) -> FlowRun:
+    return FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
+
+
+def feed(made: FlowRun, first: int, last: int, devices: int) -> list[Message]:
+    """What the flow publishes when rows `first` to `last` of the trace are fed by batches of 50."""
+    payloads = [line.partition(b",")[2] for line in lines(last)]
+    topics = [f"city/{row['source']}/sense" for row in packs(last, devices)]
+    messages: list[Message] = []
+    ((_, source),) = made.sources()
+    for at in range(first, last, 50):
+        now = Now(at / 100, WALL + at / 100)
+        source.queue.put(Entry(0, RawBatch(topics[at : at + 50], payloads[at : at + 50], now.monotonic, now.wall, 1)))
+        for instance in made.all:
+            turn = instance.run(instance.queue.take_all(), now)
+            assert turn.failed is None
+            messages += turn.messages
+            for target, batch in turn.out:
+                target.instance.queue.put(Entry(target.source, batch))
+    return messages
+
+
+def end(made: FlowRun) -> list[Message]:
+    messages: list[Message] = []
+    made.drain(Now(1e3, WALL + 1e3), lambda instance, sent: messages.extend(sent))
+    return messages
+
+
+def run(plain: dict[str, Any], fusion: Fusion, count: int = ROWS, devices: int = 0) -> tuple[list[Message], FlowRun]:
+    """All that the flow publishes for the first rows of the trace, its end included."""
+    made = flow_run(plain, fusion)
+    messages = feed(made, 0, count, devices)
+    return messages + end(made), made
+
+
+def checkpoint(made: FlowRun) -> bytes:
+    deltas = {name: place.logic.delta() for name, place in made.places.items()}
+    return pack_state({name: delta for name, delta in deltas.items() if delta is not None})
+
+
+@EVERY_FUSION
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_restored_from_checkpoints_it_goes_on_as_if_nothing_had_been(application: str, fusion: Fusion) -> None:
+    plain = APPLICATIONS[application]()
+    straight, _ = run(plain, "full", 700, 20)
+    made = flow_run(plain, fusion)
+    messages: list[Message] = []
+    blobs = []
+    for first, last in ((0, 250), (250, 500)):
+        messages += feed(made, first, last, 20)
+        blobs.append(checkpoint(made))
+    for again, more in ((flow_run(plain, "full"), blobs), (flow_run(plain, "none"), [made.compact(blobs)])):
+        again.restore(more, b"", Now(5.0, WALL + 5.0))
+        rest = feed(again, 500, 700, 20) + end(again)
+        assert counted(messages + rest) == counted(straight)
+
+
+def counted(messages: list[Message]) -> Counter[tuple[str, str]]:
+    """Messages by what they say: the order of a row's fields depends on what was fused."""
+    return Counter((m.topic, json.dumps(json.loads(m.payload), sort_keys=True)) for m in messages)
+
+
+def drops(made: FlowRun) -> dict[str, int]:
+    return dict(sum((place.logic.drops for place in made.places.values()), Counter[str]()))
+
+
+def of_known(rows: list[dict[str, Any]], seen: set[str]) -> list[dict[str, Any]]:
+    """Rows that a Bloom filter lets through: those of known devices, and of the few strangers in `seen`."""
+    strangers = {row["source"] for row in rows} - set(known_devices())
+    assert strangers
+    assert len(strangers & seen) <= 3, "false positives, at a rate of 0.01"
+    return [row for row in rows if row["source"] not in strangers - seen]
+
+
+@EVERY_FUSION
+@pytest.mark.parametrize("devices", [0, 20])
+def test_etl_cleans_fills_and_annotates(fusion: Fusion, devices: int) -> None:
+    messages, made = run(APPLICATIONS["etl"](), fusion, devices=devices)
+    told = dict(line.split(":") for line in METADATA.read_text().splitlines()) if METADATA.exists() else {}
+    last: dict[tuple[str, str], list[float]] = defaultdict(list)
+    expected = {}
+    absent = filled = 0
+    for row in of_known(packs(devices=devices), {message.topic.split("/")[1] for message in messages}):
+        source = row["source"]
+        out: dict[str, Any] = {}
+        for name, (low, high) in RANGES.items():
+            values = last[source, name]
+            if low <= row[name] <= high:
+                values.append(row[name])
+                out[name] = row[name]
+            elif values:
+                out[name] = statistics.fmean(values[-5:])
+                filled += 1
+            else:
+                absent += 1
+        if source in known_devices() and told:
+            out["place"], out["kind"] = told[source].split(",")
+        expected[source, row["time"]] = out
+    got = {}
+    for message in messages:
+        first, *more = json.loads(message.payload)
+        source = first["bn"].removesuffix(":")
+        assert message.topic == f"etl/{source}/observation"
+        got[source, first["bt"]] = {r["n"]: r.get("v", r.get("vs")) for r in (first, *more) if "n" in r}
+    assert len(messages) == len(got) == len(expected)
+    assert {at: set(out) for at, out in got.items()} == {at: set(out) for at, out in expected.items()}
+    for at, out in expected.items():
+        assert got[at] == {n: pytest.approx(v) if isinstance(v, float) else v for n, v in out.items()}, at
+    assert (filled if devices else absent) > 0, "the trace does not show what is tested here"
+    assert drops(made) == ({"absent (values)": absent} if absent else {})
+
+
+@EVERY_FUSION
+def test_stats_follows_estimates_and_counts(fusion: Fusion) -> None:
+    messages, made = run(APPLICATIONS["stats"](), fusion, devices=20)
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for message in messages:
+        by_topic[message.topic].append(json.loads(message.payload))
+    rows = of_known(packs(devices=20), {topic.split("/")[1] for topic in by_topic if topic.endswith("trend")})
+    assert len(messages) == 3 * len(rows)
+    by_source: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_source[row["source"]].append(row)
+    assert min(map(len, by_source.values())) >= 30
+    for source, own in by_source.items():
+        estimates = kalman([row["temperature"] for row in own])
+        trend = by_topic[f"stats/{source}/trend"]
+        assert [r["estimate"] for r in trend] == pytest.approx(estimates)
+        assert [r.get("ahead") for r in trend] == [pytest.approx(line(estimates[: n + 1])) for n in range(len(own))]
+        seen: Counter[float] = Counter()
+        for row, r in zip(own, by_topic[f"stats/{source}/moment"], strict=True):
+            seen[row["airquality_raw"]] += 1
+            true = sum(n * n for n in seen.values())
+            assert abs(r["moment"] - true) <= 4 * math.sqrt(2 / 64) * true
+    counts = [len({row["source"] for row in rows[: n + 1]}) for n in range(len(rows))]
+    got = [r["distinct"] for r in by_topic["stats/devices"]]
+    assert got == [pytest.approx(count, rel=4 * 0.0325, abs=1) for count in counts]
+    assert drops(made) == {}
+
+
+def kalman(values: list[float]) -> list[float]:
+    estimates: list[float] = []
+    error = 30.0
+    for value in values:
+        if estimates:
+            error += 0.125
+            gain = error / (error + 0.32)
+            estimates.append(estimates[-1] + gain * (value - estimates[-1]))
+            error *= 1 - gain
+        else:
+            estimates.append(value)
+    return estimates
+
+
+def line(values: list[float]) -> float | None:
+    if len(values) < 10:
+        return None
+    slope, intercept = statistics.linear_regression(range(10), values[-10:])
+    return intercept + slope * 19
+
+
+@EVERY_FUSION
+def test_train_gives_models_that_pred_takes(fusion: Fusion) -> None:
+    numpy = pytest.importorskip("numpy")
+    messages, made = run(train(), fusion, 1_000)
+    rows = [r for r in packs(1_000) if all(low <= r[name] <= high for name, (low, high) in RANGES.items())]
+    assert 2 * TRAINED > len(rows) > TRAINED
+    rows = rows[:TRAINED]
+    fields = list(REGRESSION["coefficients"])
+    by_topic = {message.topic: message for message in messages}
+    assert len(by_topic) == len(messages) == 2
+    model = json.loads(by_topic["models/air-quality"].payload)
+    assert by_topic["models/air-quality"].retain
+    inputs = numpy.array([[1.0, *(row[name] for name in fields)] for row in rows])
+    target = numpy.array([row["airquality_raw"] for row in rows])
+    (intercept, *coefficients), *_ = numpy.linalg.lstsq(inputs, target, rcond=None)
+    assert model["intercept"] == pytest.approx(intercept)
+    assert model["coefficients"] == pytest.approx(dict(zip(fields, coefficients, strict=True)))
+    left = inputs @ numpy.array([intercept, *coefficients]) - target
+    assert model["about"]["rmse"] == pytest.approx(math.sqrt(float(numpy.mean(left**2))))
+    told = json.loads(by_topic["train/air-quality"].payload)
+    assert told["spread"] == pytest.approx(statistics.variance(target.tolist()))
+    for name in RANGES:
+        assert told[f"mean_{name}"] == pytest.approx(statistics.fmean(row[name] for row in rows))
+    assert drops(made) == {"incomplete window": 1_000 - 11 - TRAINED}
+    # and PRED predicts by it
+    predicting = flow_run(pred(), "none")
+    regress = predicting.places["regress"].logic
+    assert isinstance(regress, Fused)
+    regress.predictions.offer("regress", model_untrusted(model, frozenset(fields)))
+    regress.renew()
+    expected = intercept + sum(c * rows[0][name] for c, name in zip(coefficients, fields, strict=True))
+    assert regress.chain.apply([rows[0]])[0][0]["predicted"] == pytest.approx(expected)

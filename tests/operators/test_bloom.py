@@ -1,0 +1,167 @@
+"""`bloom_filter`: rows of known keys, and rows of new ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import NO_WATERMARK, Batch
+from edgert.core.errors import DocumentError
+from edgert.core.packing import pack, unpack
+from edgert.flow.document import from_plain
+from edgert.flow.physical import fields_needed, plan
+from edgert.operators import bloom
+from edgert.operators.bloom import FirstSeen, Known
+from edgert.operators.logic import Now
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import build_instances
+
+NOW = Now(0.0, 0.0)
+
+
+def row(key: Any, **more: Any) -> dict[str, Any]:
+    return {"time": 0.0, "source": "s", "k": key, **more}
+
+
+def passed(made: Known | FirstSeen, *keys: Any) -> list[Any]:
+    out = made.process(Batch([row(key) for key in keys], 0.0, NO_WATERMARK, 100), 0, NOW)
+    return [r["k"] for emission in out for r in emission.batch.rows]
+
+
+def test_known_keys_go_through_and_nearly_no_others() -> None:
+    made = Known(["k"], [f"device-{n}" for n in range(500)], 0.01)
+    assert passed(made, *(f"device-{n}" for n in range(500))) == [f"device-{n}" for n in range(500)]
+    others = [f"stranger-{n}" for n in range(5_000)]
+    assert 0 < len(passed(made, *others)) < 100
+    assert not made.drops, "a filter chooses; that is no loss"
+    assert made.delta() is made.snapshot() is None
+
+
+def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bloom, "REMEMBERED", 10)
+    made = Known(["k"], [f"device-{n}" for n in range(50)], 0.001)
+    keys = [f"{name}-{n}" for n in range(50) for name in ("device", "stranger")] * 2
+    assert passed(made, *keys, 1, True) == [key for key in keys if key.startswith("device")]
+    assert len(made._verdicts) <= 10
+    assert all(type(key) is str for key in made._verdicts)
+
+
+def test_a_row_without_a_key_is_counted() -> None:
+    for made in (Known(["k"], ["a"], 0.01), FirstSeen(["k"], 10, 0.01)):
+        assert passed(made, None, "a", float("nan"), ["x"]) == ["a"]
+        assert made.drops == {"no key": 3}
+
+
+def test_only_the_first_row_of_a_key_goes_through() -> None:
+    made = FirstSeen(["k"], 100, 1e-6)
+    assert passed(made, "a", "b", "a", 1, 1.0, "1", True) == ["a", "b", 1, "1", True]
+    assert passed(made, "b", "c", True) == ["c"]
+    assert not made.process(Batch([row("a")], 0.0), 0, NOW)
+    (emission,) = made.process(Batch([row("a"), row("z")], 0.0, 5.0, 100), 0, NOW)
+    assert (len(emission.batch), emission.batch.watermark, emission.batch.size) == (1, 5.0, 50)
+    (emission,) = made.process(Batch([row("a")], 0.0, 6.0, 100), 0, NOW)
+    assert (emission.batch.rows, emission.batch.watermark) == ([], 6.0), "the watermark goes on without rows"
+
+
+def test_keys_of_several_fields() -> None:
+    made = FirstSeen(["source", "k"], 100, 1e-6)
+    rows = [row("a"), row("a") | {"source": "t"}, row("a"), {"time": 0.0, "source": "s"}, {"time": 9.0, "source": "s"}]
+    (emission,) = made.process(Batch(rows, 0.0), 0, NOW)
+    assert emission.batch.rows == [rows[0], rows[1], rows[3]]
+
+
+def test_memory_is_bounded_and_what_is_forgotten_counted() -> None:
+    made = FirstSeen(["k"], 10, 1e-5)
+    before = len(made.seen.current.array) + len(made.seen.previous.array)
+    assert len(passed(made, *range(1000))) == 1000
+    assert len(made.seen.current.array) + len(made.seen.previous.array) == before
+    assert made.drops == {"forgotten (keys)": 980}
+    assert passed(made, *range(990, 1000)) == []
+    assert passed(made, 3) == [3]
+
+
+BATCHES = st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=6)
+
+
+@pytest.mark.parametrize("expected", [5, 200])
+@given(batches=BATCHES)
+def test_deltas_and_snapshots_bring_it_back(expected: int, batches: list[list[int]]) -> None:
+    made, by_deltas, by_snapshot = (FirstSeen(["k"], expected, 1e-4) for _ in range(3))
+    for batch in batches:
+        passed(made, *batch)
+        if (delta := made.delta()) is not None:
+            by_deltas.restore(unpack(pack(delta)))
+        assert made.delta() is None
+    if (snapshot := made.snapshot()) is not None:
+        by_snapshot.restore(unpack(pack(snapshot)))
+    for again in (by_deltas, by_snapshot):
+        for name in ("current", "previous"):
+            assert getattr(again.seen, name).array == getattr(made.seen, name).array
+        assert (again.seen.count, again.seen.previous_count) == (made.seen.count, made.seen.previous_count)
+
+
+def test_of_few_new_keys_only_those_are_told_and_of_many_the_filter() -> None:
+    made = FirstSeen(["k"], 10_000, 0.01)
+    passed(made, "a", "b", "a")
+    assert made.delta() == {"inserted": made_bytes("a") + made_bytes("b")}
+    passed(made, *range(5_000))
+    assert set(made.delta()) == {"filters", "counts"}
+    passed(made, "c")
+    assert made.delta() == {"inserted": made_bytes("c")}
+
+
+def made_bytes(key: str) -> bytes:
+    made = FirstSeen(["k"], 10, 0.01)
+    passed(made, key)
+    told: bytes = made.delta()["inserted"]
+    return told
+
+
+def test_the_state_of_another_size_is_refused() -> None:
+    made = FirstSeen(["k"], 1_000, 0.01)
+    passed(made, "a")
+    with pytest.raises(ValueError, match="expected a filter of"):
+        FirstSeen(["k"], 500, 0.01).restore(made.snapshot())
+
+
+def document(**parameters: Any) -> dict[str, Any]:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "f": {"type": "bloom_filter", "input": "in", **parameters},
+        "brief": {"type": "select", "input": "f", "fields": ["v"]},
+        "out": {"type": "publish", "input": "brief", "topic": "y"},
+    }
+    return {"name": "f", "operators": operators}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "path"),
+    [
+        ({}, "values"),
+        ({"mode": "first_seen", "values": ["a"]}, "values"),
+        ({"fields": ["a", "b"], "values": ["a"]}, "fields"),
+        ({"values": ["a"], "false_positive_rate": 0.0}, "false_positive_rate"),
+        ({"mode": "first_seen", "expected_items": 0}, "expected_items"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_place(parameters: dict[str, Any], path: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        from_plain(document(**parameters), REGISTRY)
+    assert [p.path for p in refused.value.problems] == [f"operators.f.{path}"]
+
+
+def test_a_flow_decodes_the_key_and_has_the_mode_it_asks_for() -> None:
+    for parameters, kind in (({"values": ["a"]}, Known), ({"mode": "first_seen"}, FirstSeen)):
+        flow = from_plain(document(fields=["k"], **parameters), REGISTRY)
+        assert fields_needed(flow, REGISTRY, "in") == {"k", "v"}
+        instances = build_instances(plan(flow, REGISTRY, "none"), REGISTRY)
+        assert type(instances["f"].logic) is kind
+
+
+def test_a_batch_may_be_larger_than_the_filter() -> None:
+    made = FirstSeen(["k"], 10, 1e-5)
+    twice = [key for key in range(30) for _ in range(2)]
+    assert passed(made, *twice) == list(range(30))

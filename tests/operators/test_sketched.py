@@ -1,0 +1,151 @@
+"""`distinct_count` and `second_moment`: estimates per key, their periods, and their state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import Batch
+from edgert.core.errors import DocumentError
+from edgert.core.packing import pack, unpack
+from edgert.flow.document import from_plain
+from edgert.flow.physical import fields_needed
+from edgert.operators import sketched
+from edgert.operators.logic import Now
+from edgert.operators.registry import REGISTRY
+from edgert.operators.sketched import DistinctCount, Moment, Sketched
+
+NOW = Now(0.0, 0.0)
+MAKERS: dict[str, Callable[..., Sketched]] = {
+    "distinct": lambda period_s=0.0: DistinctCount("v", "out", ["source"], period_s, 0.26),
+    "moment": lambda period_s=0.0: Moment("v", "out", ["source"], period_s, 0.5),
+}
+EXACT: dict[str, Callable[[list[Any]], float]] = {
+    "distinct": lambda values: len(set(values)),
+    "moment": lambda values: sum(n * n for n in Counter(values).values()),
+}
+
+
+def row(value: Any, source: str = "a", time: float = 0.0) -> dict[str, Any]:
+    return {"time": time, "source": source, "v": value}
+
+
+def fed(made: Sketched, *rows: dict[str, Any], now: Now = NOW) -> list[Any]:
+    (emission,) = made.process(Batch(list(rows), 0.0, 1.0), 0, now)
+    for before, after in zip(rows, emission.batch.rows, strict=True):
+        assert after == before | {"out": after["out"]}
+    return [r["out"] for r in emission.batch.rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "bound"),
+    [
+        ("distinct", DistinctCount("v", "out", ["source"], 0.0, 0.0325), 4 * 0.0325),
+        ("moment", Moment("v", "out", ["source"], 0.0, 0.05), 4 * 0.05),
+    ],
+)
+def test_each_row_gets_the_estimate_of_its_key_so_far(name: str, made: Sketched, bound: float) -> None:
+    rows = [row(f"value-{n * n % 700}", "ab"[n % 2]) for n in range(4_000)]
+    got = fed(made, *rows)
+    for source in "ab":
+        values: list[str] = []
+        for at, r in enumerate(rows):
+            if r["source"] == source:
+                values.append(r["v"])
+                if at % 97 < 2:
+                    true = EXACT[name](values)
+                    assert got[at] == pytest.approx(true, rel=bound), (source, at)
+    assert not made.drops
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_null_changes_nothing_and_what_is_no_value_is_counted(name: str) -> None:
+    made = MAKERS[name]()
+    assert fed(made, row(None), row("x"), row(None), {"time": 0.0, "source": "a"}, row(float("nan")), row([1])) == [
+        0, 1, 1, 1, 1, 1,
+    ]  # fmt: skip
+    assert made.drops == {"bad_value (values)": 2}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_period_begins_anew_and_its_late_rows_are_counted(name: str) -> None:
+    made = MAKERS[name](60.0)
+    rows = [row("x", time=10.0), row("x", time=59.9), row("x", time=60.0), row("x", time=59.0), row("x", "b", 59.0)]
+    ends = {"distinct": 1, "moment": 4}[name]
+    assert fed(made, *rows) == [1, ends, 1, None, 1]
+    assert made.drops == {"late (values)": 1}
+
+
+def test_one_wrong_clock_begins_no_period_for_the_others() -> None:
+    made, now = MAKERS["distinct"](60.0), Now(0.0, 1.7e9 + 10)
+    assert fed(made, row("x", time=1.7e9), row("y", time=1.9e9), row("z", time=1.7e9 + 69), now=now)[2] is not None
+    assert made.drops == {}
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.integers(0, 9), st.integers(0, 3)), max_size=12)
+
+
+@pytest.mark.parametrize("period_s", [0.0, 1.0])
+@pytest.mark.parametrize("name", MAKERS)
+@given(batches=st.lists(STEPS, max_size=5))
+def test_deltas_and_snapshots_bring_it_back(
+    name: str, period_s: float, batches: list[list[tuple[str, int | None, int]]]
+) -> None:
+    made, by_deltas, by_snapshot = (MAKERS[name](period_s) for _ in range(3))
+    for batch in batches:
+        fed(made, *(row(value, source, float(time)) for source, value, time in batch))
+        if (delta := made.delta()) is not None:
+            by_deltas.restore(unpack(pack(delta)))
+        assert made.delta() is None
+    if (snapshot := made.snapshot()) is not None:
+        by_snapshot.restore(unpack(pack(snapshot)))
+    periods = {key: kept.period for key, kept in made.kept.items()}
+    for again in (by_deltas, by_snapshot):
+        assert {key: kept.period for key, kept in again.kept.items()} == periods
+    rest = [row(n, source, 3.0) for n in range(5) for source in "ab"]
+    assert fed(by_deltas, *rest) == fed(by_snapshot, *rest) == fed(made, *rest)
+
+
+def test_what_changes_nothing_makes_no_delta() -> None:
+    made = MAKERS["distinct"]()
+    fed(made, row("x"))
+    assert made.delta() is not None
+    fed(made, row("x"), row(None))
+    assert made.delta() is None
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_keys_are_bounded_by_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAKERS[name]().most_keys < 2**25 // 512
+    monkeypatch.setattr(sketched, "MAX_KEYS", 2)
+    made, again = MAKERS[name](), MAKERS[name]()
+    for source in "abca":
+        fed(made, row("x", source))
+        again.restore(unpack(pack(made.delta())))
+    assert list(made.kept) == list(again.kept) == ["c", "a"]
+    assert made.drops == {"too many keys (keys)": 2}
+
+
+def document(kind: str, **parameters: Any) -> dict[str, Any]:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "by": {"type": "key_by", "input": "in", "keys": ["room"]},
+        "made": {"type": kind, "input": "by", "field": "v", "output": "o", **parameters},
+        "brief": {"type": "select", "input": "made", "fields": ["o"]},
+        "out": {"type": "publish", "input": "brief", "topic": "y"},
+    }
+    return {"name": "f", "operators": operators}
+
+
+@pytest.mark.parametrize("kind", ["distinct_count", "second_moment"])
+def test_a_flow_decodes_the_field_and_the_key(kind: str) -> None:
+    flow = from_plain(document(kind), REGISTRY)
+    assert fields_needed(flow, REGISTRY, "in") == {"room", "v"}
+    for period_s in (0.5, -1):
+        with pytest.raises(DocumentError, match="period_s"):
+            from_plain(document(kind, period_s=period_s), REGISTRY)

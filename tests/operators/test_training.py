@@ -1,0 +1,193 @@
+"""`train_regression`: against the textbook, its models in use, and its state."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import Batch
+from edgert.core.errors import DocumentError
+from edgert.core.packing import pack, unpack
+from edgert.expr.compile import compile_expression
+from edgert.flow.document import from_plain
+from edgert.flow.physical import fields_needed
+from edgert.operators import training
+from edgert.operators.logic import Now
+from edgert.operators.models import model_untrusted
+from edgert.operators.registry import REGISTRY
+from edgert.operators.training import Sums, TrainRegression, adder, fit
+
+NOW = Now(0.0, 0.0)
+NUMBERS = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
+
+
+def row(source: str = "a", time: float = 1.0, **fields: Any) -> dict[str, Any]:
+    return {"time": time, "source": source, **fields}
+
+
+def fed(made: TrainRegression, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+    return [r for emission in made.process(Batch(list(rows), 0.0), 0, NOW) for r in emission.batch.rows]
+
+
+def sums_of(rows: list[tuple[float, ...]]) -> Sums:
+    made = Sums(len(rows[0]))
+    for values in rows:
+        assert adder(made.size)(made.slots, values)
+    return made
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=30).filter(lambda rows: len({x for x, _ in rows}) > 1)
+)
+def test_of_one_field_it_is_the_line_of_least_squares(rows: list[tuple[float, float]]) -> None:
+    intercept, (slope,), error = fit(sums_of(rows))
+    expected = statistics.linear_regression(*zip(*rows, strict=True))
+    spread = math.sqrt(statistics.pvariance([x for x, _ in rows]))
+    near = 1e-6 * (1 + 1e3 / spread)
+    assert slope == pytest.approx(expected.slope, rel=1e-6, abs=near)
+    assert intercept == pytest.approx(expected.intercept, rel=1e-6, abs=1e3 * near)
+    left = [y - expected.slope * x - expected.intercept for x, y in rows]
+    assert error == pytest.approx(math.sqrt(statistics.fmean([d * d for d in left])), rel=1e-4, abs=1e-3)
+
+
+def test_of_several_fields_it_finds_what_made_the_values() -> None:
+    draw = random.Random(1)
+    true = (7.0, [2.0, -0.5, 0.001])
+    rows: list[tuple[float, ...]] = []
+    for _ in range(500):
+        x = (draw.uniform(-10, 40), draw.uniform(0, 100), 1e6 + draw.uniform(0, 9000))
+        rows.append((*x, true[0] + sum(c * v for c, v in zip(true[1], x, strict=True)) + draw.gauss(0, 0.1)))
+    intercept, coefficients, error = fit(sums_of(rows))
+    assert coefficients == pytest.approx(true[1], rel=0.05)
+    assert error == pytest.approx(0.1, rel=0.15)
+    # least squares: what is left has nothing to do with any field, nor with the constant
+    left = [row[3] - intercept - sum(c * v for c, v in zip(coefficients, row, strict=False)) for row in rows]
+    assert statistics.fmean(left) == pytest.approx(0.0, abs=1e-6)
+    for at in range(3):
+        assert abs(statistics.correlation([row[at] for row in rows], left)) < 1e-6
+
+
+@pytest.mark.parametrize("third", [lambda x, y: 5.1, lambda x, y: x, lambda x, y: 2 * x - 3 * y + 1e6])
+def test_a_field_that_tells_nothing_new_gets_nothing(third: Any) -> None:
+    draw = random.Random(2)
+    pairs = [(draw.uniform(0, 9), draw.uniform(0, 9)) for _ in range(50)]
+    rows = [(x, y, third(x, y), 1 + 2 * x + 3 * y) for x, y in pairs]
+    intercept, coefficients, error = fit(sums_of(rows))
+    assert coefficients == pytest.approx([2, 3, 0], abs=1e-6)
+    assert (intercept, error) == pytest.approx((1, 0), abs=1e-4)
+
+
+def test_a_constant_target_is_its_own_prediction() -> None:
+    assert fit(sums_of([(x, 0.1) for x in range(10)])) == (pytest.approx(0.1), [0.0], 0.0)
+
+
+def test_every_so_many_rows_of_a_key_give_a_model_that_predict_takes() -> None:
+    made = TrainRegression("y", ["x"], 3, keys=["source"])
+    rows = [row("ab"[n % 2], float(n), x=n, y=10 * n + n % 2) for n in range(14)]
+    got = fed(made, *rows)
+    assert [(r["source"], r["time"], r["model"]["version"]) for r in got] == [
+        ("a", 4.0, 1), ("b", 5.0, 1), ("a", 10.0, 2), ("b", 11.0, 2),
+    ]  # fmt: skip
+    for r in got:
+        model = model_untrusted(unpack(pack(r["model"])), frozenset({"x"}))
+        predicted = compile_expression(model.expression)(row(x=100))
+        assert predicted == pytest.approx(1000 + (r["source"] == "b"))
+        assert r["model"]["about"] == {
+            "target": "y", "rows": 3, "until": r["time"], "rmse": pytest.approx(0.0, abs=1e-6),
+        }  # fmt: skip
+        assert set(r) == {"time", "source", "model"}
+
+
+def test_rows_that_lack_a_value_are_left_out_and_bad_values_counted() -> None:
+    made = TrainRegression("y", ["x"], 3)
+    good = [row(x=n, y=n) for n in range(3)]
+    bad = [row(x="1", y=1), row(x=True, y=float("nan")), row(x=1e200, y=1), row(x=10**400, y=1), row(x=10**400, y=0.5)]
+    assert len(fed(made, good[0], row(x=1), row(x=None, y=1), *bad, *good[1:])) == 1
+    assert made.drops == {"bad_value (values)": 6}
+
+
+def test_great_integers_do_not_stop_a_checkpoint() -> None:
+    made, again = (TrainRegression("y", ["x"], 5) for _ in range(2))
+    fed(made, *(row(x=2**70 - n * 10**17, y=n) for n in range(4)))
+    again.restore(unpack(pack(made.delta())))
+    rest = row(x=2**70 - 4 * 10**17, y=4)
+    assert fed(again, rest) == fed(made, rest)
+    assert fed(made, *(row(x=2**70 - n * 10**17, y=n) for n in range(5)))[0]["model"]["coefficients"] == {
+        "x": pytest.approx(-1e-17)
+    }
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9), st.integers(-9, 9)), max_size=9)
+
+
+@given(st.lists(STEPS, max_size=5))
+def test_deltas_and_snapshots_bring_it_back(batches: list[list[tuple[str, int, int]]]) -> None:
+    made, by_deltas, by_snapshot = (TrainRegression("y", ["x"], 4, keys=["source", "room"]) for _ in range(3))
+    for batch in batches:
+        fed(made, *(row(source, x=x, y=y) for source, x, y in batch))
+        if (delta := made.delta()) is not None:
+            by_deltas.restore(unpack(pack(delta)))
+        assert made.delta() is None
+    if (snapshot := made.snapshot()) is not None:
+        by_snapshot.restore(unpack(pack(snapshot)))
+    rest = [row(source, x=n * n, y=n) for n in range(6) for source in "ab"]
+    assert fed(by_deltas, *rest) == fed(by_snapshot, *rest) == fed(made, *rest)
+
+
+def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MAX_KEYS", 2)
+    made, again = (TrainRegression("y", ["x"], 4, keys=["source"]) for _ in range(2))
+    for source in "abc":
+        fed(made, row(source, x=1, y=1))
+        again.restore(made.delta())
+    assert list(made.windows) == list(again.windows) == ["b", "c"]
+    assert made.drops == {"too many keys (keys)": 1}
+
+
+def test_the_state_of_another_regression_is_refused() -> None:
+    made = TrainRegression("y", ["x"], 4)
+    fed(made, row(x=1, y=1))
+    with pytest.raises(ValueError, match="expected 14 sums of 3 columns, got 9"):
+        TrainRegression("y", ["x", "z"], 4).restore(made.delta())
+
+
+def document(**parameters: Any) -> dict[str, Any]:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "by": {"type": "key_by", "input": "in", "keys": ["room"]},
+        "fit": {
+            "type": "train_regression",
+            "input": "by",
+            "target": "y",
+            "fields": ["x", "z"],
+            "size": 9,
+            **parameters,
+        },
+        "out": {"type": "publish", "input": "fit", "topic": "models/{room}", "payload_field": "model", "retain": True},
+    }
+    return {"name": "f", "operators": operators}
+
+
+def test_a_flow_decodes_the_fields_and_the_key() -> None:
+    assert fields_needed(from_plain(document(), REGISTRY), REGISTRY, "in") == {"x", "y", "z", "room"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "path"),
+    [
+        ({"fields": ["x", "y"]}, "fields"),
+        ({"fields": [f"x{n}" for n in range(25)], "size": 99}, "fields"),
+        ({"size": 3}, "size"),
+        ({"output": "time"}, "output"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_place(parameters: dict[str, Any], path: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        from_plain(document(**parameters), REGISTRY)
+    assert [p.path for p in refused.value.problems] == [f"operators.fit.{path}"]

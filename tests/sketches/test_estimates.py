@@ -1,0 +1,158 @@
+"""Sketches that estimate: within their documented error, mergeable, and back from a checkpoint as they were."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.packing import pack, unpack
+from edgert.sketches.hashing import hash_of
+from edgert.sketches.hyperloglog import HyperLogLog, precision_for
+from edgert.sketches.second_moment import SecondMoment, width_for
+
+Sketch = HyperLogLog | SecondMoment
+MAKERS: dict[str, Callable[[], Sketch]] = {"distinct": lambda: HyperLogLog(4), "moment": lambda: SecondMoment(8)}
+HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=40)
+
+
+def hashed(value: object, seed: int = 0) -> int:
+    found = hash_of(value, seed)
+    assert found is not None
+    return found
+
+
+def filled(made: Sketch, hashes: Iterable[int]) -> Sketch:
+    for h in hashes:
+        made.add(h)
+    return made
+
+
+def inside(made: Sketch) -> object:
+    return bytes(made.registers) if isinstance(made, HyperLogLog) else made.counters
+
+
+@pytest.mark.parametrize("precision", [4, 8, 10, 12])
+@pytest.mark.parametrize("true", [1, 10, 500, 3_000, 40_000])
+def test_distinct_values_are_counted_within_the_error(precision: int, true: int) -> None:
+    streams = 12
+    errors = []
+    for seed in range(streams):
+        made = filled(HyperLogLog(precision), (hashed(n, seed) for n in range(true)))
+        errors.append(made.estimate / true - 1)
+    bound = 1.04 / math.sqrt(2**precision)
+    assert math.sqrt(sum(e * e for e in errors) / streams) < 1.6 * bound
+    assert abs(sum(errors) / streams) < 4 * bound / math.sqrt(streams) + 0.01, "biased"
+
+
+@given(HASHES)
+def test_the_sum_that_is_kept_is_that_of_the_registers(hashes: list[int]) -> None:
+    made = HyperLogLog(4)
+    filled(made, hashes)
+    size, greatest = 16, 61
+    expected = [0] * size
+    for h in hashes:
+        rest = f"{h & (2**60 - 1):060b}"
+        expected[h >> 60] = max(expected[h >> 60], rest.find("1") + 1 if "1" in rest else greatest)
+    assert list(made.registers) == expected
+    estimate = 0.673 * size * size / sum(2.0**-rank for rank in expected)
+    empty = expected.count(0)
+    if estimate <= 2.5 * size and empty:
+        estimate = size * math.log(size / empty)
+    assert made.estimate == round(estimate)
+
+
+@pytest.mark.parametrize("width", [64, 256])
+def test_the_second_moment_is_within_the_error(width: int) -> None:
+    streams = 24
+    stream = [n for n in range(200) for _ in range(1 + 400 // (n + 1))]
+    true = sum(count**2 for count in Counter(stream).values())
+    errors = []
+    for seed in range(streams):
+        made = filled(SecondMoment(width), (hashed(f"value-{n}", seed) for n in stream))
+        errors.append(made.estimate / true - 1)
+    assert sum(abs(e) > math.sqrt(8 / width) for e in errors) <= 0.104 * streams
+    assert math.sqrt(sum(e * e for e in errors) / streams) < math.sqrt(2 / width)
+    assert max(map(abs, errors)) > 0.1 * math.sqrt(2 / width), "an estimate that is never wrong is none"
+
+
+def test_one_value_alone_is_exact() -> None:
+    assert filled(SecondMoment(8), [hashed("x")] * 1_000).estimate == 1_000_000
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@given(a=HASHES, b=HASHES)
+def test_merged_it_is_that_of_both_streams(name: str, a: list[int], b: list[int]) -> None:
+    one, two, both = (MAKERS[name]() for _ in range(3))
+    filled(one, a), filled(two, b), filled(both, a + b)
+    one.merge(two)  # type: ignore[arg-type]
+    assert inside(one) == inside(both)
+    assert one.estimate == both.estimate
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@given(batches=st.lists(HASHES, max_size=4))
+def test_changes_and_states_bring_it_back(name: str, batches: list[list[int]]) -> None:
+    made, by_changes, by_state = (MAKERS[name]() for _ in range(3))
+    for batch in batches:
+        filled(made, batch)
+        by_changes.apply(unpack(pack(made.changes())))
+    by_state.apply(unpack(pack(made.state())))
+    for again in (by_changes, by_state):
+        assert inside(again) == inside(made)
+        assert again.estimate == made.estimate
+        assert (
+            filled(again, [7, 2**63]).estimate
+            == filled(MAKERS[name](), [h for batch in [*batches, [7, 2**63]] for h in batch]).estimate
+        )
+
+
+def test_of_few_changes_only_those_are_told() -> None:
+    made = filled(HyperLogLog(10), [hashed(n) for n in range(5_000)])
+    assert len(made.changes()) == 1024
+    assert made.changes() == []
+    before = bytes(made.registers)
+    n = 5_000
+    while bytes(made.registers) == before:
+        made.add(hashed(n))
+        n += 1
+    (at, rank) = made.changes()
+    assert made.registers[at] == rank > before[at]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("made", "changes"),
+    [
+        (HyperLogLog(4), bytes(15)),
+        (HyperLogLog(4), [16, 1]),
+        (HyperLogLog(4), [1, 62]),
+        (HyperLogLog(4), [1]),
+        (SecondMoment(8), [0] * 39),
+        (SecondMoment(8), [0] * 39 + [2**60]),
+        (SecondMoment(8), [0] * 39 + ["x"]),
+    ],
+)
+def test_the_state_of_something_else_is_refused(made: Sketch, changes: list[int]) -> None:
+    with pytest.raises(ValueError):
+        made.apply(changes)
+
+
+def test_sizes_follow_from_the_error_asked_for() -> None:
+    assert [precision_for(e) for e in (1.0, 0.26, 0.0325, 0.0324, 0.01, 1e-9)] == [4, 4, 10, 11, 14, 16]
+    assert [width_for(e) for e in (2.0, 0.5, 0.25, 0.18, 0.125, 1e-9)] == [8, 8, 32, 64, 128, 2048]
+    for size in (3, 17):
+        with pytest.raises(ValueError, match="precision"):
+            HyperLogLog(size)
+    for size in (4, 24, 4096):
+        with pytest.raises(ValueError, match="power of two"):
+            SecondMoment(size)
+
+
+def test_the_five_estimates_of_a_moment_are_different_ones() -> None:
+    made = SecondMoment(64)
+    filled(made, [hashed(n) for n in range(100)])
+    assert len({tuple(made.counters[at : at + 64]) for at in range(0, 320, 64)}) == 5
