@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from edgert.core.batch import Batch
-from edgert.operators.line import Line, PartFailed
+from edgert.core.batch import Batch, RawBatch, size_of
+from edgert.operators.guard import FAILED, Guard, Process
+from edgert.operators.line import Line
 from edgert.operators.logic import Logic, Message, Now
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
@@ -28,8 +29,6 @@ class Counters:
     idle_s: float = 0.0
     """Time without anything queued or running: utilisation is the part of time that is not idle. `Instance.idle_at`
     adds what is under way."""
-    failures: int = 0
-    """Turns in which the logic raised: its batch was dropped and counted."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,6 +69,16 @@ class Instance:
     """Of rows that leave the flow here, from their arrival."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
+    guards: tuple[Guard, ...] = ()
+    """Of the logic, or of each part of a line."""
+
+    def __post_init__(self) -> None:
+        self.guards = self.logic.guards if isinstance(self.logic, Line) else (Guard(self.logic),)
+
+    @property
+    def failures(self) -> int:
+        """How often an operator raised with a row by itself, or with a batch that cannot be taken apart."""
+        return sum(guard.failures for guard in self.guards)
 
     @property
     def idle(self) -> bool:
@@ -81,53 +90,89 @@ class Instance:
         return self.counters.idle_s + (max(0.0, now - self.freed) if self.idle else 0.0)
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
-        """Processes what was taken. An error of the logic costs its batch, never the worker."""
-        out: list[tuple[Target, Batch]] = []
-        failed: BaseException | None = None
-        left: list[tuple[float, int]] = []
-        line = self.logic if isinstance(self.logic, Line) and not self.outputs else None
-        for source, batch, _, _ in entries:
+        """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""
+        turn = Turn()
+        line = self.logic if isinstance(self.logic, Line) else None
+        process = self.logic.process if line else self.guards[0].process
+        for at, entry in enumerate(entries):
+            batch = entry.batch
             before = line.took[-1] if line else 0
-            try:
-                for port, emitted in self.logic.process(batch, source, now):
-                    self.counters.rows_out += len(emitted)
-                    for target in self.outputs.get(port, ()):
-                        out.append((target, emitted))
-            except PartFailed as error:
-                failed = error.__cause__
-                self.counters.failures += 1
-                error.part.drops["operator failed"] += error.rows
-            except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
-                failed = error
-                self.counters.failures += 1
-                self.logic.drops["operator failed"] += len(batch)
-            if not self.outputs and (rows := line.took[-1] - before if line else len(batch)):
-                left.append((batch.arrival, rows))
-        messages = self.logic.messages
-        if messages:
-            self.logic.messages = []
-        return Turn(out, messages, failed, left=left)
+            self._give_out(process, batch, entry.source, now, turn)
+            held = self._held(entry)
+            if not self.outputs:
+                rows = line.took[-1] - before if line else len(batch) - sum(len(e.batch) for e in held)
+                if rows > 0:
+                    turn.left.append((batch.arrival, rows))
+            if held:
+                turn.back = [*held, *entries[at + 1 :]]
+                for guard in self.guards:
+                    turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
+                break
+        return self._said(turn)
+
+    def _give_out(self, process: Process, batch: Batch | RawBatch, source: int, now: Now, turn: Turn) -> None:
+        try:
+            emissions = process(batch, source, now)
+        except Exception as error:  # noqa: BLE001 - a fault of our own, since guards let none through: still no worker's end
+            turn.failed, turn.failing = error, self.name
+            self.logic.drops[FAILED] += len(batch)
+            return
+        for port, emitted in emissions:
+            self.counters.rows_out += len(emitted)
+            targets = self.outputs.get(port, ())
+            if targets and not emitted.size:
+                emitted.size = size_of(emitted.rows)
+            for target in targets:
+                turn.out.append((target, emitted))
+
+    def _held(self, entry: Entry) -> list[Entry]:
+        """What of `entry` is to come again, if a row of it is to be tried again."""
+        if isinstance(self.logic, Line):
+            held = self.logic.take_held()
+        else:
+            guard = self.guards[0]
+            held, guard.held = [(entry.source, batch) for batch in guard.held], []
+        for _, batch in held:
+            if isinstance(batch, Batch) and not batch.size:
+                batch.size = size_of(batch.rows)
+        return [entry._replace(source=source, batch=batch) for source, batch in held]
+
+    def _said(self, turn: Turn) -> Turn:
+        """Messages and errors of a turn that is over."""
+        if self.logic.messages:
+            turn.messages, self.logic.messages = self.logic.messages, []
+        for guard in self.guards:
+            if guard.error is not None:
+                turn.failed, guard.error = guard.error, None
+                turn.failing = guard.operator or self.name
+        return turn
+
+    def hurry(self) -> None:
+        """From now on a row that is to be tried again is tried at once: the flow ends, and there is no later."""
+        for guard in self.guards:
+            guard.patient = False
 
     def finish(self, now: Now) -> Turn:
         """Lets the logic give out what it still holds."""
-        try:
-            emissions = self.logic.flush(now)
-        except Exception as error:  # noqa: BLE001 - as in `run`: the flow must still be able to end
-            self.counters.failures += 1
-            self.logic.drops["operator failed"] += 1
-            return Turn([], [], error)
-        out = [(target, batch) for port, batch in emissions for target in self.outputs.get(port, ())]
-        messages, self.logic.messages = self.logic.messages, []
-        return Turn(out, messages)
+        turn = Turn()
+        flush = self.logic.flush if isinstance(self.logic, Line) else self.guards[0].flush
+        self._give_out(lambda batch, source, now: flush(now), Batch([], now.monotonic), 0, now, turn)
+        return self._said(turn)
 
 
 @dataclass(slots=True)
 class Turn:
     """What one turn of an instance gave."""
 
-    out: list[tuple[Target, Batch]]
-    messages: list[Message]
+    out: list[tuple[Target, Batch]] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     failed: BaseException | None = None
+    """The last error of an operator, for the log."""
+    failing: str = ""
+    """Which operator that was."""
+    back: list[Entry] = field(default_factory=list)
+    """What is to be taken again before anything else, `wait_s` seconds later: first a row that failed."""
+    wait_s: float = 0.0
     left: list[tuple[float, int]] = field(default_factory=list)
     """(arrival, rows) of what reached the end of the flow."""
     ended: float = 0.0

@@ -126,19 +126,19 @@ def test_nothing_runs_while_held_and_all_goes_on_after(workers: int) -> None:
     assert len(chain[-1].logic.seen) == 303  # type: ignore[attr-defined]
 
 
-def test_an_operator_that_raises_loses_its_batch_only_and_is_counted() -> None:
+def test_an_operator_that_raises_loses_the_rows_at_fault_only_and_is_counted() -> None:
     def act(batch: Batch) -> None:
-        if batch.rows[0]["n"] == 3:
+        if any(row["n"] == 3 for row in batch.rows):
             raise ZeroDivisionError("as told")
 
     after = instance("after", Pass())
     broken = instance("broken", Pass(act), after)
     with running(broken, after) as pool:
         for n in range(6):
-            pool.put([(broken, 0, rows(n, n))])
+            pool.put([(broken, 0, rows(n, n + 1))])
         assert pool.wait_empty([broken, after], DEADLINE_S)
-    assert [n for _, n in after.logic.seen] == [0, 0, 1, 1, 2, 2, 4, 4, 5, 5]  # type: ignore[attr-defined]
-    assert (broken.counters.failures, broken.logic.drops["operator failed"]) == (1, 2)
+    assert [n for _, n in after.logic.seen] == [0, 1, 1, 2, 2, 4, 4, 5, 5, 6]  # type: ignore[attr-defined]
+    assert (broken.failures, broken.logic.drops["operator failed"]) == (2, 2)
 
 
 def test_stop_lets_the_turn_end_and_leaves_rows_in_queues() -> None:
@@ -264,7 +264,7 @@ def test_a_fault_in_the_last_words_of_an_operator_is_counted_and_ends_nothing() 
 
     one = instance("one", Mute())
     assert one.finish(Now(0.0, 0.0)).out == []
-    assert (one.counters.failures, one.logic.drops["operator failed"]) == (1, 1)
+    assert (one.failures, one.logic.drops["operator failed"]) == (1, 1)
 
 
 def _known(*instances: Instance) -> None:
