@@ -11,7 +11,7 @@ an operator whose state may hold it already: see `Guard`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,7 @@ CAREFUL_ROWS: Final = 1_000
 """After an operator that cannot be asked twice has raised, so many rows are given to it one by one."""
 FAILED: Final = "operator failed"
 """The reason under which rows are counted that are lost because an operator raised."""
+_NOTHING: Final[Mapping[str, int]] = {}
 Process = Callable[[Batch | RawBatch, int, Now], Sequence[Emission]]
 
 
@@ -49,8 +50,8 @@ class Guard:
         self.retries = 0
         """Rows set aside to be tried again."""
         self.dead_letters = 0
-        self.error: Exception | None = None
-        """The last one, until somebody has taken it for the log."""
+        self.errors: list[tuple[str, Exception]] = []
+        """The last one and its operator, until somebody has taken it for the log. All guards of a line may share it."""
         self.held: list[Batch | RawBatch] = []
         """What is to be given again later, in order: first the row that raised. Whoever called `process` takes it."""
         self.wait_s = 0.0
@@ -67,12 +68,13 @@ class Guard:
         """As `Logic.process`, but nothing is raised; and `held` is to be looked at."""
         if self._careful and len(batch) > 1:
             return self._one_by_one(batch, source, now)
-        logic = self.logic
-        before = (len(logic.messages), dict(logic.drops)) if self.repeatable else None
+        logic, own = self.logic, self._own
+        drops, messages = logic.drops, len(logic.messages)
+        before = dict.copy(drops) if drops else _NOTHING
         try:
-            emissions = (self._own or logic.process)(batch, source, now)
+            emissions = own(batch, source, now) if own else logic.process(batch, source, now)
         except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
-            self._take_back(before)
+            self._take_back(messages, before)
             return self._apart(batch, source, now, error)
         if logic.lost:
             self._letters()
@@ -90,22 +92,22 @@ class Guard:
     def _attempt(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         """If it raises, messages and counts are as if it had not been tried."""
         logic = self.logic
-        before = (len(logic.messages), dict(logic.drops)) if self.repeatable else None
+        messages, before = len(logic.messages), dict(logic.drops)
         try:
             emissions = (self._own or logic.process)(batch, source, now)
         except Exception:
-            self._take_back(before)
+            self._take_back(messages, before)
             raise
         self._letters()
         return emissions
 
-    def _take_back(self, before: tuple[int, dict[str, int]] | None) -> None:
-        """What an operator said and counted in a try that is to be made again."""
-        logic = self.logic
-        if before is None:
+    def _take_back(self, messages: int, drops: Mapping[str, int]) -> None:
+        """What an operator said and counted in a try that raised: how many messages and counts were there before. Of
+        one that is not asked again it stays: it may be true of what is in the state."""
+        if not self.repeatable:
             self._letters()
             return
-        messages, drops = before
+        logic = self.logic
         del logic.messages[messages:]
         logic.lost = []
         for reason in list(logic.drops):  # one by one: somebody may be reading them
@@ -181,7 +183,7 @@ class Guard:
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        self.error = error
+        self.errors[:] = [(self.operator, error)]
 
     def _lose(self, batch: Batch | RawBatch, error: Exception) -> None:
         self._failed(error)

@@ -28,7 +28,7 @@ class Line(Logic):
         """Rows that each part gave to the next, or out."""
         self._ports = tuple(ports)
         self._inputs = max(1, inputs)
-        self._held: dict[int, list[tuple[int, Batch | RawBatch]]] = {}
+        self.held: dict[int, list[tuple[int, Batch | RawBatch]]] = {}
         """By part: what waits for a row that is to be tried again, and the input of the line by which it comes back."""
 
     def entrance(self, part: int) -> int:
@@ -55,8 +55,8 @@ class Line(Logic):
         return emissions
 
     def _turn(self, part: int, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
-        if part in self._held:  # nothing overtakes
-            self._held[part].append((self.entrance(part) if part else source, batch))
+        if part in self.held:  # nothing overtakes
+            self.held[part].append((self.entrance(part) if part else source, batch))
             return ()
         guard = self.guards[part]
         self.took[part] += len(batch)
@@ -72,11 +72,11 @@ class Line(Logic):
         guard = self.guards[part]
         held, guard.held = guard.held, []
         self.took[part] -= sum(map(len, held))
-        self._held[part] = [(self.entrance(part) if part else source, batch) for batch in held]
+        self.held[part] = [(self.entrance(part) if part else source, batch) for batch in held]
 
     def take_held(self) -> list[tuple[int, Batch | RawBatch]]:
         """What is to come again before anything else, and by which input. What is nearest to the end is oldest."""
-        held, self._held = self._held, {}
+        held, self.held = self.held, {}
         return [again for part in sorted(held, reverse=True) for again in held[part]]
 
     def take_messages(self, logic: Logic) -> None:

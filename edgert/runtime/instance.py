@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from edgert.core.batch import Batch, RawBatch, size_of
-from edgert.operators.guard import FAILED, Guard, Process
+from edgert.core.batch import Batch, size_of
+from edgert.operators.guard import FAILED, Guard
 from edgert.operators.line import Line
-from edgert.operators.logic import Logic, Message, Now
+from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
 
@@ -71,9 +71,13 @@ class Instance:
     """Rows in, time spent and rows out when the pool last told its policy."""
     guards: tuple[Guard, ...] = ()
     """Of the logic, or of each part of a line."""
+    errors: list[tuple[str, Exception]] = field(default_factory=list)
+    """What their operators raised last, until the end of the turn."""
 
     def __post_init__(self) -> None:
         self.guards = self.logic.guards if isinstance(self.logic, Line) else (Guard(self.logic),)
+        for guard in self.guards:
+            guard.errors = self.errors
 
     @property
     def failures(self) -> int:
@@ -93,40 +97,49 @@ class Instance:
         """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""
         turn = Turn()
         line = self.logic if isinstance(self.logic, Line) else None
-        process = self.logic.process if line else self.guards[0].process
+        guard = self.guards[0]
+        process = line.process if line else guard.process
         for at, entry in enumerate(entries):
             batch = entry.batch
             before = line.took[-1] if line else 0
-            self._give_out(process, batch, entry.source, now, turn)
-            held = self._held(entry)
+            try:
+                emissions = process(batch, entry.source, now)
+            except Exception as error:  # noqa: BLE001 - a fault of our own, since guards let none through
+                self._astray(error, len(batch))
+                emissions = ()
+            if emissions:
+                self._give_out(emissions, turn.out)
+            held = self._held(entry) if (line.held if line else guard.held) else ()
             if not self.outputs:
-                rows = line.took[-1] - before if line else len(batch) - sum(len(e.batch) for e in held)
-                if rows > 0:
+                rows = line.took[-1] - before if line else len(batch)
+                if held and not line:
+                    rows -= sum([len(back.batch) for back in held])
+                if rows:
                     turn.left.append((batch.arrival, rows))
             if held:
                 turn.back = [*held, *entries[at + 1 :]]
                 for guard in self.guards:
                     turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
                 break
-        return self._said(turn)
+        if self.logic.messages or self.errors:
+            self._said(turn)
+        return turn
 
-    def _give_out(self, process: Process, batch: Batch | RawBatch, source: int, now: Now, turn: Turn) -> None:
-        try:
-            emissions = process(batch, source, now)
-        except Exception as error:  # noqa: BLE001 - a fault of our own, since guards let none through: still no worker's end
-            turn.failed, turn.failing = error, self.name
-            self.logic.drops[FAILED] += len(batch)
-            return
-        for port, emitted in emissions:
-            self.counters.rows_out += len(emitted)
+    def _give_out(self, emissions: Sequence[Emission], out: list[tuple[Target, Batch]]) -> None:
+        for port, batch in emissions:
+            self.counters.rows_out += len(batch)
             targets = self.outputs.get(port, ())
-            if targets and not emitted.size:
-                emitted.size = size_of(emitted.rows)
+            if targets and not batch.size:
+                batch.size = size_of(batch.rows)  # or it would count for nothing in a queue's budget
             for target in targets:
-                turn.out.append((target, emitted))
+                out.append((target, batch))
+
+    def _astray(self, error: Exception, rows: int) -> None:
+        self.errors[:] = [(self.name, error)]
+        self.logic.drops[FAILED] += rows
 
     def _held(self, entry: Entry) -> list[Entry]:
-        """What of `entry` is to come again, if a row of it is to be tried again."""
+        """What of `entry` is to come again, because a row of it is to be tried again."""
         if isinstance(self.logic, Line):
             held = self.logic.take_held()
         else:
@@ -137,15 +150,11 @@ class Instance:
                 batch.size = size_of(batch.rows)
         return [entry._replace(source=source, batch=batch) for source, batch in held]
 
-    def _said(self, turn: Turn) -> Turn:
+    def _said(self, turn: Turn) -> None:
         """Messages and errors of a turn that is over."""
-        if self.logic.messages:
-            turn.messages, self.logic.messages = self.logic.messages, []
-        for guard in self.guards:
-            if guard.error is not None:
-                turn.failed, guard.error = guard.error, None
-                turn.failing = guard.operator or self.name
-        return turn
+        turn.messages, self.logic.messages = self.logic.messages, []
+        if self.errors:
+            turn.failing, turn.failed = self.errors.pop()
 
     def hurry(self) -> None:
         """From now on a row that is to be tried again is tried at once: the flow ends, and there is no later."""
@@ -155,9 +164,14 @@ class Instance:
     def finish(self, now: Now) -> Turn:
         """Lets the logic give out what it still holds."""
         turn = Turn()
-        flush = self.logic.flush if isinstance(self.logic, Line) else self.guards[0].flush
-        self._give_out(lambda batch, source, now: flush(now), Batch([], now.monotonic), 0, now, turn)
-        return self._said(turn)
+        try:
+            emissions = self.logic.flush(now) if isinstance(self.logic, Line) else self.guards[0].flush(now)
+        except Exception as error:  # noqa: BLE001 - as in `run`
+            self._astray(error, 1)
+        else:
+            self._give_out(emissions, turn.out)
+        self._said(turn)
+        return turn
 
 
 @dataclass(slots=True)
@@ -169,8 +183,8 @@ class Turn:
     failed: BaseException | None = None
     """The last error of an operator, for the log."""
     failing: str = ""
-    """Which operator that was."""
-    back: list[Entry] = field(default_factory=list)
+    """The operator that raised it."""
+    back: Sequence[Entry] = ()
     """What is to be taken again before anything else, `wait_s` seconds later: first a row that failed."""
     wait_s: float = 0.0
     left: list[tuple[float, int]] = field(default_factory=list)

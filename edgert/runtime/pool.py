@@ -343,7 +343,12 @@ class Pool:
         if turn.messages:
             self._send_safely(instance, turn.messages)
         if turn.failed:
-            log.error("operator %s failed (%d times so far): %r", turn.failing, instance.failures, turn.failed)
+            log.error(
+                "operator %s failed (%d times so far): %r",
+                turn.failing or instance.name,
+                instance.failures,
+                turn.failed,
+            )
         return turn
 
     def _hand_on(self, instance: Instance, turn: Turn) -> None:

@@ -78,7 +78,7 @@ def test_a_part_that_raises_loses_the_rows_at_fault_and_no_others() -> None:
     assert out == ["goodb", "wellb"]
     assert [part.drops[FAILED] for part in parts] == [0, 0, 1]
     assert [guard.failures for guard in line.guards] == [0, 0, 1]
-    assert isinstance(line.guards[2].error, ValueError)
+    assert isinstance(line.guards[2].errors[0][1], ValueError)
     assert [m.topic for m in line.messages] == ["a", "b"], "what a try that raised has said is taken back"
     assert line.took == [1, 1, 3]
 
