@@ -7,6 +7,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -177,6 +178,30 @@ def test_rows_are_delivered_in_order_queued_or_counted_within_the_budgets(
         events.at(at, lambda i=one: world.blocked.add(i.name))  # type: ignore[misc]
     world.settle()
     world.check_ledger()
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest"])
+def test_at_three_times_the_rate_that_is_borne_the_source_sheds_two_rows_of_three(
+    policy: str, overload: Overload
+) -> None:
+    """A chain whose last operator bears 100 rows/s; 300 come for ten seconds."""
+    world = World(0, 2, policy, overload)
+    chain = [
+        Instance(f"c{n}", (f"c{n}",), "stateless", Relay(1, {}), Queue(200, "keep" if n else overload))
+        for n in range(4)
+    ]
+    for before, after in pairwise(chain):
+        before.outputs[0] = [Target(after, 0)]
+    world.pool.add(chain)
+    world.instances, world.sources, world.put = chain, chain[:1], {"c0": []}
+    world.workers.cost_s = lambda instance, rows: 0.01 * rows if instance is chain[-1] else 0.0
+    for n in range(3_000):
+        world.workers.at(n / 300, lambda: world.arrive(chain[0], 1))
+    world.settle()
+    world.check_ledger()
+    assert [one.shed for one in chain[1:]] == [0, 0, 0]
+    assert len(relay(chain[-1]).seen) == pytest.approx(1_000, abs=4 * 20 + 3 * 20)
 
 
 @settings(max_examples=60, deadline=None)
