@@ -7,9 +7,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import VirtualClock
@@ -21,12 +23,15 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import OperatorSpec, Registry
 from edgert.operators.guard import FAILED
 from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.operators.pipeline import Pipeline
 from edgert.operators.registry import REGISTRY
+from edgert.operators.source import Source
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.runtime.progress import Progress
+from tests.runtime.test_flow_run import flow_run as plain_flow_run
 from tests.runtime.test_pool import DEADLINE_S, Pass, instance, rows
 
 NOW = Now(0.0, 1_000.0)
@@ -181,6 +186,65 @@ def test_at_the_end_of_a_flow_a_row_is_tried_again_at_once(fusion: Fusion) -> No
     hopeless.feed(1, -1, 2)
     assert hopeless.shipped() == [(2, 3.0)]
     assert len(hopeless.letters) == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(-3, 5), max_size=6), max_size=5),
+    st.integers(0, 5),
+    st.sampled_from(["retry", "dead-letter"]),
+)
+def test_whatever_is_fused_the_same_rows_are_counted_lost_and_sent_on(
+    batches: list[list[int]], times: int, action: str
+) -> None:
+    """`times` counts per value, so a value that comes again has fewer faults left."""
+    left = dict.fromkeys((-3, -2, -1), times)
+    kept, lost = [], []
+    for value in (v for some in batches for v in some):
+        asked = min(left.get(value, 0), (3 if action == "retry" else 0) + 1)
+        if value < 0:
+            left[value] -= asked
+        passes = left.get(value, 0) == 0 and asked <= (3 if action == "retry" else 0)
+        (kept if passes else lost).append(value)
+    for fusion in get_args(Fusion):
+        rig = Rig(flow_run(times, fusion, action))
+        for some in batches:
+            rig.feed(*some)
+        for _ in range(200):
+            if not rig.waiting():
+                break
+            rig.pass_by(4.0)
+        place = rig.run.places["odd"]
+        assert [json.loads(letter.payload)["row"]["v"] for letter in rig.letters] == lost
+        assert (place.logic.drops[FAILED], place.guard.dead_letters) == (len(lost), len(lost))
+        assert (place.rows_in, place.rows_out) == (len(kept) + len(lost), len(kept))
+        assert rig.shipped() == ([(len(kept), sum(kept))] if kept else [])
+
+
+def test_a_batch_in_which_a_fused_codec_raises_is_counted_once_and_the_next_go_message_by_message() -> None:
+    """It has put messages into the window before it raised: none of them is given to it again."""
+    rig = Rig(plain_flow_run())
+    source = rig.run.places["in"].logic
+    assert isinstance(source, Source)
+    assert isinstance(rig.run.all[0].logic, Pipeline)
+    decode = source.codec.decode_batch_untrusted
+
+    def chokes(topics: Any, payloads: Any, captures: Any, wall: float) -> Any:
+        good = [at for at, payload in enumerate(payloads) if b"99" not in payload]
+        decoded = decode([topics[at] for at in good], [payloads[at] for at in good], captures, wall)
+        if len(good) < len(payloads):
+            raise MemoryError
+        return decoded
+
+    rig.feed(*[1] * 20)  # the shape is learned: later ones go straight to the window
+    source.codec.decode_batch_untrusted = chokes  # type: ignore[method-assign]
+    rig.feed(1, 1, 99, 1)
+    assert source.drops[FAILED] == 4
+    rig.feed(1, 1, 99, 1)
+    assert source.drops[FAILED] == 5
+    rig.feed(1)
+    assert rig.run.places["in"].guard.failures == 2
+    assert rig.shipped() == [(20 + 3 + 3 + 1, 27.0)]
 
 
 def test_rows_on_which_an_expression_fails_are_dead_letters_and_are_not_tried_again() -> None:
