@@ -73,6 +73,8 @@ class Instance:
     """Of the logic, or of each part of a line."""
     errors: list[tuple[str, Exception]] = field(default_factory=list)
     """What their operators raised last, until the end of the turn."""
+    quiet_until: float = 0.0
+    """Until then no more of that in the log, monotonic seconds."""
 
     def __post_init__(self) -> None:
         self.guards = self.logic.guards if isinstance(self.logic, Line) else (Guard(self.logic),)

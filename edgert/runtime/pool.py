@@ -28,6 +28,8 @@ SLOW_S = 0.005
 """A turn that took longer makes its instance one of the slow."""
 FAST_TURNS = 20
 """So many turns in a row that were not slow make an instance one that a lent thread may run."""
+LOGGED_S = 1.0
+"""An instance whose operators raise says so in the log at most this often."""
 Send = Callable[[Instance, Sequence[Message]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
@@ -342,7 +344,8 @@ class Pool:
             instance.latency.add(turn.ended - arrival, rows)
         if turn.messages:
             self._send_safely(instance, turn.messages)
-        if turn.failed:
+        if turn.failed and turn.ended >= instance.quiet_until:
+            instance.quiet_until = turn.ended + LOGGED_S
             log.error(
                 "operator %s failed (%d times so far): %r",
                 turn.failing or instance.name,

@@ -143,6 +143,25 @@ def test_an_operator_that_raises_loses_the_rows_at_fault_only_and_is_counted() -
     assert (broken.failures, broken.logic.drops["operator failed"]) == (2, 2)
 
 
+def test_an_operator_that_raises_on_everything_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def act(batch: Batch) -> None:
+        raise ZeroDivisionError("as told")
+
+    clock = VirtualClock()
+    one = instance("one", Pass(act))
+    _known(one)
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([one])
+    for _ in range(4):
+        pool.put([(one, 0, rows(*range(10)))], wake=False)
+        pool.lend(1.0)
+        clock.advance(0.5)
+    assert [r.getMessage() for r in caplog.records] == [
+        "operator one failed (1 times so far): ZeroDivisionError('as told')",
+        "operator one failed (21 times so far): ZeroDivisionError('as told')",
+    ]
+
+
 def test_stop_lets_the_turn_end_and_leaves_rows_in_queues() -> None:
     entered, leave = threading.Event(), threading.Event()
 
