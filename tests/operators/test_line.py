@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgert.core.batch import Batch, RawBatch
+from edgert.flow.on_error import OnError
 from edgert.operators.guard import FAILED
 from edgert.operators.line import Line
 from edgert.operators.logic import Emission, Logic, Message, Now
@@ -91,3 +92,39 @@ def test_the_end_of_one_part_that_raises_does_not_keep_the_others_from_theirs() 
     line = Line([Mute("a"), Adds("b", last_words=True)], [0])
     assert values(line.flush(NOW)) == [(0, ["end of b "])]
     assert line.drops[FAILED] == 1
+
+
+def test_nothing_overtakes_rows_that_wait_at_two_parts_to_be_tried_again() -> None:
+    class Singly(Adds):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, Batch)
+            return [Emission(0, Batch([row], 0.0)) for row in batch.rows]
+
+    class Once(Logic):
+        """Raises on one value the first time."""
+
+        def __init__(self, value: str) -> None:
+            super().__init__()
+            self.value = value
+
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, Batch)
+            if batch.rows[0]["v"] == self.value:
+                self.value = ""
+                raise ValueError("not now")
+            return (Emission(0, batch),)
+
+    line = Line([Singly("a"), Once("second"), Once("first")], [0, 0])
+    for guard in line.guards:
+        guard.policy = OnError("retry")
+    came: list[str] = []
+    waiting: list[tuple[int, Batch | RawBatch]] = [(0, rows("first", "second", "third"))]
+    turns = 0
+    while waiting:
+        source, batch = waiting.pop(0)
+        came += [v for _, some in values(line.process(batch, source, NOW)) for v in some]
+        waiting = [*line.take_held(), *waiting]
+        turns += 1
+    assert came == ["first", "second", "third"]
+    assert turns == 4
+    assert (line.took, line.gave) == ([3, 3, 3], [3, 3, 3])
