@@ -380,3 +380,54 @@ class Grow(Pass):
     def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
         super().process(batch, source, now)
         return (Emission(0, Batch(batch.rows, batch.arrival, batch.watermark, 10 * len(batch.rows))),)
+
+
+def test_what_comes_without_a_size_counts_in_the_queue_all_the_same() -> None:
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(1_000, "keep"))
+    first = instance("first", Pass(), second)
+    _known(first)
+    pool = Pool(VirtualClock(), consumption=at_most(1))
+    pool.add([first, second])
+    pool.put([(first, 0, rows(*range(9)))], wake=False)
+    pool.hold([second], 0.0)
+    pool.lend(1.0)
+    assert second.queue.over
+    assert 1 < second.queue.rows < 9
+    assert first.queue.rows == 9 - second.queue.rows
+
+
+def test_who_waited_for_room_runs_as_soon_as_there_is_some() -> None:
+    """The second blocks again with the batch whose taking made room: another worker has the first meanwhile."""
+    entered, leave, done = (
+        [threading.Event() for _ in range(3)],
+        [threading.Event() for _ in range(3)],
+        threading.Event(),
+    )
+    turns = itertools.count()
+
+    def block(batch: Batch) -> None:
+        turn = min(2, next(turns))
+        entered[turn].set()
+        assert leave[turn].wait(DEADLINE_S)
+
+    second = Instance("second", ("second",), "stateless", Pass(block), Queue(1, "keep"))
+    first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
+    with running(first, second, workers=2, consumption=at_most(1)) as pool:
+        try:
+            pool.put([(first, 0, rows(0))])
+            assert entered[0].wait(DEADLINE_S)
+            pool.put([(first, 0, rows(1, 2))])
+            for _ in range(1_000):
+                with pool._lock:
+                    if second.queue.rows == 1 and pool._asleep == 1:
+                        break
+                threading.Event().wait(0.005)
+            assert not done.is_set(), "there is no room for more"
+            leave[0].set()
+            assert entered[1].wait(DEADLINE_S)
+            assert done.wait(DEADLINE_S)
+        finally:
+            for event in leave:
+                event.set()
+        assert pool.wait_empty([first, second], DEADLINE_S)
+    assert [n for _, n in second.logic.seen] == [0, 1, 2]  # type: ignore[attr-defined]

@@ -277,3 +277,30 @@ def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
     assert passed.wait(DEADLINE_S)
     pool.stop()
     assert one.guards[0].retries == 2
+
+
+def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
+    passed = threading.Event()
+    left = [1]
+
+    def act(batch: Batch) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise ConnectionError
+        passed.set()
+
+    one = instance("one", Pass(act))
+    one.fast_turns = FAST_TURNS
+    one.guards[0].policy = OnError("retry", None, 3, 0.01)
+    pool = Pool(SystemClock())
+    pool.add([one])
+    pool.start()
+    for _ in range(1_000):
+        with pool._lock:
+            if pool._asleep:
+                break
+        threading.Event().wait(0.005)
+    pool.put([(one, 0, rows(1))], wake=False)
+    pool.lend(1.0)
+    assert passed.wait(DEADLINE_S)
+    pool.stop()
