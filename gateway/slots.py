@@ -58,7 +58,7 @@ class Slots:
         stored: Stored,
         restoring: Callable[[str, Callable[[list[bytes], bytes], None]], Awaitable[None]],
         failed: Callable[[FlowRun, str], None],
-        process: type[SlotProcess] = SlotProcess,
+        make_process: type[SlotProcess] = SlotProcess,
     ) -> None:
         """`restoring(flow, put)` calls `put(blobs, queue)` with the flow's last checkpoint, while no checkpoint is made
         and nothing can be fed. `failed`: a flow could not be built in its slots."""
@@ -67,7 +67,8 @@ class Slots:
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
         self._processes = [
-            process(number, {"pool": pool, "level": level}, self._frame, self._died) for number in range(settings.slots)
+            make_process(number, {"pool": pool, "level": level}, self._frame, self._died)
+            for number in range(settings.slots)
         ]
         for process in self._processes:
             for other in self._processes[: process.number]:

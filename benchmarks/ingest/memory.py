@@ -20,6 +20,7 @@ from edgert.runtime.inbox import Reader
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.scheduling.consumption import at_most
+from gateway.hosts import InProcess
 from gateway.ingest import Ingest
 from gateway.subscriptions import Source
 
@@ -40,7 +41,7 @@ class Feed:
         clock = SystemClock()
         self.pool = Pool(clock, consumption=at_most(settings.pool.consumption_rows))
         self.ingest = Ingest(
-            settings.sensors, "bench", self.pool, clock,
+            settings.sensors, "bench", InProcess(self.pool, clock), clock,
             forget_session=_nothing, wants_checkpoint=lambda: None, save_subscriptions=_nothing,
         )  # fmt: skip
         registry, _ = with_installed()

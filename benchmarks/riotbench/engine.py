@@ -114,7 +114,7 @@ def outcome(before: Seen, after: Seen, rows: int, run: FlowRun, longest: int) ->
         "p50_ms": None if p50 is None else p50 * 1e3,
         "p99_ms": None if p99 is None else p99 * 1e3,
         "shed": sum(i.shed for i in run.all),
-        "failures": sum(i.counters.failures for i in run.all),
+        "failures": sum(i.failures for i in run.all),
         "left": sum(i.queue.rows for i in run.all),
         "longest": longest,
         "balance": statistics.pstdev(used) / mean if mean else 0.0,

@@ -12,7 +12,10 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from edgert.core.errors import Problem, show
+from edgert.core.topic_template import TopicTemplate
+from edgert.flow import on_error
 from edgert.flow.graph import Flow, Node
+from edgert.flow.on_error import OnError
 from edgert.flow.parameters import parse_parameters
 from edgert.flow.spec import OperatorSpec, Registry
 from edgert.flow.structure import field_problems, graph_problems, in_order
@@ -22,7 +25,7 @@ NAME_RULE: Final = "a name of 1 to 63 small letters, digits, _ and -, beginning 
 MAX_OPERATORS: Final = 500
 MAX_PROBLEMS: Final = 100
 """Beyond these the report ends with a line that counts the rest."""
-_TOP = ("name", "description", "checkpoint", "operators")
+_TOP = ("name", "description", "checkpoint", "on_error", "operators")
 
 
 def check(document: Mapping[str, Any], registry: Registry) -> tuple[Flow | None, tuple[Problem, ...]]:
@@ -57,6 +60,7 @@ class _Checker:
         if not isinstance(description, str) or len(description) > 1000:
             self.report("description", "a string of at most 1000 characters", show(description))
         interval = self.interval(document.get("checkpoint", {}))
+        policy = self.on_error(document.get("on_error", {}))
         operators = self.operators(document.get("operators"))
         if operators is None:
             return None
@@ -65,7 +69,12 @@ class _Checker:
         graph, cyclic = graph_problems(found, frozenset(nodes), self.registry)
         self.problems += graph
         ordered = in_order(found)
-        flow = Flow(name, ordered, dict(document), interval, description if isinstance(description, str) else "")
+        filters = (node.parameters.get("topic") for node in ordered.values() if not node.inputs)
+        self.problems += on_error.loop_problems(
+            policy, name, (topic.filter for topic in filters if isinstance(topic, TopicTemplate))
+        )
+        description = description if isinstance(description, str) else ""
+        flow = Flow(name, ordered, dict(document), interval, description, policy)
         self.whole_graph(flow, cyclic, structure_is_sound=not graph and len(found) == len(nodes))
         return flow
 
@@ -88,6 +97,13 @@ class _Checker:
             self.report("checkpoint.interval_s", "a number from 0.1 to 3600 (s)", show(value))
             return 5.0
         return float(value)
+
+    def on_error(self, table: Any) -> OnError:
+        if isinstance(table, Mapping):
+            self.problems += unknown_keys("on_error", table, on_error.KEYS)
+        policy, problems = on_error.parse(table)
+        self.problems += problems
+        return policy
 
     def operators(self, table: Any) -> Mapping[str, Any] | None:
         if not isinstance(table, Mapping) or not table:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgert.flow.on_error import OnError
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -28,6 +30,7 @@ class Flow:
     """The plain document it came from (JSON types only), as stored and shown."""
     checkpoint_interval_s: float = 5.0
     description: str = ""
+    on_error: OnError = OnError()
 
     def outputs(self, name: str) -> tuple[Node, ...]:
         """The nodes that read from `name`."""

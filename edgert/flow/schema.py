@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgert.flow.check import MAX_OPERATORS, NAME
+from edgert.flow.on_error import ACTIONS
 from edgert.flow.parameters import described
 from edgert.flow.spec import REQUIRED, OperatorSpec, Parameter, Registry
 
@@ -27,6 +28,16 @@ def json_schema(registry: Registry) -> dict[str, Any]:
                 "type": "object",
                 "additionalProperties": False,
                 "properties": {"interval_s": {"type": "number", "minimum": 0.1, "maximum": 3600, "default": 5.0}},
+            },
+            "on_error": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    "action": {"enum": list(ACTIONS), "default": "drop"},
+                    "topic": {"type": "string"},
+                    "tries": {"type": "integer", "minimum": 1, "maximum": 100, "default": 3},
+                    "backoff_s": {"type": "number", "minimum": 0.01, "maximum": 60, "default": 0.1},
+                },
             },
             "operators": {
                 "type": "object",

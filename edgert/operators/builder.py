@@ -170,11 +170,17 @@ class FlowBuilder:
 
 
 def stream(
-    name: str, *, description: str = "", checkpoint_interval_s: float | None = None, registry: Registry = REGISTRY
+    name: str,
+    *,
+    description: str = "",
+    checkpoint_interval_s: float | None = None,
+    on_error: Mapping[str, Any] | None = None,
+    registry: Registry = REGISTRY,
 ) -> FlowBuilder:
-    """Begin the flow `name`."""
+    """Begin the flow `name`. `on_error` as the document has it, for instance
+    `{"action": "dead-letter", "topic": "bad/{operator}"}`."""
     checkpoint = {} if checkpoint_interval_s is None else {"interval_s": checkpoint_interval_s}
-    return FlowBuilder(builder.Draft(name, registry, description, checkpoint))
+    return FlowBuilder(builder.Draft(name, registry, description, checkpoint, dict(on_error or {})))
 
 
 def _text(value: Value) -> str:

@@ -16,6 +16,8 @@ from edgert.operators.stateless import chain_of
 class Fused(Logic):
     """Rows that fail a step are lost alone, and counted by operator and reason. State: models that came by message."""
 
+    repeatable = True
+
     def __init__(self, nodes: Sequence[Node], live: frozenset[str] | None = None) -> None:
         super().__init__()
         self._nodes, self._live = tuple(nodes), live
@@ -58,7 +60,9 @@ class Fused(Logic):
         self.count_lacking(len(rows))
         rows, bad = self._chain.apply(rows)
         for lost in bad:
-            self.drops[f"{lost.reason} in {self._names[lost.step]}"] += 1
+            where = f"{lost.reason} in {self._names[lost.step]}"
+            self.drops[where] += 1
+            self.lost.append((lost.row, f"{where}: {lost.detail}"))
         self.count_missed()
         return rows
 

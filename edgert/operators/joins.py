@@ -22,6 +22,8 @@ MAX_KEYS = 100_000
 class JoinLatest(Logic):
     """State: per key the fields taken from the second input, and the time of their row."""
 
+    repeatable = True  # to remember a row twice changes nothing
+
     def __init__(self, on: Sequence[str], fields: Sequence[str], missing: str = "null", max_age_s: float = 0.0) -> None:
         super().__init__()
         self.latest: dict[Any, tuple[float, dict[str, Any]]] = {}

@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgert.core.batch import Batch, RawBatch
+from edgert.operators.guard import Guard
 from edgert.operators.logic import Emission, Logic, Now
-
-
-class PartFailed(Exception):
-    """An operator of a line raised (see `__cause__`)."""
-
-    def __init__(self, part: Logic, rows: int) -> None:
-        super().__init__()
-        self.part = part
-        self.rows = rows
 
 
 class Line(Logic):
@@ -28,12 +20,16 @@ class Line(Logic):
         super().__init__()
         self.parts = tuple(parts)
         self.drops = self.parts[0].drops
+        self.guards = tuple(map(Guard, self.parts))
+        """By part."""
         self.took = [0] * len(self.parts)
         """Rows (for a source: messages) that each part has taken."""
         self.gave = [0] * len(self.parts)
         """Rows that each part gave to the next, or out."""
         self._ports = tuple(ports)
         self._inputs = max(1, inputs)
+        self.held: dict[int, list[tuple[int, Batch | RawBatch]]] = {}
+        """By part: what waits for a row that is to be tried again, and the input of the line by which it comes back."""
 
     def entrance(self, part: int) -> int:
         """The number of the input by which rows come to `part` (for the first one: its first)."""
@@ -59,16 +55,29 @@ class Line(Logic):
         return emissions
 
     def _turn(self, part: int, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
-        logic = self.parts[part]
+        if part in self.held:  # nothing overtakes
+            self.held[part].append((self.entrance(part) if part else source, batch))
+            return ()
+        guard = self.guards[part]
         self.took[part] += len(batch)
-        try:
-            emissions = logic.process(batch, source, now)
-        except Exception as error:
-            raise PartFailed(logic, len(batch)) from error
-        finally:
-            self.take_messages(logic)
+        emissions = guard.process(batch, source, now)
+        if guard.held:
+            self.hold(part, source)
+        self.take_messages(guard.logic)
         self.gave[part] += sum([len(emission.batch) for emission in emissions])
         return emissions
+
+    def hold(self, part: int, source: int) -> None:
+        """What the guard of `part` could not give to it yet comes to it anew."""
+        guard = self.guards[part]
+        held, guard.held = guard.held, []
+        self.took[part] -= sum(map(len, held))
+        self.held[part] = [(self.entrance(part) if part else source, batch) for batch in held]
+
+    def take_held(self) -> list[tuple[int, Batch | RawBatch]]:
+        """What is to come again before anything else, and by which input. What is nearest to the end is oldest."""
+        held, self.held = self.held, {}
+        return [again for part in sorted(held, reverse=True) for again in held[part]]
 
     def take_messages(self, logic: Logic) -> None:
         """The messages of a part are those of the line."""
@@ -80,7 +89,7 @@ class Line(Logic):
         out: list[Emission] = []
         last = len(self.parts) - 1
         for part, logic in enumerate(self.parts):
-            emissions = logic.flush(now)
+            emissions = self.guards[part].flush(now)
             self.take_messages(logic)
             self.gave[part] += sum([len(emission.batch) for emission in emissions])
             if part == last:

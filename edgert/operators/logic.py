@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from edgert.core.batch import Batch, RawBatch
+from edgert.core.batch import Batch, RawBatch, Row
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys
 
@@ -41,13 +41,23 @@ class Now(NamedTuple):
 
 
 class Logic:
-    """Base of all logic: a stateless operator overrides `process` and nothing else."""
+    """Base of all logic: a stateless operator overrides `process` and nothing else.
+
+    Where `process` raises, the flow's `[on_error]` says what becomes of the rows at fault (`edgert.operators.guard`).
+    """
+
+    repeatable: bool | None = None
+    """Whether a batch for which `process` raised may be given again, in parts: because nothing of it is in the state
+    yet, or because taking a row twice changes nothing. None: if the operator keeps no state (has no `flush`, `delta`
+    or `snapshot` of its own)."""
 
     def __init__(self) -> None:
         self.drops: Counter[str] = Counter()
         """Rows (or values, where the reason says so) dropped here since the start, by reason."""
         self.messages: list[Message] = []
         """Messages to send, taken by the runtime after each turn."""
+        self.lost: list[tuple[Row, str]] = []
+        """Rows that it dropped and counted because they are at fault, and why, for the dead letters."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         """Takes one batch that came from input number `source`; returns what it gives on."""

@@ -17,6 +17,7 @@ from edgert.codecs.shapes import Fusible, Value
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
 from edgert.expr.compile import inline_chain
 from edgert.operators.fused import Fused
+from edgert.operators.guard import Guard
 from edgert.operators.line import Line
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.source import Source
@@ -62,6 +63,9 @@ class Pipeline(Line):
         source, chain, window = _heads(parts)
         self._source, self._chain, self._window = source, chain, window
         self._tally = _Turn()
+        # a message that went to the window is there: then a batch in which the codec raises cannot be given again
+        head = Guard(source, self._head, repeatable=not isinstance(source.codec, Fusible))
+        self.guards = (head, *self.guards[1:])
         self._fuse()
 
     def _fuse(self) -> None:
@@ -80,22 +84,33 @@ class Pipeline(Line):
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         if isinstance(batch, Batch):
             return super().process(batch, source, now)
-        origin = self._source
         if self._chain:
             self._chain.renew()
             if self._chain.generation != self._fused:
                 self._fuse()
+        head = self.guards[0]
+        self.took[0] += len(batch)
+        emissions = head.process(batch, source, now)
+        if head.held:
+            self.hold(0, source)
+        self.take_messages(self._source)
+        out: list[Emission] = []
+        for _, emitted in emissions:
+            self.gave[0] += len(emitted.rows)
+            out += self.through(1, 0, emitted, now)  # without rows it still brings the watermark to the window
+        return out
+
+    def _head(self, batch: Batch | RawBatch, _: int, now: Now) -> Sequence[Emission]:
+        """Decodes; what comes out are the messages that did not go to the window from there."""
+        assert isinstance(batch, RawBatch)
+        origin = self._source
         looks = origin.begin(now)
         turn = self._tally
         turn.given = (origin.limit(batch.wall), origin.recent, *self._window.adding())
         rows = origin.rows_of(batch, now)
-        self.take_messages(origin)
-        self.took[0] += len(batch)
-        self.gave[0] += len(rows)
         if turn.messages:
             self._count(turn, now)
-        # without rows it still brings the watermark to the window
-        return self.through(1, 0, Batch(rows, batch.arrival, origin.end(looks, now)), now)
+        return (Emission(0, Batch(rows, batch.arrival, origin.end(looks, now))),)
 
     def _count(self, turn: _Turn, now: Now) -> None:
         """Takes over what the function has counted."""

@@ -72,8 +72,9 @@ class Publish(Logic):
             for row in batch.rows:
                 try:
                     self.messages += self._written([row])
-                except _UNWRITABLE:
+                except _UNWRITABLE as error:
                     self.drops["unwritable row"] += 1
+                    self.lost.append((row, f"unwritable row: {error}"))
         return ()
 
     def _written(self, rows: list[Row]) -> list[Message]:
@@ -84,6 +85,8 @@ class Publish(Logic):
 
 class Ship(Logic):
     """Holds contributions until the checkpoint takes them."""
+
+    repeatable = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,6 +15,7 @@ from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, PhysicalInstance, Plan, fields_needed, plan
 from edgert.flow.spec import Registry
 from edgert.operators.fused import Fused
+from edgert.operators.guard import Guard
 from edgert.operators.line import Line
 from edgert.operators.logic import Build, Logic, Message, Now
 from edgert.operators.pipeline import Pipeline
@@ -65,6 +66,11 @@ class Place:
     instance: Instance
     logic: Logic
     part: int = 0
+
+    @property
+    def guard(self) -> Guard:
+        """Stands around its logic."""
+        return self.instance.guards[self.part]
 
     @property
     def rows_in(self) -> int:
@@ -251,6 +257,8 @@ class FlowRun:
         """
         self.ended = True
         for instance in self.all:
+            instance.hurry()
+        for instance in self.all:
             for finish in (False, True):
                 turn = instance.finish(now) if finish else instance.run(instance.queue.take_all(), now)
                 for target, batch in turn.out:
@@ -322,7 +330,9 @@ def places_of(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Pl
         instance = instances[planned.name]
         parts = instance.logic.parts if isinstance(instance.logic, Line) else (instance.logic,)
         for number, (part, logic) in enumerate(zip(planned.parts or (planned,), parts, strict=True)):
-            places[part.name] = Place(part, instance, logic, number)
+            place = places[part.name] = Place(part, instance, logic, number)
+            place.guard.flow, place.guard.operator = physical.flow.name, part.name
+            place.guard.policy = physical.flow.on_error
     return places
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from edgert.core.batch import Batch
-from edgert.operators.line import Line, PartFailed
-from edgert.operators.logic import Logic, Message, Now
+from edgert.core.batch import Batch, size_of
+from edgert.operators.guard import FAILED, Guard
+from edgert.operators.line import Line
+from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
 
@@ -28,8 +29,6 @@ class Counters:
     idle_s: float = 0.0
     """Time without anything queued or running: utilisation is the part of time that is not idle. `Instance.idle_at`
     adds what is under way."""
-    failures: int = 0
-    """Turns in which the logic raised: its batch was dropped and counted."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,6 +73,22 @@ class Instance:
     """Some of its outputs are remote."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
+    guards: tuple[Guard, ...] = ()
+    """Of the logic, or of each part of a line."""
+    errors: list[tuple[str, Exception]] = field(default_factory=list)
+    """What their operators raised last, until the end of the turn."""
+    quiet_until: float = 0.0
+    """Until then no more of that in the log, monotonic seconds."""
+
+    def __post_init__(self) -> None:
+        self.guards = self.logic.guards if isinstance(self.logic, Line) else (Guard(self.logic),)
+        for guard in self.guards:
+            guard.errors = self.errors
+
+    @property
+    def failures(self) -> int:
+        """How often an operator raised with a row by itself, or with a batch that cannot be taken apart."""
+        return sum(guard.failures for guard in self.guards)
 
     @property
     def idle(self) -> bool:
@@ -85,32 +100,72 @@ class Instance:
         return self.counters.idle_s + (max(0.0, now - self.freed) if self.idle else 0.0)
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
-        """Processes what was taken. An error of the logic costs its batch, never the worker."""
-        out: list[tuple[Target, Batch]] = []
-        failed: BaseException | None = None
-        left: list[tuple[float, int]] = []
-        line = self.logic if isinstance(self.logic, Line) and not self.outputs else None
-        for source, batch, _, _ in entries:
+        """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""
+        turn = Turn()
+        line = self.logic if isinstance(self.logic, Line) else None
+        guard = self.guards[0]
+        process = line.process if line else guard.process
+        for at, entry in enumerate(entries):
+            batch = entry.batch
             before = line.took[-1] if line else 0
             try:
-                for port, emitted in self.logic.process(batch, source, now):
-                    self.counters.rows_out += len(emitted)
-                    for target in self.outputs.get(port, ()):
-                        out.append((target, emitted))
-            except PartFailed as error:
-                failed = error.__cause__
-                self.counters.failures += 1
-                error.part.drops["operator failed"] += error.rows
-            except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
-                failed = error
-                self.counters.failures += 1
-                self.logic.drops["operator failed"] += len(batch)
-            if not self.outputs and (rows := line.took[-1] - before if line else len(batch)):
-                left.append((batch.arrival, rows))
-        messages = self.logic.messages
-        if messages:
-            self.logic.messages = []
-        return Turn(out, messages, failed, left=left)
+                emissions = process(batch, entry.source, now)
+            except Exception as error:  # noqa: BLE001 - a fault of our own, since guards let none through
+                self._astray(error, len(batch))
+                emissions = ()
+            if emissions:
+                self._give_out(emissions, turn.out)
+            held = self._held(entry) if (line.held if line else guard.held) else ()
+            if not self.outputs:
+                rows = line.took[-1] - before if line else len(batch)
+                if held and not line:
+                    rows -= sum([len(back.batch) for back in held])
+                if rows:
+                    turn.left.append((batch.arrival, rows))
+            if held:
+                turn.back = [*held, *entries[at + 1 :]]
+                for guard in self.guards:
+                    turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
+                break
+        if self.logic.messages or self.errors:
+            self._said(turn)
+        return turn
+
+    def _give_out(self, emissions: Sequence[Emission], out: list[tuple[Target, Batch]]) -> None:
+        for port, batch in emissions:
+            self.counters.rows_out += len(batch)
+            targets = self.outputs.get(port, ())
+            if targets and not batch.size:
+                batch.size = size_of(batch.rows)  # or it would count for nothing in a queue's budget
+            for target in targets:
+                out.append((target, batch))
+
+    def _astray(self, error: Exception, rows: int) -> None:
+        self.errors[:] = [(self.name, error)]
+        self.logic.drops[FAILED] += rows
+
+    def _held(self, entry: Entry) -> list[Entry]:
+        """What of `entry` is to come again, because a row of it is to be tried again."""
+        if isinstance(self.logic, Line):
+            held = self.logic.take_held()
+        else:
+            guard = self.guards[0]
+            held, guard.held = [(entry.source, batch) for batch in guard.held], []
+        for _, batch in held:
+            if isinstance(batch, Batch) and not batch.size:
+                batch.size = size_of(batch.rows)
+        return [entry._replace(source=source, batch=batch) for source, batch in held]
+
+    def _said(self, turn: Turn) -> None:
+        """Messages and errors of a turn that is over."""
+        turn.messages, self.logic.messages = self.logic.messages, []
+        if self.errors:
+            turn.failing, turn.failed = self.errors.pop()
+
+    def hurry(self) -> None:
+        """From now on a row that is to be tried again is tried at once: the flow ends, and there is no later."""
+        for guard in self.guards:
+            guard.patient = False
 
     def send_away(self, out: list[tuple[Target, Batch]]) -> list[tuple[Target, Batch]]:
         """Sends what is for other processes; returns the rest."""
@@ -124,24 +179,30 @@ class Instance:
 
     def finish(self, now: Now) -> Turn:
         """Lets the logic give out what it still holds."""
+        turn = Turn()
         try:
-            emissions = self.logic.flush(now)
-        except Exception as error:  # noqa: BLE001 - as in `run`: the flow must still be able to end
-            self.counters.failures += 1
-            self.logic.drops["operator failed"] += 1
-            return Turn([], [], error)
-        out = [(target, batch) for port, batch in emissions for target in self.outputs.get(port, ())]
-        messages, self.logic.messages = self.logic.messages, []
-        return Turn(out, messages)
+            emissions = self.logic.flush(now) if isinstance(self.logic, Line) else self.guards[0].flush(now)
+        except Exception as error:  # noqa: BLE001 - as in `run`
+            self._astray(error, 1)
+        else:
+            self._give_out(emissions, turn.out)
+        self._said(turn)
+        return turn
 
 
 @dataclass(slots=True)
 class Turn:
     """What one turn of an instance gave."""
 
-    out: list[tuple[Target, Batch]]
-    messages: list[Message]
+    out: list[tuple[Target, Batch]] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     failed: BaseException | None = None
+    """The last error of an operator, for the log."""
+    failing: str = ""
+    """The operator that raised it."""
+    back: Sequence[Entry] = ()
+    """What is to be taken again before anything else, `wait_s` seconds later: first a row that failed."""
+    wait_s: float = 0.0
     left: list[tuple[float, int]] = field(default_factory=list)
     """(arrival, rows) of what reached the end of the flow."""
     ended: float = 0.0

@@ -6,13 +6,21 @@ visible there. Names follow the Prometheus rules: base units, counters end in `_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-Status = Mapping[str, Any]
-Labelled = tuple[tuple[str, ...], object]
-"""Label values (in the order of `Metric.labels`) and what stands there in the status; `None` means nothing known."""
+from edgert.runtime.status_readers import (
+    Labelled,
+    Status,
+    at,
+    drops,
+    each_flow,
+    each_operator,
+    each_slot,
+    info,
+    latency,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,66 +44,6 @@ class Sample:
     value: float
 
 
-def _at(*path: str, scale: float = 1.0) -> Callable[[Status], Iterator[Labelled]]:
-    """Reads the one value at `path`, multiplied by `scale` (to reach the base unit)."""
-
-    def read(status: Status) -> Iterator[Labelled]:
-        value: object = status
-        for key in path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, (bool, int, float)):
-            yield (), value * scale
-
-    return read
-
-
-def _each_operator(key: str) -> Callable[[Status], Iterator[Labelled]]:
-    """Reads `key` of every operator of every flow; labels: flow, operator, type."""
-
-    def read(status: Status) -> Iterator[Labelled]:
-        for flow in status.get("flows", ()):
-            for operator in flow.get("operators", ()):
-                yield (flow["name"], operator["name"], operator.get("type", "")), operator.get(key)
-
-    return read
-
-
-def _each_flow(value: Callable[[Mapping[str, Any]], object]) -> Callable[[Status], Iterator[Labelled]]:
-    """Reads `value` of every flow; label: flow."""
-
-    def read(status: Status) -> Iterator[Labelled]:
-        for flow in status.get("flows", ()):
-            yield (flow["name"],), value(flow)
-
-    return read
-
-
-def _each_slot(key: str) -> Callable[[Status], Iterator[Labelled]]:
-    """Reads `key` of every slot; label: slot."""
-
-    def read(status: Status) -> Iterator[Labelled]:
-        for slot in status.get("slots", ()):
-            yield (str(slot["slot"]),), slot.get(key)
-
-    return read
-
-
-def _latency(status: Status) -> Iterator[Labelled]:
-    for flow in status.get("flows", ()):
-        for quantile, name in (("0.5", "p50"), ("0.99", "p99")):
-            value = (flow.get("latency_ms") or {}).get(name)
-            yield (flow["name"], quantile), None if value is None else value / 1e3
-
-
-def _drops(status: Status) -> Iterator[Labelled]:
-    for drop in status.get("drops", ()):
-        yield (drop.get("flow", ""), drop.get("operator", ""), drop.get("reason", "")), drop.get("rows")
-
-
-def _info(status: Status) -> Iterator[Labelled]:
-    yield tuple(str(status.get(key, "")) for key in ("gateway", "fleet", "version")), 1
-
-
 _OPERATOR = ("flow", "operator", "type")
 
 METRICS: tuple[Metric, ...] = (
@@ -105,17 +53,17 @@ METRICS: tuple[Metric, ...] = (
         "",
         "Always 1; says which gateway, fleet and version this is.",
         ("gateway", "fleet", "version"),
-        _info,
+        info,
     ),
-    Metric("edgert_uptime_seconds", "gauge", "seconds", "Time since the gateway started.", (), _at("uptime_s")),
-    Metric("edgert_resident_bytes", "gauge", "bytes", "Resident memory of the gateway process.", (), _at("rss_bytes")),
+    Metric("edgert_uptime_seconds", "gauge", "seconds", "Time since the gateway started.", (), at("uptime_s")),
+    Metric("edgert_resident_bytes", "gauge", "bytes", "Resident memory of the gateway process.", (), at("rss_bytes")),
     Metric(
         "edgert_cpu_ratio",
         "gauge",
         "ratio",
         "CPU used by the gateway process; 1 is one core fully used.",
         (),
-        _at("cpu_percent", scale=0.01),
+        at("cpu_percent", scale=0.01),
     ),
     Metric(
         "edgert_ingest_connected",
@@ -123,7 +71,7 @@ METRICS: tuple[Metric, ...] = (
         "",
         "1 while the sensors' broker is connected, else 0.",
         (),
-        _at("ingest", "connected"),
+        at("ingest", "connected"),
     ),
     Metric(
         "edgert_ingest_messages_total",
@@ -131,7 +79,7 @@ METRICS: tuple[Metric, ...] = (
         "messages",
         "Messages received from the sensors' broker.",
         (),
-        _at("ingest", "messages"),
+        at("ingest", "messages"),
     ),
     Metric(
         "edgert_ingest_bytes_total",
@@ -139,7 +87,7 @@ METRICS: tuple[Metric, ...] = (
         "bytes",
         "Bytes received from the sensors' broker.",
         (),
-        _at("ingest", "bytes"),
+        at("ingest", "bytes"),
     ),
     Metric(
         "edgert_ingest_unacknowledged_messages",
@@ -147,7 +95,7 @@ METRICS: tuple[Metric, ...] = (
         "messages",
         "Messages received and not yet acknowledged: no checkpoint covers them yet.",
         (),
-        _at("ingest", "unacknowledged"),
+        at("ingest", "unacknowledged"),
     ),
     Metric(
         "edgert_ingest_reconnects_total",
@@ -155,7 +103,7 @@ METRICS: tuple[Metric, ...] = (
         "connections",
         "Connections to the sensors' broker made after the first one.",
         (),
-        _at("ingest", "reconnects"),
+        at("ingest", "reconnects"),
     ),
     Metric(
         "edgert_ingest_sessions_lost_total",
@@ -163,7 +111,7 @@ METRICS: tuple[Metric, ...] = (
         "sessions",
         "Connections on which the broker had no session for us: what it held is lost to us.",
         (),
-        _at("ingest", "sessions_lost"),
+        at("ingest", "sessions_lost"),
     ),
     Metric(
         "edgert_ingest_redelivered_messages_total",
@@ -171,7 +119,7 @@ METRICS: tuple[Metric, ...] = (
         "messages",
         "Messages that the broker delivered again and that were told from new ones.",
         (),
-        _at("ingest", "redelivered"),
+        at("ingest", "redelivered"),
     ),
     Metric(
         "edgert_ingest_ambiguous_messages_total",
@@ -179,7 +127,7 @@ METRICS: tuple[Metric, ...] = (
         "messages",
         "Messages taken for redeliveries that may have been new, equal ones; they were dropped.",
         (),
-        _at("ingest", "ambiguous"),
+        at("ingest", "ambiguous"),
     ),
     Metric(
         "edgert_operator_rows_in_total",
@@ -187,7 +135,7 @@ METRICS: tuple[Metric, ...] = (
         "rows",
         "Rows that an operator took in (for a source: rows decoded).",
         _OPERATOR,
-        _each_operator("rows_in"),
+        each_operator("rows_in"),
     ),
     Metric(
         "edgert_operator_rows_out_total",
@@ -195,7 +143,7 @@ METRICS: tuple[Metric, ...] = (
         "rows",
         "Rows that an operator gave on.",
         _OPERATOR,
-        _each_operator("rows_out"),
+        each_operator("rows_out"),
     ),
     Metric(
         "edgert_operator_queue_rows",
@@ -203,7 +151,7 @@ METRICS: tuple[Metric, ...] = (
         "rows",
         "Rows (for a source: messages) that wait in front of an operator.",
         _OPERATOR,
-        _each_operator("queue_rows"),
+        each_operator("queue_rows"),
     ),
     Metric(
         "edgert_operator_queue_bytes",
@@ -211,7 +159,7 @@ METRICS: tuple[Metric, ...] = (
         "bytes",
         "Estimated memory of what waits in front of an operator.",
         _OPERATOR,
-        _each_operator("queue_bytes"),
+        each_operator("queue_bytes"),
     ),
     Metric(
         "edgert_operator_busy_seconds_total",
@@ -219,7 +167,7 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Time that the pool spent in an operator.",
         _OPERATOR,
-        _each_operator("busy_s"),
+        each_operator("busy_s"),
     ),
     Metric(
         "edgert_operator_queued_seconds_total",
@@ -227,7 +175,7 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Time that the oldest batch of each turn had stood in the queue while its operator ran (T_Q), over all turns.",
         _OPERATOR,
-        _each_operator("queued_s"),
+        each_operator("queued_s"),
     ),
     Metric(
         "edgert_operator_scheduling_seconds_total",
@@ -235,7 +183,7 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Time that it had stood there while its operator waited for a worker (T_S), over all turns.",
         _OPERATOR,
-        _each_operator("scheduling_s"),
+        each_operator("scheduling_s"),
     ),
     Metric(
         "edgert_operator_queue_age_seconds",
@@ -243,7 +191,7 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Age of what has waited longest in front of an operator.",
         _OPERATOR,
-        _each_operator("queue_age_s"),
+        each_operator("queue_age_s"),
     ),
     Metric(
         "edgert_operator_utilisation_ratio",
@@ -251,7 +199,7 @@ METRICS: tuple[Metric, ...] = (
         "ratio",
         "Part of the last second in which something was queued or running; for a line of operators at its first.",
         _OPERATOR,
-        _each_operator("utilisation"),
+        each_operator("utilisation"),
     ),
     Metric(
         "edgert_operator_turns_total",
@@ -259,7 +207,7 @@ METRICS: tuple[Metric, ...] = (
         "turns",
         "Turns that the pool gave to an operator.",
         _OPERATOR,
-        _each_operator("turns"),
+        each_operator("turns"),
     ),
     Metric(
         "edgert_slot_running",
@@ -267,7 +215,7 @@ METRICS: tuple[Metric, ...] = (
         "",
         "1 while the process of a slot runs, 0 while it waits to be started again.",
         ("slot",),
-        _each_slot("running"),
+        each_slot("running"),
     ),
     Metric(
         "edgert_slot_restarts_total",
@@ -275,7 +223,7 @@ METRICS: tuple[Metric, ...] = (
         "restarts",
         "Times that a slot died and was started again.",
         ("slot",),
-        _each_slot("restarts"),
+        each_slot("restarts"),
     ),
     Metric(
         "edgert_slot_instances",
@@ -283,7 +231,7 @@ METRICS: tuple[Metric, ...] = (
         "instances",
         "Instances of flows that run in a slot.",
         ("slot",),
-        _each_slot("instances"),
+        each_slot("instances"),
     ),
     Metric(
         "edgert_slot_resident_bytes",
@@ -291,7 +239,7 @@ METRICS: tuple[Metric, ...] = (
         "bytes",
         "Resident memory of a slot.",
         ("slot",),
-        _each_slot("rss_bytes"),
+        each_slot("rss_bytes"),
     ),
     Metric(
         "edgert_slot_cpu_seconds_total",
@@ -299,7 +247,7 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "CPU used by a slot since it started.",
         ("slot",),
-        _each_slot("cpu_s"),
+        each_slot("cpu_s"),
     ),
     Metric(
         "edgert_slot_backlog_bytes",
@@ -307,7 +255,31 @@ METRICS: tuple[Metric, ...] = (
         "bytes",
         "Input on its way to a slot that has not taken it yet.",
         ("slot",),
-        _each_slot("backlog_bytes"),
+        each_slot("backlog_bytes"),
+    ),
+    Metric(
+        "edgert_operator_failures_total",
+        "counter",
+        "failures",
+        "Times that an operator raised on a row by itself, or on a batch that cannot be taken apart.",
+        _OPERATOR,
+        each_operator("failures"),
+    ),
+    Metric(
+        "edgert_operator_retries_total",
+        "counter",
+        "rows",
+        "Rows that an operator is given again, later, because it raised on them.",
+        _OPERATOR,
+        each_operator("retries"),
+    ),
+    Metric(
+        "edgert_operator_dead_letters_total",
+        "counter",
+        "messages",
+        "Rows at fault that were sent on to the topic of the flow's on_error; they also count as dropped.",
+        _OPERATOR,
+        each_operator("dead_letters"),
     ),
     Metric(
         "edgert_flow_balance_ratio",
@@ -315,7 +287,7 @@ METRICS: tuple[Metric, ...] = (
         "ratio",
         "Coefficient of variation of the utilisation over a flow's instances; 0 is all alike.",
         ("flow",),
-        _each_flow(lambda flow: flow.get("balance")),
+        each_flow(lambda flow: flow.get("balance")),
     ),
     Metric(
         "edgert_flow_latency_seconds",
@@ -323,7 +295,7 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Time from arrival to a sink within which so many of a flow's rows of the last second came.",
         ("flow", "quantile"),
-        _latency,
+        latency,
     ),
     Metric(
         "edgert_flow_running",
@@ -331,7 +303,7 @@ METRICS: tuple[Metric, ...] = (
         "",
         "1 while a flow runs, 0 while it is stopped.",
         ("flow",),
-        _each_flow(lambda flow: flow.get("state") == "running"),
+        each_flow(lambda flow: flow.get("state") == "running"),
     ),
     Metric(
         "edgert_flow_version",
@@ -339,7 +311,7 @@ METRICS: tuple[Metric, ...] = (
         "",
         "Version of the document that a flow runs.",
         ("flow",),
-        _each_flow(lambda flow: flow.get("version")),
+        each_flow(lambda flow: flow.get("version")),
     ),
     Metric(
         "edgert_flow_shipped_rows_total",
@@ -347,7 +319,7 @@ METRICS: tuple[Metric, ...] = (
         "rows",
         "Result rows of a flow that went into the outbox.",
         ("flow",),
-        _each_flow(lambda flow: flow.get("rows_shipped")),
+        each_flow(lambda flow: flow.get("rows_shipped")),
     ),
     Metric(
         "edgert_dropped_rows_total",
@@ -355,7 +327,7 @@ METRICS: tuple[Metric, ...] = (
         "rows",
         "Rows (or messages) dropped, by place and reason. Nothing is dropped without being counted here.",
         ("flow", "operator", "reason"),
-        _drops,
+        drops,
     ),
     Metric(
         "edgert_checkpoint_commits_total",
@@ -363,7 +335,7 @@ METRICS: tuple[Metric, ...] = (
         "commits",
         "Checkpoints committed to the database.",
         (),
-        _at("checkpoint", "commits"),
+        at("checkpoint", "commits"),
     ),
     Metric(
         "edgert_checkpoint_failures_total",
@@ -371,7 +343,7 @@ METRICS: tuple[Metric, ...] = (
         "commits",
         "Checkpoints whose commit failed; their content stays pending and goes into the next.",
         (),
-        _at("checkpoint", "failures"),
+        at("checkpoint", "failures"),
     ),
     Metric(
         "edgert_checkpoint_blocked_total",
@@ -379,7 +351,7 @@ METRICS: tuple[Metric, ...] = (
         "checkpoints",
         "Checkpoints put off because a flow reached no boundary in time.",
         (),
-        _at("checkpoint", "blocked"),
+        at("checkpoint", "blocked"),
     ),
     Metric(
         "edgert_checkpoint_last_seconds",
@@ -387,7 +359,7 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Duration of the last checkpoint.",
         (),
-        _at("checkpoint", "last_ms", scale=0.001),
+        at("checkpoint", "last_ms", scale=0.001),
     ),
     Metric(
         "edgert_central_connected",
@@ -395,7 +367,7 @@ METRICS: tuple[Metric, ...] = (
         "",
         "1 while the central broker is connected, else 0.",
         (),
-        _at("central", "connected"),
+        at("central", "connected"),
     ),
     Metric(
         "edgert_outbox_batches",
@@ -403,16 +375,16 @@ METRICS: tuple[Metric, ...] = (
         "batches",
         "Result batches that the collector has not acknowledged yet.",
         (),
-        _at("central", "outbox_batches"),
+        at("central", "outbox_batches"),
     ),
-    Metric("edgert_outbox_rows", "gauge", "rows", "Result rows in the outbox.", (), _at("central", "outbox_rows")),
+    Metric("edgert_outbox_rows", "gauge", "rows", "Result rows in the outbox.", (), at("central", "outbox_rows")),
     Metric(
         "edgert_outbox_bytes",
         "gauge",
         "bytes",
         "Size of the outbox in the database.",
         (),
-        _at("central", "outbox_bytes"),
+        at("central", "outbox_bytes"),
     ),
     Metric(
         "edgert_outbox_acknowledged_total",
@@ -420,7 +392,7 @@ METRICS: tuple[Metric, ...] = (
         "batches",
         "Result batches that the collector acknowledged.",
         (),
-        _at("central", "acknowledged"),
+        at("central", "acknowledged"),
     ),
     Metric(
         "edgert_central_last_ack_age_seconds",
@@ -428,7 +400,7 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Time since the collector's last acknowledgement; absent before the first.",
         (),
-        _at("central", "last_ack_age_s"),
+        at("central", "last_ack_age_s"),
     ),
 )
 

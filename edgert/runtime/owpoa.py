@@ -92,9 +92,11 @@ class ThreadPerInstance(Pool):
                 if turn is not None:
                     self._hand_on(instance, turn)
                 while not self._stopping and number in self._instances:
-                    if instance.queue.entries and number not in self._held:
+                    rest = self._resting.get(number, 0.0) - self._clock.monotonic() if self._resting else 0.0
+                    if instance.queue.entries and number not in self._held and rest <= 0.0:
+                        self._resting.pop(number, None)
                         break
-                    bell.wait()
+                    bell.wait(rest if rest > 0.0 else None)
                 else:
                     return
                 _, entries = self._take(number)

@@ -28,6 +28,8 @@ SLOW_S = 0.005
 """A turn that took longer makes its instance one of the slow."""
 FAST_TURNS = 20
 """So many turns in a row that were not slow make an instance one that a lent thread may run."""
+LOGGED_S = 1.0
+"""An instance whose operators raise says so in the log at most this often."""
 Send = Callable[[Instance, Sequence[Message]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
@@ -58,8 +60,12 @@ class Pool:
         self._asleep = 0
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
-        self._crowded = False
-        """A queue was over its budget, and may still be."""
+        self._over: set[int] = set()
+        """Whose queue is over its budget."""
+        self._stalled: dict[int, set[int]] = {}
+        """By instance whose queue is over its budget: those that feed it and are no candidates until it is not."""
+        self._resting: dict[int, float] = {}
+        """Whose first row failed and is to be tried again, and when, monotonic seconds."""
         self._threads = [
             threading.Thread(target=self._worker, name=f"worker-{n + 1}", daemon=True) for n in range(workers)
         ]
@@ -89,7 +95,8 @@ class Pool:
                 instance.freed = now
                 instance.away = any(t.instance.remote for targets in instance.outputs.values() for t in targets)
                 self._policy.add(instance.number)
-                self._crowded |= instance.queue.over
+                if instance.queue.over:
+                    self._over.add(instance.number)
                 if instance.queue.rows:
                     self._policy.rows_added(instance.number, instance.queue.rows)
             self._connect()
@@ -99,9 +106,13 @@ class Pool:
         """Takes out instances that are held by `hold` and not running."""
         with self._lock:
             for instance in instances:
-                del self._instances[instance.number]
-                self._held.discard(instance.number)
-                self._policy.remove(instance.number)
+                number = instance.number
+                del self._instances[number]
+                for those in (self._held, self._over, *self._stalled.values()):
+                    those.discard(number)
+                self._resting.pop(number, None)
+                self._policy.remove(number)
+                self._relieved(number)
             self._connect()
 
     def _connect(self) -> None:
@@ -155,7 +166,7 @@ class Pool:
             instance.counters.idle_s += now - instance.freed
         change, shed = queue.put(Entry(source, batch, now, busy_s))
         if queue.size > queue.budget_bytes:
-            self._crowded = True
+            self._over.add(instance.number)
         if shed:
             instance.shed += shed
         if change > 0:
@@ -195,8 +206,7 @@ class Pool:
         for instance in instances:
             if instance.number in self._held:
                 self._held.discard(instance.number)
-                if not instance.running:
-                    self._policy.free(instance.number)
+                self._free(instance.number)
         self._work.notify_all()
 
     def locked(self, read: Callable[[], None]) -> None:
@@ -261,29 +271,53 @@ class Pool:
     def _next(self) -> tuple[Instance, list[Entry]] | None:
         """Waits for work (under the lock); None when the pool stops."""
         while not self._stopping:
-            number = self._choose(self._clock.monotonic())
+            now = self._clock.monotonic()
+            number = self._choose(now)
             if number is not None:
                 return self._take(number)
             self._asleep += 1
-            self._work.wait()
+            self._work.wait(min(self._resting.values()) - now if self._resting else None)
             self._asleep -= 1
         return None
 
     def _choose(self, now: float) -> int | None:
-        """What the policy says, unless it would add to a queue that is over its budget: then whoever has that queue."""
-        number = self._policy.choose(now)
-        if number is None or not self._crowded:
-            return number
-        self._crowded = any(instance.queue.over for instance in self._instances.values())
-        return self._relieving(self._instances[number]).number
+        """What the policy says, but nobody who would add to a queue that is over its budget: what it would take waits
+        in its own, and so on up to the source, whose queue sheds."""
+        if self._resting:
+            for rested in [n for n, until in self._resting.items() if until <= now]:
+                del self._resting[rested]
+                self._free(rested)
+        while True:
+            number = self._policy.choose(now)
+            if number is None or not self._over or not self._stalls(self._instances[number]):
+                return number
 
-    def _relieving(self, instance: Instance) -> Instance:
+    def _stalls(self, instance: Instance) -> bool:
+        """Whether it must wait for one that it feeds. That one has rows, so its turn comes when nothing else keeps it
+        from running; and a graph has no cycle: somebody can always run, or is held, rests or runs already."""
         for targets in instance.outputs.values():
             for target in targets:
-                fed = target.instance
-                if fed.queue.over and not fed.running and fed.number not in self._held:
-                    return self._relieving(fed)
-        return instance
+                fed = target.instance.number
+                if fed in self._over:
+                    self._stalled.setdefault(fed, set()).add(instance.number)
+                    self._policy.busy(instance.number)
+                    return True
+        return False
+
+    def _relieved(self, number: int) -> None:
+        """Its queue is within its budget: whoever waited for that may run."""
+        self._over.discard(number)
+        feeders = self._stalled.pop(number, None)
+        if feeders:
+            for feeder in feeders:
+                self._free(feeder)
+            if self._asleep:
+                self._work.notify(len(feeders))
+
+    def _free(self, number: int) -> None:
+        """Something that kept it from running is over."""
+        if not self._instances[number].running and number not in self._held and number not in self._resting:
+            self._policy.free(number)
 
     def _take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]
@@ -293,6 +327,8 @@ class Pool:
         instance.running = True
         self._policy.busy(number)
         self._policy.rows_taken(number, before - queue.rows)
+        if number in self._over and not queue.over:
+            self._relieved(number)
         return instance, entries
 
     def _turn(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
@@ -313,14 +349,22 @@ class Pool:
         counters.scheduling_s += waited - queued
         for entry in entries:
             counters.rows_in += len(entry.batch)
+        for entry in turn.back:
+            counters.rows_in -= len(entry.batch)
         for arrival, rows in turn.left:
             instance.latency.add(turn.ended - arrival, rows)
         if instance.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
             turn.out = instance.send_away(turn.out)
         if turn.messages:
             self._send_safely(instance, turn.messages)
-        if turn.failed:
-            log.error("operator %s failed on a batch, which is dropped and counted: %r", instance.name, turn.failed)
+        if turn.failed and turn.ended >= instance.quiet_until:
+            instance.quiet_until = turn.ended + LOGGED_S
+            log.error(
+                "operator %s failed (%d times so far): %r",
+                turn.failing or instance.name,
+                instance.failures,
+                turn.failed,
+            )
         return turn
 
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
@@ -329,10 +373,21 @@ class Pool:
             self._put(target.instance, target.source, batch, ended)
         instance.running = False
         instance.freed = ended
-        if instance.number not in self._held:
-            self._policy.free(instance.number)
+        if turn.back:
+            self._rest(instance, turn)
+        self._free(instance.number)
         if self._watching:
             self._quiet.notify_all()
+
+    def _rest(self, instance: Instance, turn: Turn) -> None:
+        """A row failed and is to be tried again: all that was taken with it goes back, and waits with it, so that
+        nothing overtakes."""
+        number, queue = instance.number, instance.queue
+        self._policy.rows_added(number, queue.put_back(turn.back))
+        if queue.over:
+            self._over.add(number)
+        self._resting[number] = turn.ended + turn.wait_s
+        self._work.notify()  # somebody has to wait for that
 
     def _send_safely(self, instance: Instance, messages: Sequence[Message]) -> None:
         try:

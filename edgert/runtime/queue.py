@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 
-from edgert.core.batch import Batch, RawBatch
+from edgert.core.batch import Batch, RawBatch, part
 
 Overload = Literal["shed-oldest", "shed-newest", "keep"]
 """`keep` drops nothing: the pool runs an instance with such a queue over its budget before those that feed it."""
@@ -47,14 +49,16 @@ class Queue:
         return rows, 0
 
     def _put_over(self, entry: Entry) -> tuple[int, int]:
-        before = self.rows
-        shed = 0
-        if self.overload == "shed-newest":
+        """Rows that a checkpoint found behind the decoder, or that came back from there to be tried again, stand before
+        the input and are none: nobody would send them again. They neither go nor drive others out."""
+        entries, kind, size = self.entries, type(entry.batch), entry.batch.size
+        first = next((at for at, e in enumerate(entries) if type(e.batch) is kind), len(entries))
+        room = self.budget_bytes + sum(e.batch.size for e in islice(entries, first))
+        before, shed = self.rows, 0
+        if self.overload == "shed-newest" and first < len(entries) and self.size + size > room:
             return 0, len(entry.batch)
-        while self.entries and self.size + entry.batch.size > self.budget_bytes:
-            if type(self.entries[0].batch) is not type(entry.batch):
-                break  # rows that a checkpoint found behind the decoder: nobody would send them again
-            shed += len(self._pop().batch)
+        while first < len(entries) and self.size + size > room:
+            shed += len(self._pop(first).batch)
         self.append(entry)
         return self.rows - before, shed
 
@@ -76,8 +80,18 @@ class Queue:
         self.rows += len(entry.batch) or 1
         self.size += entry.batch.size
 
-    def _pop(self) -> Entry:
-        entry = self.entries.popleft()
+    def put_back(self, entries: Sequence[Entry]) -> int:
+        """Before all that waits, whatever the budget says: what was taken and is to be taken again. Returns the change
+        of `rows`."""
+        before = self.rows
+        self.entries.extendleft(reversed(entries))
+        self.rows += sum(len(entry.batch) or 1 for entry in entries)
+        self.size += sum(entry.batch.size for entry in entries)
+        return self.rows - before
+
+    def _pop(self, at: int = 0) -> Entry:
+        entry = self.entries[at]
+        del self.entries[at]
         self.rows -= len(entry.batch) or 1
         self.size -= entry.batch.size
         return entry
@@ -108,23 +122,8 @@ class Queue:
 
     def _cut(self, limit: int) -> Entry:
         entry = self.entries[0]
-        head, rest = _split(entry.batch, limit)
-        self.entries[0] = entry._replace(batch=rest)
+        head = part(entry.batch, 0, limit)
+        self.entries[0] = entry._replace(batch=part(entry.batch, limit, len(entry.batch)))
         self.rows -= len(head)
         self.size -= head.size
         return entry._replace(batch=head)
-
-
-def _split(batch: Batch | RawBatch, at: int) -> tuple[Batch | RawBatch, Batch | RawBatch]:
-    size = batch.size * at // len(batch)
-    if isinstance(batch, RawBatch):
-        topics, payloads = batch.topics, batch.payloads
-        return (
-            RawBatch(topics[:at], payloads[:at], batch.arrival, batch.wall, size),
-            RawBatch(topics[at:], payloads[at:], batch.arrival, batch.wall, batch.size - size),
-        )
-    # the first part must not promise what the second still holds
-    return (
-        Batch(batch.rows[:at], batch.arrival, size=size),
-        Batch(batch.rows[at:], batch.arrival, batch.watermark, batch.size - size),
-    )

@@ -21,6 +21,9 @@ class Report:
 
     rows_in: int = 0
     rows_out: int = 0
+    failures: int = 0
+    retries: int = 0
+    dead_letters: int = 0
     turns: int = 0
     busy_s: float = 0.0
     queued_s: float = 0.0
@@ -51,22 +54,27 @@ class Report:
 
 
 _FIELDS = tuple(f.name for f in dataclasses.fields(Report))
-_SUMS = ("rows_in", "rows_out", "turns", "busy_s", "queued_s", "scheduling_s", "idle_s")
+_SUMS = (
+    "rows_in", "rows_out", "failures", "retries", "dead_letters", "turns", "busy_s",
+    "queued_s", "scheduling_s", "idle_s",
+)  # fmt: skip
 
 
 def report(place: Place, now: float) -> Report:
     """Of a place in this process, at `now` (monotonic seconds)."""
     drops = Counter(place.logic.drops)
+    guard = place.guard
+    found = Report(place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters)
     if place.part:
-        return Report(place.rows_in, place.rows_out, drops=dict(drops))
+        found.drops = dict(drops)
+        return found
     instance = place.instance
     counters, queue = instance.counters, instance.queue
     drops["queue over budget"] += instance.shed
     drops["not sent"] += instance.unsent
     since = queue.waiting_since()
-    return Report(
-        rows_in=place.rows_in,
-        rows_out=place.rows_out,
+    return dataclasses.replace(
+        found,
         turns=counters.turns,
         busy_s=counters.busy_s,
         queued_s=counters.queued_s,

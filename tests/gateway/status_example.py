@@ -90,5 +90,8 @@ def operator(name: str, kind: str, rows: int) -> dict[str, Any]:
         "queue_age_s": 0.0,
         "utilisation": 0.75,
         "turns": 4,
+        "failures": 3,
+        "retries": 2,
+        "dead_letters": 1,
         "detail": "",
     }

@@ -106,7 +106,8 @@ class Walk:
         pool = PoolSettings(workers=draw.choice([0, 0, 1]), slots=slots, placement=placement)
         self.slots = Slots(
             pool, draw.choice(["none", "chains", "full"]), REGISTRY, InThisProcess.clock, level="warning",
-            send=self._sent, stored=self._stored, restoring=self._restoring, failed=self._failed, process=InThisProcess,
+            send=self._sent, stored=self._stored, restoring=self._restoring, failed=self._failed,
+            make_process=InThisProcess,
         )  # fmt: skip
         self.run = FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), self.slots._fusion)
         self.fed = 0

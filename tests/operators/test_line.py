@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from edgert.core.batch import Batch, RawBatch
-from edgert.operators.line import Line, PartFailed
+from edgert.flow.on_error import OnError
+from edgert.operators.guard import FAILED
+from edgert.operators.line import Line
 from edgert.operators.logic import Emission, Logic, Message, Now
 
 NOW = Now(0.0, 0.0)
@@ -67,15 +67,64 @@ def test_the_end_of_each_part_goes_through_those_behind_it() -> None:
     assert values(line.flush(NOW)) == [(0, ["end of a b"]), (7, ["end of a b"] * 2), (0, ["end of b "])]
 
 
-def test_the_part_that_raises_is_named_and_what_others_said_before_is_kept() -> None:
+def test_a_part_that_raises_loses_the_rows_at_fault_and_no_others() -> None:
     class Spoils(Adds):
         def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
-            return (Emission(0, rows("bad", "good", "good")),)
+            return (Emission(0, rows("bad", "good", "well")),)
 
-    last = Adds("b")
-    line = Line([Adds("a"), Spoils("s"), last], [0, 0])
-    with pytest.raises(PartFailed) as failed:
-        line.process(rows("x"), 0, NOW)
-    assert (failed.value.part, failed.value.rows) == (last, 3)
-    assert isinstance(failed.value.__cause__, ValueError)
-    assert [m.topic for m in line.messages] == ["a"]
+    parts = [Adds("a"), Spoils("s"), Adds("b")]
+    parts[2].repeatable = True
+    line = Line(parts, [0, 0])
+    out = [row["v"] for port, batch in line.process(rows("x"), 0, NOW) for row in batch.rows if port == 0]
+    assert out == ["goodb", "wellb"]
+    assert [part.drops[FAILED] for part in parts] == [0, 0, 1]
+    assert [guard.failures for guard in line.guards] == [0, 0, 1]
+    assert isinstance(line.guards[2].errors[0][1], ValueError)
+    assert [m.topic for m in line.messages] == ["a", "b"], "what a try that raised has said is taken back"
+    assert line.took == [1, 1, 3]
+
+
+def test_the_end_of_one_part_that_raises_does_not_keep_the_others_from_theirs() -> None:
+    class Mute(Adds):
+        def flush(self, now: Now) -> Sequence[Emission]:
+            raise ValueError("no")
+
+    line = Line([Mute("a"), Adds("b", last_words=True)], [0])
+    assert values(line.flush(NOW)) == [(0, ["end of b "])]
+    assert line.drops[FAILED] == 1
+
+
+def test_nothing_overtakes_rows_that_wait_at_two_parts_to_be_tried_again() -> None:
+    class Singly(Adds):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, Batch)
+            return [Emission(0, Batch([row], 0.0)) for row in batch.rows]
+
+    class Once(Logic):
+        """Raises on one value the first time."""
+
+        def __init__(self, value: str) -> None:
+            super().__init__()
+            self.value = value
+
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, Batch)
+            if batch.rows[0]["v"] == self.value:
+                self.value = ""
+                raise ValueError("not now")
+            return (Emission(0, batch),)
+
+    line = Line([Singly("a"), Once("second"), Once("first")], [0, 0])
+    for guard in line.guards:
+        guard.policy = OnError("retry")
+    came: list[str] = []
+    waiting: list[tuple[int, Batch | RawBatch]] = [(0, rows("first", "second", "third"))]
+    turns = 0
+    while waiting:
+        source, batch = waiting.pop(0)
+        came += [v for _, some in values(line.process(batch, source, NOW)) for v in some]
+        waiting = [*line.take_held(), *waiting]
+        turns += 1
+    assert came == ["first", "second", "third"]
+    assert turns == 4
+    assert (line.took, line.gave) == ([3, 3, 3], [3, 3, 3])

@@ -37,6 +37,8 @@ def test_a_row_that_cannot_be_written_is_counted_and_lost_alone() -> None:
     made.process(rows("ok", "a/b", None, "#", "", "fine"), 0, NOW)
     assert [m.topic for m in made.messages] == ["alerts/ok", "alerts/fine"]
     assert made.drops == {"unwritable row": 4}
+    assert [row["v"] for row, _ in made.lost] == ["a/b", None, "#", ""], "for the dead letters"
+    assert "expected field 'v' to hold a topic level" in made.lost[0][1]
 
 
 def publishing(**parameters: Any) -> Any:

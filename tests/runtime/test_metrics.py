@@ -22,6 +22,9 @@ def test_values_carry_their_labels_and_base_units() -> None:
     found = by_name(example_status())
     assert found["edgert_operator_rows_in_total"][("air", "valid", "filter")] == 90
     assert found["edgert_dropped_rows_total"] == {("air", "valid", "bad row"): 7.0}
+    assert found["edgert_operator_failures_total"][("air", "valid", "filter")] == 3
+    assert found["edgert_operator_retries_total"][("air", "valid", "filter")] == 2
+    assert found["edgert_operator_dead_letters_total"][("air", "valid", "filter")] == 1
     assert found["edgert_checkpoint_last_seconds"] == {(): 0.0025}
     assert found["edgert_cpu_ratio"] == {(): 0.125}
     assert found["edgert_ingest_connected"] == {(): 1.0}

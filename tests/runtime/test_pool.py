@@ -81,6 +81,8 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
             if random_.random() < 0.3:
                 source = inputs[made[-1].name] = inputs.get(made[-1].name, -1) + 1
                 before.outputs.setdefault(0, []).append(Target(made[-1], source))
+    for one in made[1:]:
+        one.queue = Queue(random_.choice([1_000, 1 << 20]), "keep")
     numbers = list(range(400))
     made_policy = POLICIES[policy](random_.random)
     with running(*made, workers=workers, policy=made_policy, consumption=consumption) as pool:
@@ -126,19 +128,38 @@ def test_nothing_runs_while_held_and_all_goes_on_after(workers: int) -> None:
     assert len(chain[-1].logic.seen) == 303  # type: ignore[attr-defined]
 
 
-def test_an_operator_that_raises_loses_its_batch_only_and_is_counted() -> None:
+def test_an_operator_that_raises_loses_the_rows_at_fault_only_and_is_counted() -> None:
     def act(batch: Batch) -> None:
-        if batch.rows[0]["n"] == 3:
+        if any(row["n"] == 3 for row in batch.rows):
             raise ZeroDivisionError("as told")
 
     after = instance("after", Pass())
     broken = instance("broken", Pass(act), after)
     with running(broken, after) as pool:
         for n in range(6):
-            pool.put([(broken, 0, rows(n, n))])
+            pool.put([(broken, 0, rows(n, n + 1))])
         assert pool.wait_empty([broken, after], DEADLINE_S)
-    assert [n for _, n in after.logic.seen] == [0, 0, 1, 1, 2, 2, 4, 4, 5, 5]  # type: ignore[attr-defined]
-    assert (broken.counters.failures, broken.logic.drops["operator failed"]) == (1, 2)
+    assert [n for _, n in after.logic.seen] == [0, 1, 1, 2, 2, 4, 4, 5, 5, 6]  # type: ignore[attr-defined]
+    assert (broken.failures, broken.logic.drops["operator failed"]) == (2, 2)
+
+
+def test_an_operator_that_raises_on_everything_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def act(batch: Batch) -> None:
+        raise ZeroDivisionError("as told")
+
+    clock = VirtualClock()
+    one = instance("one", Pass(act))
+    _known(one)
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([one])
+    for _ in range(4):
+        pool.put([(one, 0, rows(*range(10)))], wake=False)
+        pool.lend(1.0)
+        clock.advance(0.5)
+    assert [r.getMessage() for r in caplog.records] == [
+        "operator one failed (1 times so far): ZeroDivisionError('as told')",
+        "operator one failed (21 times so far): ZeroDivisionError('as told')",
+    ]
 
 
 def test_stop_lets_the_turn_end_and_leaves_rows_in_queues() -> None:
@@ -264,7 +285,7 @@ def test_a_fault_in_the_last_words_of_an_operator_is_counted_and_ends_nothing() 
 
     one = instance("one", Mute())
     assert one.finish(Now(0.0, 0.0)).out == []
-    assert (one.counters.failures, one.logic.drops["operator failed"]) == (1, 1)
+    assert (one.failures, one.logic.drops["operator failed"]) == (1, 1)
 
 
 def _known(*instances: Instance) -> None:
@@ -359,3 +380,54 @@ class Grow(Pass):
     def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
         super().process(batch, source, now)
         return (Emission(0, Batch(batch.rows, batch.arrival, batch.watermark, 10 * len(batch.rows))),)
+
+
+def test_what_comes_without_a_size_counts_in_the_queue_all_the_same() -> None:
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(1_000, "keep"))
+    first = instance("first", Pass(), second)
+    _known(first)
+    pool = Pool(VirtualClock(), consumption=at_most(1))
+    pool.add([first, second])
+    pool.put([(first, 0, rows(*range(9)))], wake=False)
+    pool.hold([second], 0.0)
+    pool.lend(1.0)
+    assert second.queue.over
+    assert 1 < second.queue.rows < 9
+    assert first.queue.rows == 9 - second.queue.rows
+
+
+def test_who_waited_for_room_runs_as_soon_as_there_is_some() -> None:
+    """The second blocks again with the batch whose taking made room: another worker has the first meanwhile."""
+    entered, leave, done = (
+        [threading.Event() for _ in range(3)],
+        [threading.Event() for _ in range(3)],
+        threading.Event(),
+    )
+    turns = itertools.count()
+
+    def block(batch: Batch) -> None:
+        turn = min(2, next(turns))
+        entered[turn].set()
+        assert leave[turn].wait(DEADLINE_S)
+
+    second = Instance("second", ("second",), "stateless", Pass(block), Queue(1, "keep"))
+    first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
+    with running(first, second, workers=2, consumption=at_most(1)) as pool:
+        try:
+            pool.put([(first, 0, rows(0))])
+            assert entered[0].wait(DEADLINE_S)
+            pool.put([(first, 0, rows(1, 2))])
+            for _ in range(1_000):
+                with pool._lock:
+                    if second.queue.rows == 1 and pool._asleep == 1:
+                        break
+                threading.Event().wait(0.005)
+            assert not done.is_set(), "there is no room for more"
+            leave[0].set()
+            assert entered[1].wait(DEADLINE_S)
+            assert done.wait(DEADLINE_S)
+        finally:
+            for event in leave:
+                event.set()
+        assert pool.wait_empty([first, second], DEADLINE_S)
+    assert [n for _, n in second.logic.seen] == [0, 1, 2]  # type: ignore[attr-defined]

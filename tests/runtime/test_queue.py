@@ -109,3 +109,16 @@ def test_rows_that_a_checkpoint_found_behind_the_decoder_are_not_shed_for_new_in
     queue.take_all()
     queue.append(Entry(0, raw))
     assert queue.put(Entry(0, raw)) == (0, 1), "input makes room for newer input"
+
+
+@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest"])
+def test_rows_that_came_back_to_be_tried_again_drive_no_input_out(overload: Overload) -> None:
+    queue = Queue(100, overload)
+    taken = [Entry(1, Batch([{"n": 1}], 0.0, size=80)), Entry(1, Batch([], 0.0, 5.0))]
+    queue.append(Entry(0, RawBatch(["t"], [b"1"], 0.0, 0.0, 60)))
+    assert queue.put_back(taken) == 2
+    assert [entry.source for entry in queue.entries] == [1, 1, 0]
+    assert queue.put(Entry(0, RawBatch(["t"], [b"2"], 0.0, 0.0, 40))) == (1, 0)
+    assert (queue.rows, queue.size) == (4, 180)
+    assert queue.put(Entry(0, RawBatch(["t"], [b"3"], 0.0, 0.0, 10)))[1] == 1
+    assert numbers(queue.entries) == ([1, 2, 3] if overload == "shed-oldest" else [1, 1, 2])

@@ -1,0 +1,264 @@
+"""Between the runtime and an operator: finds the rows on which it raises, and does with them what the flow says.
+
+    raised on 8 rows ── 4 pass
+                     └─ 4 raise ── 2 raise ── 1 passes
+                                           └─ 1 raises: tried again later, or lost: counted, sent on as a dead letter
+                                └─ 2 pass
+
+Nothing of this costs anything while nothing raises, beside a copy of a few counters per batch. No row is given twice to
+an operator whose state may hold it already: see `Guard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, part
+from edgert.flow.on_error import OnError
+from edgert.operators.logic import Emission, Logic, Message, Now
+
+CAREFUL_ROWS: Final = 1_000
+"""After an operator that cannot be asked twice has raised, so many rows are given to it one by one."""
+FAILED: Final = "operator failed"
+"""The reason under which rows are counted that are lost because an operator raised."""
+_NOTHING: Final[Mapping[str, int]] = {}
+Process = Callable[[Batch | RawBatch, int, Now], Sequence[Emission]]
+
+
+class Guard:
+    """Stands around the `process` of one operator. What it guarantees, in whatever batches rows come:
+
+    - Repeatable operators (`Logic.repeatable`): only rows that raise by themselves are lost. Messages and counts of an
+      attempt that raised are taken back, so nothing is said or counted twice.
+    - Others, which may have put part of a batch into their state before they raised: no row is given a second time. The
+      batch that raised is lost as a whole, and the next `CAREFUL_ROWS` rows come one by one, so that a row which raises
+      costs only itself; so it goes on as long as some do.
+    - The watermark of a lost batch is passed on. What comes out keeps the order of what came in.
+    """
+
+    def __init__(self, logic: Logic, process: Process | None = None, repeatable: bool | None = None) -> None:
+        """`process`: what is called instead of the logic's own, if that is only a part of it."""
+        self.logic = logic
+        self.repeatable = repeats(logic) if repeatable is None else repeatable
+        self.flow = self.operator = ""
+        self.policy = OnError()
+        self.failures = 0
+        """Tries that raised with a row by itself, or with a batch that cannot be taken apart."""
+        self.retries = 0
+        """Rows set aside to be tried again."""
+        self.dead_letters = 0
+        self.errors: list[tuple[str, Exception]] = []
+        """The last one and its operator, until somebody has taken it for the log. All guards of a line may share it."""
+        self.held: list[Batch | RawBatch] = []
+        """What is to be given again later, in order: first the row that raised. Whoever called `process` takes it."""
+        self.wait_s = 0.0
+        """How long to wait before that, seconds."""
+        self.patient = True
+        """Whether there is a later; if not, a row is tried again at once."""
+        self._own = process
+        self._careful = 0
+        self._stuck: object = None
+        """The row that raised last and is to be tried again."""
+        self._tried = 0
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        """As `Logic.process`, but nothing is raised; and `held` is to be looked at."""
+        if self._careful and len(batch) > 1:
+            return self._one_by_one(batch, source, now)
+        logic, own = self.logic, self._own
+        drops, messages = logic.drops, len(logic.messages)
+        before = dict.copy(drops) if drops else _NOTHING
+        try:
+            emissions = own(batch, source, now) if own else logic.process(batch, source, now)
+        except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
+            self._take_back(messages, before)
+            return self._apart(batch, source, now, error)
+        if logic.lost:
+            self._letters()
+        return emissions
+
+    def flush(self, now: Now) -> Sequence[Emission]:
+        """As `Logic.flush`, but nothing is raised."""
+        try:
+            return self.logic.flush(now)
+        except Exception as error:  # noqa: BLE001 - the flow must still be able to end
+            self._failed(error)
+            self.logic.drops[FAILED] += 1
+            return ()
+
+    def _attempt(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        """If it raises, messages and counts are as if it had not been tried."""
+        logic = self.logic
+        messages, before = len(logic.messages), dict(logic.drops)
+        try:
+            emissions = (self._own or logic.process)(batch, source, now)
+        except Exception:
+            self._take_back(messages, before)
+            raise
+        self._letters()
+        return emissions
+
+    def _take_back(self, messages: int, drops: Mapping[str, int]) -> None:
+        """What an operator said and counted in a try that raised: how many messages and counts were there before. Of
+        one that is not asked again it stays: it may be true of what is in the state."""
+        if not self.repeatable:
+            self._letters()
+            return
+        logic = self.logic
+        del logic.messages[messages:]
+        logic.lost = []
+        for reason in list(logic.drops):  # one by one: somebody may be reading them
+            if reason in drops:
+                logic.drops[reason] = drops[reason]
+            else:
+                del logic.drops[reason]
+
+    def _letters(self) -> None:
+        """Dead letters of what the operator itself found at fault."""
+        lost, self.logic.lost = self.logic.lost, []
+        for row, reason in lost:
+            self._send_on(row, reason)
+
+    def _apart(self, batch: Batch | RawBatch, source: int, now: Now, raised: Exception | None) -> list[Emission]:
+        """A batch that has `raised`, in ever smaller parts."""
+        out: list[Emission] = []
+        if not self.repeatable:
+            assert raised is not None
+            self._careful = CAREFUL_ROWS
+            self._lose(batch, raised)
+            return self._time_goes_on(batch, source, now)
+        waiting = [batch]
+        """What is to be given, the first last."""
+        while waiting:
+            piece = waiting.pop()
+            error, raised = raised, None
+            if error is None:
+                try:
+                    out += self._attempt(piece, source, now)
+                    continue
+                except Exception as new:  # noqa: BLE001 - as in `process`
+                    error = new
+            length = len(piece)
+            if length > 1:
+                waiting += part(piece, length // 2, length), part(piece, 0, length // 2)
+            elif not length or not self._again(piece, error):
+                self._lose(piece, error)
+                out += self._time_goes_on(piece, source, now)
+            elif self.patient:
+                self.held = [piece, *reversed(waiting)]
+                break
+            else:
+                waiting.append(piece)
+        return out
+
+    def _one_by_one(self, batch: Batch | RawBatch, source: int, now: Now) -> list[Emission]:
+        out: list[Emission] = []
+        self._careful = max(0, self._careful - len(batch))
+        for at in range(len(batch)):
+            piece = part(batch, at, at + 1)
+            try:
+                out += self._attempt(piece, source, now)
+            except Exception as error:  # noqa: BLE001 - as in `process`
+                out += self._apart(piece, source, now, error)
+        return out
+
+    def _again(self, piece: Batch | RawBatch, error: Exception) -> bool:
+        """Whether the one row of `piece`, which has just raised, is to be tried once more."""
+        if self.policy.action != "retry":
+            return False
+        row: object = piece.payloads[0] if isinstance(piece, RawBatch) else piece.rows[0]
+        if row is not self._stuck:
+            self._stuck, self._tried = row, 0
+        if self._tried >= self.policy.tries:
+            self._stuck = None
+            return False
+        self.wait_s = self.policy.wait_s(self._tried)
+        self._tried += 1
+        self.retries += 1
+        self._failed(error)
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        self.errors[:] = [(self.operator, error)]
+
+    def _lose(self, batch: Batch | RawBatch, error: Exception) -> None:
+        self._failed(error)
+        if not len(batch):
+            return
+        self.logic.drops[FAILED] += len(batch)
+        reason = _said(error)
+        if len(batch) > 1:
+            reason += f" (in a batch of {len(batch)} rows, part of which may be in the operator's state)"
+        for row in batch.payloads if isinstance(batch, RawBatch) else batch.rows:
+            self._send_on(row, reason)
+
+    def _time_goes_on(self, batch: Batch | RawBatch, source: int, now: Now) -> list[Emission]:
+        """The watermark of a batch that is lost; if that raises too, the next one will bring it."""
+        if isinstance(batch, RawBatch) or not batch.rows or batch.watermark == NO_WATERMARK:
+            return []
+        try:
+            return list(self._attempt(Batch([], batch.arrival, batch.watermark), source, now))
+        except Exception as error:  # noqa: BLE001 - as in `process`
+            self._failed(error)
+            return []
+
+    def _send_on(self, row: Row | bytes, reason: str) -> None:
+        """A dead letter, if the flow wants any; a message that was not decoded goes as it came."""
+        topic = self.policy.topic
+        if topic is None:
+            return
+        self.dead_letters += 1
+        device = row.get("source") if isinstance(row, dict) else None
+        names = {"flow": self.flow, "operator": _as_level(self.operator), "source": _as_level(device)}
+        payload = row if isinstance(row, bytes) else dead_letter(self.flow, self.operator, reason, row)
+        self.logic.messages.append(Message(topic.fill(names), payload, 1, reason=f"{self.operator}: {reason}"))
+
+
+def repeats(logic: Logic) -> bool:
+    """Whether a batch may be given again: `Logic.repeatable`, with its default."""
+    if logic.repeatable is not None:
+        return logic.repeatable
+    kind = type(logic)
+    own = (kind.flush, kind.delta, kind.snapshot, kind.restore)
+    return own == (Logic.flush, Logic.delta, Logic.snapshot, Logic.restore)
+
+
+def dead_letter(flow: str, operator: str, error: str, row: Row) -> bytes:
+    """A row that was lost, as JSON: `{"flow": ..., "operator": ..., "error": ..., "row": {...}}`. What JSON lacks is
+    written as Python shows it, NaN and infinities as null."""
+    head: dict[str, Any] = {"flow": flow, "operator": operator, "error": _text(error)[:1_000]}
+    try:
+        return msgspec.json.encode({**head, "row": row}, enc_hook=repr)
+    except Exception:  # noqa: BLE001 - a row of somebody else's operator may hold anything, and is lost already
+        return msgspec.json.encode({**head, "row": _shown(row)})
+
+
+def _shown(row: Row) -> str:
+    try:
+        return _text(repr(row))[:10_000]
+    except Exception as error:  # noqa: BLE001 - as in `dead_letter`
+        return f"a row that cannot be shown ({type(error).__name__})"
+
+
+def _said(error: Exception) -> str:
+    try:
+        return _text(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001 - an error of somebody else's that cannot even be shown
+        return type(error).__name__
+
+
+def _text(text: str) -> str:
+    """What UTF-8 and MQTT can carry."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def _as_level(name: object) -> str:
+    """A name as one level of a topic."""
+    return _text("" if name is None else str(name)).translate(_NO_LEVEL) or "unknown"
+
+
+_NO_LEVEL: Final = {ord(c): "_" for c in "+#/"}

@@ -1,0 +1,268 @@
+"""What becomes of rows on which an operator raises: only they are lost, nothing is counted twice, and order is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.topic_template import TopicTemplate
+from edgert.flow.on_error import Action, OnError
+from edgert.operators.guard import CAREFUL_ROWS, FAILED, Guard, dead_letter, repeats
+from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.operators.sinks import Publish, Ship
+from edgert.operators.source import Source
+from edgert.operators.trackers import Kalman
+from edgert.operators.windows import TumblingWindow
+
+NOW = Now(0.0, 0.0)
+BATCHES = st.lists(st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 3, 9]), max_size=8), max_size=8)
+"""Rows by how often they make the operator raise."""
+
+
+class Fussy(Logic):
+    """Says something, counts something and takes note of each row until it comes to one on which it raises."""
+
+    def __init__(self, repeatable: bool) -> None:
+        super().__init__()
+        self.repeatable = repeatable
+        self.state: list[int] = []
+        """Rows that were taken; one that cannot be repeated keeps them though it raised."""
+        self.given: list[int] = []
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        taken: list[int] = []
+        try:
+            for row in batch.rows:
+                self.given.append(row["n"])
+                self.messages.append(Message(f"t/{row['n']}", b""))
+                self.drops["values"] += 1
+                if row["faults"][0] > 0:
+                    row["faults"][0] -= 1
+                    raise ValueError(f"row {row['n']}")
+                taken.append(row["n"])
+        except ValueError:
+            if not self.repeatable:
+                self.state += taken
+            raise
+        self.state += taken
+        return (Emission(0, Batch(list(batch.rows), batch.arrival, batch.watermark)),)
+
+
+def batches_of(faults: list[list[int]]) -> list[Batch]:
+    number = 0
+    batches = []
+    for at, some in enumerate(faults):
+        rows: list[Row] = []
+        for fault in some:
+            rows.append({"time": 0.0, "source": "a", "n": number, "faults": [fault]})
+            number += 1
+        batches.append(Batch(rows, 0.0, float(at), 10 * len(rows)))
+    return batches
+
+
+class Driven:
+    """A guard, its operator and what came out. What is held comes again before anything else."""
+
+    def __init__(self, logic: Fussy, policy: OnError, patient: bool = True) -> None:
+        self.logic, self.guard = logic, Guard(logic)
+        self.guard.flow, self.guard.operator, self.guard.policy, self.guard.patient = "f", "op", policy, patient
+        self.out: list[int] = []
+        self.marks: list[float] = []
+        self.waits: list[float] = []
+
+    def feed(self, batches: Sequence[Batch]) -> None:
+        waiting: list[Any] = list(batches)
+        while waiting:
+            for _, batch in self.guard.process(waiting.pop(0), 0, NOW):
+                self.out += [row["n"] for row in batch.rows]
+                if batch.watermark != NO_WATERMARK:
+                    self.marks.append(batch.watermark)
+            if self.guard.held:
+                self.waits.append(self.guard.wait_s)
+            waiting, self.guard.held = [*self.guard.held, *waiting], []
+
+
+@given(BATCHES, st.sampled_from(["drop", "dead-letter"]))
+def test_of_a_repeatable_operator_only_rows_at_fault_are_lost_and_nothing_is_said_or_counted_twice(
+    faults: list[list[int]], action: Action
+) -> None:
+    for batch in (batches := batches_of(faults)):
+        for row in batch.rows:
+            row["faults"] = [10**6 if row["faults"][0] else 0]
+    bad = {row["n"] for b in batches for row in b.rows if row["faults"][0]}
+    good = [row["n"] for b in batches for row in b.rows if not row["faults"][0]]
+    topic = TopicTemplate("bad/{operator}/{source}", sink=True) if action == "dead-letter" else None
+    driven = Driven(Fussy(True), OnError(action, topic))
+    driven.feed(batches)
+    logic, guard = driven.logic, driven.guard
+    assert driven.out == good == logic.state
+    assert logic.drops == ({"values": len(good)} if good else {}) | ({FAILED: len(bad)} if bad else {})
+    assert [m.topic for m in logic.messages if m.topic.startswith("t/")] == [f"t/{n}" for n in good]
+    letters = [m for m in logic.messages if m.topic == "bad/op/a"]
+    assert [json.loads(m.payload)["row"]["n"] for m in letters] == (sorted(bad) if topic else [])
+    assert guard.dead_letters == len(letters)
+    assert guard.failures == len(bad)
+    assert driven.marks == [float(n) for n in range(len(batches))], "a lost row does not take the watermark with it"
+
+
+@given(BATCHES, st.integers(1, 4), st.booleans())
+def test_a_row_is_tried_again_as_often_as_the_flow_says_and_nothing_overtakes_it(
+    faults: list[list[int]], tries: int, patient: bool
+) -> None:
+    """The operator raises on a row as often as `faults` says when it comes by itself, or at once if it may."""
+
+    class Alone(Fussy):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, Batch)
+            if len(batch) > 1 and any(row["faults"][0] for row in batch.rows):
+                raise ValueError("one of them")
+            return super().process(batch, source, now)
+
+    batches = batches_of(faults)
+    good = [row["n"] for b in batches for row in b.rows if row["faults"][0] <= tries]
+    asked = [min(row["faults"][0], tries + 1) for b in batches for row in b.rows]
+    driven = Driven(Alone(True), OnError("retry", None, tries, 0.5), patient)
+    driven.feed(batches)
+    assert driven.out == good == driven.logic.state
+    assert driven.logic.drops[FAILED] == len(asked) - len(good)
+    retries = [min(count, tries) for count in asked]
+    assert driven.guard.retries == sum(retries)
+    assert driven.guard.failures == sum(asked)
+    assert driven.waits == ([0.5 * 2**n for count in retries for n in range(count)] if patient else [])
+
+
+@given(BATCHES, st.sampled_from(["drop", "dead-letter", "retry"]))
+def test_an_operator_that_may_have_kept_part_of_a_batch_is_given_no_row_twice(
+    faults: list[list[int]], action: Action
+) -> None:
+    batches = batches_of(faults)
+    topic = None if action == "drop" else TopicTemplate("bad", sink=True)
+    driven = Driven(Fussy(False), OnError(action, topic))
+    driven.feed(batches)
+    logic = driven.logic
+    numbers = [row["n"] for b in batches for row in b.rows]
+    assert len(set(logic.given)) == len(logic.given)
+    assert len(set(logic.state)) == len(logic.state)
+    assert len(driven.out) + logic.drops[FAILED] == len(numbers)
+    assert driven.out == sorted(driven.out)
+    letters = [json.loads(m.payload) for m in logic.messages if m.topic == "bad"]
+    assert sorted([letter["row"]["n"] for letter in letters] + driven.out) == (numbers if topic else driven.out)
+    assert driven.guard.retries == 0
+
+
+def test_after_such_an_operator_has_raised_rows_come_one_by_one_for_a_while() -> None:
+    driven = Driven(Fussy(False), OnError())
+    driven.feed(batches_of([[0, 1, 0], [0, 1, 0, 1]]))
+    assert driven.out == [3, 5], "the first time nobody knows how far it came; the second, only rows at fault are lost"
+    assert driven.guard.failures == 3
+    driven.feed([Batch([{"time": 0.0, "source": "a", "n": n, "faults": [0]} for n in range(CAREFUL_ROWS)], 0.0)])
+    sizes: list[int] = []
+    process = driven.logic.process
+
+    def measured(batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        sizes.append(len(batch))
+        return process(batch, source, now)
+
+    driven.logic.process = measured  # type: ignore[method-assign]
+    driven.feed(batches_of([[0, 0, 0]]))
+    assert sizes == [3], "nothing was wrong for long: whole batches again"
+
+
+def test_who_is_repeatable() -> None:
+    class Plain(Logic):
+        pass
+
+    class Keeps(Logic):
+        def snapshot(self) -> Any:
+            return {}
+
+    class Ends(Logic):
+        def flush(self, now: Now) -> Sequence[Emission]:
+            return ()
+
+    assert [repeats(made()) for made in (Plain, Keeps, Ends, Ship)] == [True, False, False, False]
+    assert repeats(Fussy(True))
+    assert Source.repeatable
+    assert Publish.repeatable is None
+    assert not TumblingWindow.repeatable
+    assert not Kalman.repeatable
+
+
+def test_a_row_that_an_operator_itself_found_at_fault_is_a_dead_letter_too() -> None:
+    class Finds(Logic):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, Batch)
+            self.lost += [(row, "odd") for row in batch.rows if row["n"] % 2]
+            return ()
+
+    guard = Guard(Finds())
+    guard.policy = OnError("dead-letter", TopicTemplate("bad/{flow}/{operator}", sink=True))
+    guard.flow, guard.operator = "f", "a+b"
+    guard.process(batches_of([[0, 0, 0, 0]])[0], 0, NOW)
+    assert [(m.topic, m.reason, json.loads(m.payload)["row"]["n"]) for m in guard.logic.messages] == [
+        ("bad/f/a_b", "a+b: odd", 1), ("bad/f/a_b", "a+b: odd", 3),
+    ]  # fmt: skip
+    assert guard.failures == 0
+    assert not guard.logic.lost
+
+
+def test_a_message_that_was_not_decoded_is_sent_on_as_it_came() -> None:
+    class Chokes(Logic):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, RawBatch)
+            if b"bad" in batch.payloads:
+                raise MemoryError
+            return (Emission(0, Batch([{"p": p} for p in batch.payloads], 0.0)),)
+
+    guard = Guard(Chokes())
+    guard.policy = OnError("dead-letter", TopicTemplate("bad/{source}", sink=True))
+    guard.operator = "in"
+    emitted = guard.process(RawBatch(["x"] * 5, [b"1", b"2", b"bad", b"4", b"5"], 0.0, 0.0, 50), 0, NOW)
+    assert [row["p"] for e in emitted for row in e.batch.rows] == [b"1", b"2", b"4", b"5"]
+    assert guard.logic.messages == [Message("bad/unknown", b"bad", 1, reason="in: MemoryError: ")]
+
+
+class Spiteful(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize("error", [Spiteful(), ValueError("\ud800 \0"), ValueError("x" * 10_000)])
+def test_whatever_an_error_says_a_dead_letter_can_be_written(error: Exception) -> None:
+    class Raises(Logic):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            raise error
+
+    guard = Guard(Raises())
+    guard.policy = OnError("dead-letter", TopicTemplate("bad/{source}", sink=True))
+    row: Row = {"time": 0.0, "source": "a/+#\0\ud800"}
+    assert guard.process(Batch([row], 0.0, 5.0), 0, NOW) == []
+    (message,) = guard.logic.messages
+    assert message.topic == "bad/a___\ufffd?"
+    assert json.loads(message.payload)["error"].startswith(type(error).__name__)
+    message.reason.encode()
+    assert "\0" not in message.reason
+
+
+def test_a_dead_letter_is_json_whatever_the_row_holds() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    rows: list[tuple[Any, Any]] = [
+        ({"a": 1, "b": None}, {"a": 1, "b": None}),
+        ({"a": float("nan"), "z": 1 + 2j}, {"a": None, "z": "(1+2j)"}),
+        ({"a": 2**80}, {"a": 2**80}),
+        ({"a": "\ud800"}, "{'a': '\\ud800'}"),
+        ({"a": deep}, "a row that cannot be shown (RecursionError)"),
+    ]
+    for row, shown in rows:
+        letter = json.loads(dead_letter("f", "op", "why", row))
+        assert (letter["flow"], letter["operator"], letter["error"]) == ("f", "op", "why")
+        assert letter["row"] == shown or letter["row"] == repr(row)

@@ -1,0 +1,227 @@
+"""What the pool keeps over random graphs, policies, consumptions and numbers of workers, on a virtual clock: rows are
+delivered in order, queued or counted; queues stay within their budgets; who blocks stops nobody but those before it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgert.core.batch import Batch
+from edgert.core.clock import VirtualClock
+from edgert.flow.on_error import OnError
+from edgert.operators.guard import FAILED
+from edgert.operators.logic import Emission, Logic, Now
+from edgert.runtime.instance import Instance, Target
+from edgert.runtime.pool import Pool
+from edgert.runtime.queue import Overload, Queue
+from edgert.scheduling.consumption import CONSUMPTIONS
+from edgert.scheduling.policies import POLICIES
+from tests.runtime.virtual import VirtualWorkers, could_run
+
+ROW_BYTES = 10
+MOST_ROWS = 9
+KEYS = 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """Rows fail here by the thousand."""
+    pool_log = logging.getLogger("edgert.runtime.pool")
+    before, pool_log.disabled = pool_log.disabled, True
+    yield
+    pool_log.disabled = before
+
+
+class Relay(Logic):
+    """Gives each row on `copies` times. It raises on rows in `bad` as often as that says."""
+
+    def __init__(self, copies: int, bad: dict[int, int]) -> None:
+        super().__init__()
+        self.copies, self.bad = copies, Counter(bad)
+        self.seen: list[tuple[int, int]] = []
+
+    def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
+        for row in batch.rows:
+            if self.bad[row["n"]] > 0:
+                if len(batch.rows) == 1:
+                    self.bad[row["n"]] -= 1
+                raise ValueError(row["n"])
+        self.seen += [(source, row["n"]) for row in batch.rows]
+        rows = [row for row in batch.rows for _ in range(self.copies)]
+        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, ROW_BYTES * len(rows))),) if rows else ()
+
+
+def relay(instance: Instance) -> Relay:
+    return cast(Relay, instance.logic)
+
+
+class World:
+    """A random graph with its pool, and what has been put into it."""
+
+    def __init__(self, seed: int, workers: int, policy: str, overload: Overload) -> None:
+        draw = self.draw = random.Random(seed)
+        self.clock = VirtualClock()
+        consumption = CONSUMPTIONS[draw.choice(sorted(CONSUMPTIONS))](draw.choice([1, 4, 20]))
+        self.pool = Pool(self.clock, policy=POLICIES[policy](draw.random), consumption=consumption)
+        self.instances: list[Instance] = []
+        self.cost_s: dict[str, float] = {}
+        self.blocked: set[str] = set()
+        for number in range(draw.randint(2, 8)):
+            self._add(number, overload)
+        self.sources = [i for i in self.instances if not self.feeders(i)]
+        for source in self.sources:
+            source.queue.overload = overload
+        self.pool.add(self.instances)
+        self.put: dict[str, list[int]] = {i.name: [] for i in self.sources}
+        self.workers = VirtualWorkers(self.pool, self.clock, workers, self._cost)
+        self.workers.after_each = self.check
+
+    def _add(self, number: int, overload: Overload) -> None:
+        draw = self.draw
+        bad = {n: draw.choice([1, 2, 9]) for n in range(300) if draw.random() < 0.03} if draw.random() < 0.4 else {}
+        queue = Queue(draw.choice([40, 100, 1_000]), "keep")
+        made = Instance(f"i{number}", (f"i{number}",), "stateless", Relay(draw.choice([0, 1, 1, 1, 2]), bad), queue)
+        made.guards[0].policy = OnError(draw.choice(["retry", "drop"]), None, 3, 0.05)
+        self.cost_s[made.name] = draw.choice([0.0, 0.001, 0.004])
+        for before in self.instances:
+            if draw.random() < 0.35:
+                before.outputs.setdefault(0, []).append(Target(made, len(self.feeders(made))))
+        self.instances.append(made)
+
+    def feeders(self, instance: Instance) -> list[Instance]:
+        return [b for b in self.instances for t in b.outputs.get(0, ()) if t.instance is instance]
+
+    def _cost(self, instance: Instance, rows: int) -> float:
+        if instance.name in self.blocked:
+            self.blocked.discard(instance.name)
+            return 3.0
+        return 0.0005 + rows * self.cost_s[instance.name]
+
+    def arrive(self, source: Instance, rows: int) -> None:
+        numbers = range(len(self.put[source.name]), len(self.put[source.name]) + rows)
+        self.put[source.name] += numbers
+        made = [{"time": 0.0, "source": f"d{n % KEYS}", "n": n} for n in numbers]
+        self.pool.put([(source, 0, Batch(made, 0.0, size=ROW_BYTES * rows))])
+
+    def hold_or_release(self, instance: Instance) -> None:
+        if instance.number in self.pool._held:
+            self.pool.release([instance])
+        else:
+            self.pool.hold([instance], 0.0)
+
+    def check(self) -> None:
+        """After each event: nobody idles who could work, and no queue is far over its budget."""
+        if self.workers.free:
+            assert not [i.name for i in could_run(self.pool, self.instances)]
+        for instance in self.instances:
+            given = [self.workers.given[before.name] for before in self.feeders(instance)]
+            back = self.workers.taken[instance.name] if instance.guards[0].retries else 0
+            room = instance.queue.budget_bytes if given else max(instance.queue.budget_bytes, ROW_BYTES * MOST_ROWS)
+            assert instance.queue.size <= room + sum(given) + back, instance.name
+
+    def settle(self) -> None:
+        """Everything held is let go; what waits is worked off."""
+        self.workers.at(100.0, lambda: self.pool.release(self.instances))
+        self.workers.run()
+
+    def check_ledger(self) -> None:
+        """Every row that came is seen, shed or counted as failed; and in the order in which it came."""
+        for instance in self.instances:
+            assert not instance.queue.entries, f"{instance.name} waits for ever"
+            came: dict[int, list[int]] = {}
+            for before in self.feeders(instance):
+                by = next(t.source for t in before.outputs[0] if t.instance is instance)
+                came[by] = [n for _, n in relay(before).seen for _ in range(relay(before).copies)]
+            if instance in self.sources:
+                came[0] = self.put[instance.name]
+            seen = {by: [n for s, n in relay(instance).seen if s == by] for by in came}
+            lost = sum(len(came[by]) - len(seen[by]) for by in came)
+            assert lost == instance.shed + instance.logic.drops[FAILED], instance.name
+            for by, numbers in came.items():
+                assert is_subsequence(seen[by], numbers), f"{instance.name}: rows of one key overtook each other"
+
+
+def is_subsequence(part: Sequence[int], whole: Sequence[int]) -> bool:
+    rest = iter(whole)
+    return all(n in rest for n in part)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.sampled_from(sorted(POLICIES)),
+    st.sampled_from(["shed-oldest", "shed-newest"]),
+)
+def test_rows_are_delivered_in_order_queued_or_counted_within_the_budgets(
+    seed: int, workers: int, policy: str, overload: Overload
+) -> None:
+    """At about three times what the pool bears, with operators that block, are held, and raise."""
+    world = World(seed, workers, policy, overload)
+    draw, events = world.draw, world.workers
+    for _ in range(150):
+        at, source = draw.uniform(0.0, 0.5), draw.choice(world.sources)
+        events.at(at, lambda s=source: world.arrive(s, draw.randint(1, MOST_ROWS)))  # type: ignore[misc]
+    for _ in range(draw.randint(0, 12)):
+        at, one = draw.uniform(0.0, 1.0), draw.choice(world.instances)
+        events.at(at, lambda i=one: world.hold_or_release(i))  # type: ignore[misc]
+    for _ in range(draw.randint(0, 3)):
+        at, one = draw.uniform(0.0, 0.3), draw.choice(world.instances)
+        events.at(at, lambda i=one: world.blocked.add(i.name))  # type: ignore[misc]
+    world.settle()
+    world.check_ledger()
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest"])
+def test_at_three_times_the_rate_that_is_borne_the_source_sheds_two_rows_of_three(
+    policy: str, overload: Overload
+) -> None:
+    """A chain whose last operator bears 100 rows/s; 300 come for ten seconds."""
+    world = World(0, 2, policy, overload)
+    chain = [
+        Instance(f"c{n}", (f"c{n}",), "stateless", Relay(1, {}), Queue(200, "keep" if n else overload))
+        for n in range(4)
+    ]
+    for before, after in pairwise(chain):
+        before.outputs[0] = [Target(after, 0)]
+    world.pool.add(chain)
+    world.instances, world.sources, world.put = chain, chain[:1], {"c0": []}
+    world.workers.cost_s = lambda instance, rows: 0.01 * rows if instance is chain[-1] else 0.0
+    for n in range(3_000):
+        world.workers.at(n / 300, lambda: world.arrive(chain[0], 1))
+    world.settle()
+    world.check_ledger()
+    assert [one.shed for one in chain[1:]] == [0, 0, 0]
+    assert len(relay(chain[-1]).seen) == pytest.approx(1_000, abs=4 * 20 + 3 * 20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(POLICIES)))
+def test_an_operator_that_blocks_for_ever_stops_no_other_flow(seed: int, policy: str) -> None:
+    """Two flows, two workers; one operator of the first never returns. The other flow goes on all the same, and of the
+    first what does not lead there (`World.check`); what does fills its queues, and its source sheds."""
+    world = World(seed, 2, policy, "shed-oldest")
+    blocking = world.draw.choice(world.instances)
+    last = Instance("last", ("last",), "stateless", Relay(1, {}), Queue(200, "keep"))
+    other = Instance("other", ("other",), "stateless", Relay(1, {}), Queue(200, "shed-newest"))
+    other.outputs[0] = [Target(last, 0)]
+    world.pool.add([other, last])
+    world.workers.cost_s = lambda instance, rows: 1e6 if instance is blocking else 0.0001 * rows
+    events = world.workers
+    for step in range(200):
+        for source in world.sources:
+            events.at(step * 0.01, lambda s=source: world.arrive(s, 3))  # type: ignore[misc]
+        batch = Batch([{"time": 0.0, "source": "a", "n": step}], 0.0, size=ROW_BYTES)
+        events.at(step * 0.01, lambda b=batch: world.pool.put([(other, 0, b)]))  # type: ignore[misc]
+    events.run(until=100.0)
+    assert [n for _, n in relay(last).seen] == list(range(200))
+    assert not other.shed

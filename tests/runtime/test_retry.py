@@ -1,0 +1,306 @@
+"""A row that is tried again in later turns: through the pool, through lines, checkpoints and the end of a flow."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgert.core.batch import Batch, RawBatch
+from edgert.core.clock import VirtualClock
+from edgert.core.position import Position
+from edgert.core.system_clock import SystemClock
+from edgert.flow.document import from_plain
+from edgert.flow.on_error import OnError
+from edgert.flow.physical import Fusion
+from edgert.flow.spec import OperatorSpec, Registry
+from edgert.operators.guard import FAILED
+from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.operators.pipeline import Pipeline
+from edgert.operators.registry import REGISTRY
+from edgert.operators.source import Source
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance import Instance
+from edgert.runtime.owpoa import ThreadPerInstance
+from edgert.runtime.pool import FAST_TURNS, Pool
+from edgert.runtime.progress import Progress
+from tests.runtime.test_flow_run import flow_run as plain_flow_run
+from tests.runtime.test_pool import DEADLINE_S, Pass, instance, rows
+
+NOW = Now(0.0, 1_000.0)
+
+
+class Flaky(Logic):
+    """Raises on a row whose `v` is negative, until it has done so `times` times."""
+
+    times = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: dict[float, int] = {}
+        self.asked: list[list[float]] = []
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        self.asked.append([row["v"] for row in batch.rows])
+        for row in batch.rows:
+            if row["v"] < 0 and self.left.get(row["v"], self.times) > 0:
+                if len(batch) == 1:
+                    self.left[row["v"]] = self.left.get(row["v"], self.times) - 1
+                raise ConnectionError("not now")
+        return (Emission(0, batch),)
+
+
+def registry(times: int) -> Registry:
+    made = type("Flaky", (Flaky,), {"times": times})
+    return MappingProxyType({**REGISTRY, "flaky": OperatorSpec("flaky", "For tests.", logic=lambda build: made())})
+
+
+def flow_run(times: int, fusion: Fusion = "full", action: str = "retry") -> FlowRun:
+    on_error: dict[str, Any] = {"action": action, "topic": "bad/{operator}"}
+    if action == "retry":
+        on_error |= {"tries": 3, "backoff_s": 0.5}
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}", "out_of_order_s": 0},
+        "ok": {"type": "filter", "input": "in", "where": "v < 100"},
+        "odd": {"type": "flaky", "input": "ok"},
+        "minute": {
+            "type": "tumbling_window",
+            "input": "odd",
+            "size_s": 10,
+            "aggregates": {"n": "count()", "s": "sum(v)"},
+        },
+        "out": {"type": "ship", "input": "minute"},
+    }
+    known = registry(times)
+    flow = from_plain({"name": "f", "on_error": on_error, "operators": operators}, known)
+    return FlowRun(flow, known, 1, 1, Progress(Position()), fusion)
+
+
+class Rig:
+    """A pool whose only worker is the caller, on a virtual clock."""
+
+    def __init__(self, run: FlowRun) -> None:
+        self.run, self.clock = run, VirtualClock(1_000.0)
+        self.letters: list[Message] = []
+        self.pool = Pool(self.clock, send=lambda instance, messages: self.letters.extend(messages))
+        for one in run.all:
+            one.fast_turns = FAST_TURNS
+        self.pool.add(run.all)
+
+    def feed(self, *values: float, time: float = 1.0) -> None:
+        payloads = [b'{"time": %f, "v": %r}' % (time, value) for value in values]
+        batch = RawBatch(["x/a"] * len(values), payloads, self.clock.monotonic(), 1_000.0, 10 * len(values))
+        self.pool.put([(self.run.places["in"].instance, 0, batch)], wake=False)
+        self.work()
+
+    def work(self) -> None:
+        self.pool.lend(1.0)
+
+    def pass_by(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.work()
+
+    def waiting(self) -> int:
+        return sum(one.queue.rows for one in self.run.all)
+
+    def shipped(self) -> list[tuple[float, float]]:
+        """(n, s) of the windows, after the end of the flow."""
+        assert self.pool.hold(self.run.all, 0.0)
+        self.run.drain(NOW, lambda instance, messages: self.letters.extend(messages))
+        return [(row["n"], row["s"]) for captured in self.run.pending for row in captured.rows]
+
+
+@pytest.mark.parametrize("fusion", ["full", "chains", "none"])
+def test_a_row_is_tried_again_after_its_time_and_what_follows_waits_for_it(fusion: Fusion) -> None:
+    rig = Rig(flow_run(2, fusion))
+    odd = rig.run.places["odd"].logic
+    assert isinstance(odd, Flaky)
+    rig.feed(1, -1, 2)
+    rig.feed(3)
+    asked = len(odd.asked)
+    rig.pass_by(0.4)
+    assert len(odd.asked) == asked, "not before its time"
+    assert rig.waiting() == 3
+    rig.pass_by(0.1)
+    assert rig.run.places["odd"].guard.retries == 2
+    rig.pass_by(0.9)
+    assert rig.waiting() == 3, "twice as long the second time"
+    rig.pass_by(0.1)
+    assert rig.waiting() == 0
+    taken = [n for batch in odd.asked for n in batch]
+    assert taken.index(3) > max(at for at, n in enumerate(taken) if n == -1)
+    place = rig.run.places["odd"]
+    assert (place.rows_in, place.rows_out, place.guard.failures, place.guard.dead_letters) == (4, 4, 2, 0)
+    assert rig.run.places["in"].rows_in == 4
+    assert rig.shipped() == [(4, 5.0)]
+    assert not rig.letters
+
+
+@pytest.mark.parametrize("fusion", ["full", "chains", "none"])
+@pytest.mark.parametrize(("action", "tried"), [("retry", 4), ("dead-letter", 1)])
+def test_a_row_that_never_passes_becomes_a_dead_letter_and_the_rest_goes_on(
+    fusion: Fusion, action: str, tried: int
+) -> None:
+    rig = Rig(flow_run(100, fusion, action))
+    rig.feed(1, -1, 2)
+    for _ in range(10):
+        rig.pass_by(2.0)
+    (letter,) = rig.letters
+    assert (letter.topic, letter.qos, letter.reason) == ("bad/odd", 1, "odd: ConnectionError: not now")
+    told = json.loads(letter.payload)
+    assert (told["flow"], told["operator"], told["row"]["v"]) == ("f", "odd", -1)
+    place = rig.run.places["odd"]
+    assert (place.logic.drops[FAILED], place.guard.failures, place.guard.dead_letters) == (1, tried, 1)
+    assert rig.shipped() == [(2, 3.0)]
+
+
+@pytest.mark.parametrize("fusion", ["full", "chains", "none"])
+def test_what_waits_for_a_try_is_in_the_checkpoint(fusion: Fusion) -> None:
+    rig = Rig(flow_run(1, fusion))
+    rig.feed(1, -1, 2)
+    assert rig.waiting() == 2
+    assert rig.run.capture(rig.pool, lambda read: read())
+    form = rig.run.form()
+    assert form
+    run = flow_run(0, fusion)
+    run.restore(form.deltas, form.queue, NOW)
+    again = Rig(run)
+    again.work()
+    assert again.shipped() == [(3, 2.0)]
+
+
+@pytest.mark.parametrize("fusion", ["full", "chains", "none"])
+def test_at_the_end_of_a_flow_a_row_is_tried_again_at_once(fusion: Fusion) -> None:
+    rig = Rig(flow_run(3, fusion))
+    rig.feed(1, -1, 2)
+    assert rig.shipped() == [(3, 2.0)]
+    hopeless = Rig(flow_run(4, fusion))
+    hopeless.feed(1, -1, 2)
+    assert hopeless.shipped() == [(2, 3.0)]
+    assert len(hopeless.letters) == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(-3, 5), max_size=6), max_size=5),
+    st.integers(0, 5),
+    st.sampled_from(["retry", "dead-letter"]),
+)
+def test_whatever_is_fused_the_same_rows_are_counted_lost_and_sent_on(
+    batches: list[list[int]], times: int, action: str
+) -> None:
+    """`times` counts per value, so a value that comes again has fewer faults left."""
+    left = dict.fromkeys((-3, -2, -1), times)
+    kept, lost = [], []
+    for value in (v for some in batches for v in some):
+        asked = min(left.get(value, 0), (3 if action == "retry" else 0) + 1)
+        if value < 0:
+            left[value] -= asked
+        passes = left.get(value, 0) == 0 and asked <= (3 if action == "retry" else 0)
+        (kept if passes else lost).append(value)
+    for fusion in get_args(Fusion):
+        rig = Rig(flow_run(times, fusion, action))
+        for some in batches:
+            rig.feed(*some)
+        for _ in range(200):
+            if not rig.waiting():
+                break
+            rig.pass_by(4.0)
+        place = rig.run.places["odd"]
+        assert [json.loads(letter.payload)["row"]["v"] for letter in rig.letters] == lost
+        assert (place.logic.drops[FAILED], place.guard.dead_letters) == (len(lost), len(lost))
+        assert (place.rows_in, place.rows_out) == (len(kept) + len(lost), len(kept))
+        assert rig.shipped() == ([(len(kept), sum(kept))] if kept else [])
+
+
+def test_a_batch_in_which_a_fused_codec_raises_is_counted_once_and_the_next_go_message_by_message() -> None:
+    """It has put messages into the window before it raised: none of them is given to it again."""
+    rig = Rig(plain_flow_run())
+    source = rig.run.places["in"].logic
+    assert isinstance(source, Source)
+    assert isinstance(rig.run.all[0].logic, Pipeline)
+    decode = source.codec.decode_batch_untrusted
+
+    def chokes(topics: Any, payloads: Any, captures: Any, wall: float) -> Any:
+        good = [at for at, payload in enumerate(payloads) if b"99" not in payload]
+        decoded = decode([topics[at] for at in good], [payloads[at] for at in good], captures, wall)
+        if len(good) < len(payloads):
+            raise MemoryError
+        return decoded
+
+    rig.feed(*[1] * 20)  # the shape is learned: later ones go straight to the window
+    source.codec.decode_batch_untrusted = chokes  # type: ignore[method-assign]
+    rig.feed(1, 1, 99, 1)
+    assert source.drops[FAILED] == 4
+    rig.feed(1, 1, 99, 1)
+    assert source.drops[FAILED] == 5
+    rig.feed(1)
+    assert rig.run.places["in"].guard.failures == 2
+    assert rig.shipped() == [(20 + 3 + 3 + 1, 27.0)]
+
+
+def test_rows_on_which_an_expression_fails_are_dead_letters_and_are_not_tried_again() -> None:
+    rig = Rig(flow_run(0))
+    batch = RawBatch(["x/a"], [b'{"time": 1, "v": "warm"}'], 0.0, 1_000.0, 10)
+    rig.pool.put([(rig.run.places["in"].instance, 0, batch)], wake=False)
+    rig.work()
+    (letter,) = rig.letters
+    assert letter.topic == "bad/ok"
+    assert "wrong type in ok" in letter.reason
+    assert rig.run.places["ok"].guard.dead_letters == 1
+
+
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
+    passed = threading.Event()
+    left = [2]
+
+    def act(batch: Batch) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise ConnectionError
+
+    one: Instance = instance("one", Pass(act), instance("after", Pass(lambda batch: passed.set())))
+    one.guards[0].policy = replace(OnError(), action="retry", backoff_s=0.01)
+    pool: Pool = ThreadPerInstance(SystemClock()) if dedicated else Pool(SystemClock(), workers=2)
+    pool.add([one, one.outputs[0][0].instance])
+    pool.start()
+    pool.put([(one, 0, rows(1))])
+    assert passed.wait(DEADLINE_S)
+    pool.stop()
+    assert one.guards[0].retries == 2
+
+
+def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
+    passed = threading.Event()
+    left = [1]
+
+    def act(batch: Batch) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise ConnectionError
+        passed.set()
+
+    one = instance("one", Pass(act))
+    one.fast_turns = FAST_TURNS
+    one.guards[0].policy = OnError("retry", None, 3, 0.01)
+    pool = Pool(SystemClock())
+    pool.add([one])
+    pool.start()
+    for _ in range(1_000):
+        with pool._lock:
+            if pool._asleep:
+                break
+        threading.Event().wait(0.005)
+    pool.put([(one, 0, rows(1))], wake=False)
+    pool.lend(1.0)
+    assert passed.wait(DEADLINE_S)
+    pool.stop()

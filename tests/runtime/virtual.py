@@ -1,0 +1,85 @@
+"""The product's own pool on a virtual clock: its workers are events instead of threads, so a run can be repeated."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+
+from edgert.core.clock import VirtualClock
+from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.pool import Pool
+from edgert.runtime.queue import Entry
+
+
+class VirtualWorkers:
+    """K workers of `pool`, which is not started. `cost_s` says how long a turn takes."""
+
+    def __init__(self, pool: Pool, clock: VirtualClock, workers: int, cost_s: Callable[[Instance, int], float]) -> None:
+        self.pool, self.clock, self.free, self.cost_s = pool, clock, workers, cost_s
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self.after_each: Callable[[], None] = lambda: None
+        self.taken: Counter[str] = Counter()
+        self.given: Counter[str] = Counter()
+        """By instance: the most bytes that one turn took, and gave to one other."""
+
+    def at(self, time: float, act: Callable[[], None]) -> None:
+        """`act` is called when the clock shows `time`, seconds."""
+        self._order += 1
+        heappush(self._events, (time, self._order, act))
+
+    def run(self, until: float = math.inf) -> None:
+        """Until nothing is to come any more, or the clock shows `until`."""
+        self.dispatch()
+        while self._events and self._events[0][0] <= until:
+            time, _, act = heappop(self._events)
+            self.clock.advance(max(0.0, time - self.clock.monotonic()))
+            act()
+            self.dispatch()
+            self.after_each()
+
+    def dispatch(self) -> None:
+        """Free workers take what the pool gives them."""
+        pool = self.pool
+        while self.free:
+            with pool._lock:
+                number = pool._choose(self.clock.monotonic())
+                if number is None:
+                    return
+                assert number not in pool._held
+                assert number not in pool._resting
+                instance, entries = pool._take(number)
+                assert not any(t.instance.queue.over for ts in instance.outputs.values() for t in ts)
+            turn = pool._turn(instance, entries)
+            self.free -= 1
+            self._measure(instance, entries, turn)
+            took = self.cost_s(instance, sum(len(entry.batch) for entry in entries))
+            self.at(self.clock.monotonic() + took, lambda i=instance, t=turn: self._end(i, t))  # type: ignore[misc]
+
+    def _measure(self, instance: Instance, entries: Sequence[Entry], turn: Turn) -> None:
+        given: Counter[int] = Counter()
+        for target, batch in turn.out:
+            given[target.instance.number] += batch.size
+        most = max(given.values(), default=0)
+        self.given[instance.name] = max(self.given[instance.name], most)
+        taken = sum(entry.batch.size for entry in entries)
+        self.taken[instance.name] = max(self.taken[instance.name], taken)
+
+    def _end(self, instance: Instance, turn: Turn) -> None:
+        turn.ended = self.clock.monotonic()
+        with self.pool._lock:
+            self.pool._hand_on(instance, turn)
+        self.free += 1
+        for until in self.pool._resting.values():  # what a sleeping worker's alarm does
+            self.at(until, lambda: None)
+
+
+def could_run(pool: Pool, instances: Sequence[Instance]) -> list[Instance]:
+    """Instances that a free worker should have taken: rows wait, nothing is in the way, and there is room behind."""
+    return [
+        i for i in instances
+        if i.queue.entries and not i.running and i.number not in pool._held and i.number not in pool._resting
+        and not any(t.instance.queue.over for ts in i.outputs.values() for t in ts)
+    ]  # fmt: skip
