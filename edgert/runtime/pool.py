@@ -174,6 +174,16 @@ class Pool:
         elif change < 0:
             self._policy.rows_taken(instance.number, -change)
 
+    def crowd(self, number: int) -> None:
+        """As if an instance `number`, which runs in another process, had its queue over its budget here."""
+        with self._lock:
+            self._over.add(number)
+
+    def relieve(self, number: int) -> None:
+        """It has not any more."""
+        with self._lock:
+            self._relieved(number)
+
     # -- pauses
 
     def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:

@@ -30,7 +30,7 @@ from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.logic import Message
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
-from edgert.runtime.slot_run import SlotRun
+from edgert.runtime.slot_run import DAEMON, SlotRun
 from edgert.runtime.ticks import TICK_S, tick
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
@@ -42,8 +42,10 @@ LEND_S: Final = 0.002
 """After reads this thread works on what came itself for so long at most; what is left is the workers'."""
 POLL_S: Final = 0.001
 """How often instances are looked at that are to come to rest."""
-DAEMON: Final = -1
-"""The daemon, where slots have numbers."""
+_OF_A_RUN: Final = (
+    frames.DATA, frames.FULL, frames.ROOM, frames.MARK, frames.MARKER, frames.ABORT, frames.MODEL,
+)  # fmt: skip
+"""Frames that are for one run, whose number follows."""
 
 
 class Slot:
@@ -96,6 +98,7 @@ class Slot:
         now = self._clock.monotonic()
         for run in self._runs.values():
             run.advance(now)
+            run.say_where_room_is()
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             for run in self._runs.values():
@@ -143,7 +146,7 @@ class Slot:
 
     def _frame(self, origin: int, frame: list[Any]) -> None:
         kind, *rest = frame
-        if kind in (frames.DATA, frames.MARK, frames.MARKER, frames.ABORT, frames.MODEL):
+        if kind in _OF_A_RUN:
             self._for_run(origin, frame)
         elif kind == frames.BUILD:
             self._build(*rest)

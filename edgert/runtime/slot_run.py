@@ -27,6 +27,9 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.report import report
 
 DAEMON: Final = -1
+"""The daemon, where slots have numbers."""
+MOST_INSTANCES: Final = 65_536
+"""Of a flow."""
 
 
 class SlotRun:
@@ -63,6 +66,7 @@ class SlotRun:
         for place, (instance, at) in enumerate(zip(self._all, where, strict=True)):
             if at != slot:
                 instance.remote = partial(self._send, at, place)
+                instance.number = self._elsewhere(place)
         self._checkpoint = (blobs, queue)
         self.capturing = 0
         """The checkpoint under way; 0: none."""
@@ -75,6 +79,8 @@ class SlotRun:
         """Slot → the newest checkpoint whose marker came from it."""
         self._over = 0
         """The newest checkpoint that was taken here, or given up."""
+        self._full: dict[int, set[int]] = {}
+        """Place of an instance whose queue is over its budget → slots that were told."""
         self._aside: list[tuple[int, list[Any]]] = []
 
     def start(self) -> None:
@@ -95,6 +101,9 @@ class SlotRun:
         if not self._pool.at_rest(self._instances):
             return False
         self._pool.remove(self._instances)
+        for instance in self._all:
+            if instance.number < 0:
+                self._pool.relieve(instance.number)
         return True
 
     def _send(self, slot: int, place: int, source: int, batch: Batch) -> None:
@@ -112,8 +121,11 @@ class SlotRun:
             if self._behind_marker(origin):
                 self._aside.append((origin, frame))
             else:
-                place, source, packed = rest
-                self._pool.put([(self._all[place], source, frames.unpack_batch(packed))], wake=False)
+                self._put(origin, *rest)
+        elif kind == frames.FULL:
+            self._pool.crowd(self._elsewhere(rest[0]))
+        elif kind == frames.ROOM:
+            self._pool.relieve(self._elsewhere(rest[0]))
         elif kind == frames.MARKER:
             self._heard[origin] = rest[0]
         elif kind == frames.MARK:
@@ -124,6 +136,24 @@ class SlotRun:
                 self._go_on()
         elif kind == frames.MODEL:
             self._model(*rest)
+
+    def _put(self, origin: int, place: int, source: int, packed: list[Any]) -> None:
+        instance = self._all[place]
+        self._pool.put([(instance, source, frames.unpack_batch(packed))], wake=False)
+        if origin != DAEMON and instance.queue.over and origin not in self._full.get(place, ()):
+            self._full.setdefault(place, set()).add(origin)
+            self._links[origin].send(frames.frame(frames.FULL, self.number, place))
+
+    def say_where_room_is(self) -> None:
+        """Lets those go on that were told of a full queue."""
+        for place in [place for place in self._full if not self._all[place].queue.over]:
+            for slot in self._full.pop(place):
+                if (link := self._links.get(slot)) is not None:
+                    link.send(frames.frame(frames.ROOM, self.number, place))
+
+    def _elsewhere(self, place: int) -> int:
+        """The number by which this slot's pool knows an instance in another."""
+        return -2 - self.number * MOST_INSTANCES - place
 
     def _behind_marker(self, origin: int) -> bool:
         if origin == DAEMON:

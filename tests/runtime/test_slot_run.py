@@ -11,7 +11,7 @@ from edgert.core.errors import EdgertError
 from edgert.links import frames
 from edgert.links.frames import Splitter
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.runtime.slot_run import DAEMON, SlotRun
 from tests.runtime.test_flow_run import DOCUMENT
 
@@ -118,3 +118,39 @@ def test_a_checkpoint_that_fits_no_flow_is_an_error_that_says_why() -> None:
     run = SlotRun(6, 0, links, half.pool, REGISTRY, half.clock, DOCUMENT, 1, 1, "none", WHERE[:], [b"junk"], b"")
     with pytest.raises(EdgertError, match="damaged"):
         run.start()
+
+
+def test_who_feeds_a_full_queue_in_another_slot_waits_until_there_is_room() -> None:
+    half = Half()
+    half.run.frame(1, [frames.FULL, 5, 1])
+    half.data(DAEMON)
+    half.source.fast_turns = FAST_TURNS
+    half.pool.lend(1.0)
+    assert half.source.queue.rows == 1, "ok, in the other slot, takes no more"
+    half.run.frame(1, [frames.ROOM, 5, 1])
+    half.pool.lend(1.0)
+    assert half.source.queue.rows == 0
+    assert half.other.kinds() == [frames.DATA]
+
+
+def test_a_queue_over_its_budget_is_told_once_to_each_slot_and_so_is_room() -> None:
+    half = Half()
+    minute = half.run.flow_run.places["minute"].instance
+    minute.queue.budget_bytes = 15
+    for _ in range(3):
+        half.data(1, place=2)
+    half.run.say_where_room_is()
+    assert half.other.sent == [[frames.FULL, 5, 2]]
+    minute.queue.take_all()
+    half.run.say_where_room_is()
+    half.run.say_where_room_is()
+    assert half.other.sent == [[frames.FULL, 5, 2], [frames.ROOM, 5, 2]]
+
+
+def test_what_a_run_left_full_elsewhere_holds_nobody_up_when_it_has_ended() -> None:
+    half = Half()
+    half.run.frame(1, [frames.FULL, 5, 1])
+    assert half.pool._over
+    half.run.stop()
+    assert half.run.remove()
+    assert not half.pool._over
