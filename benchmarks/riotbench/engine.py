@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, get_args
 
 from benchmarks.ingest.trace import messages
+from benchmarks.riotbench.by_hand import pred
 from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
 from edgert.core.batch import RawBatch
 from edgert.core.position import Position
@@ -34,7 +35,7 @@ from edgert.scheduling.policies import POLICIES
 
 LEND_S: Final = 0.002
 """As the gateway does it: the feeding thread works on what it has fed."""
-LOOP, OWPOA = "loop", "owpoa"
+LOOP, OWPOA, BY_HAND = "loop", "owpoa", "by hand"
 ROUND_MS: Final = 60_000
 """How long the trace is, in its own time."""
 
@@ -152,9 +153,10 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
     return result
 
 
-def looped(run: FlowRun, feed: Feed, warm_up: float, seconds: float, told: list[int]) -> dict[str, Any]:
-    """The baseline: the same operator functions on the same rows in order, and nothing else."""
-    step = _loop(run, told)
+def looped(
+    step: Callable[[RawBatch], None], run: FlowRun, feed: Feed, warm_up: float, seconds: float, told: list[int]
+) -> dict[str, Any]:
+    """A baseline: `step` on each batch, and nothing else."""
     rows = 0
     before: Seen | None = None
     latency = Latency()
@@ -171,7 +173,9 @@ def looped(run: FlowRun, feed: Feed, warm_up: float, seconds: float, told: list[
     return outcome(before, Seen(run, told), rows, run, 0)
 
 
-def _loop(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
+def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
+    """The same operator functions on the same rows in order."""
+
     def step(batch: RawBatch) -> None:
         now = Now(time.monotonic(), batch.wall)
         waiting: dict[str, list[Any]] = {instance.name: [] for instance in run.all}
@@ -194,7 +198,7 @@ def main() -> None:
     """Runs it."""
     parser = argparse.ArgumentParser("engine")
     parser.add_argument("--application", choices=APPLICATIONS, required=True)
-    parser.add_argument("--policy", choices=(*POLICIES, OWPOA, LOOP), default="congestion-aware")
+    parser.add_argument("--policy", choices=(*POLICIES, OWPOA, LOOP, BY_HAND), default="congestion-aware")
     parser.add_argument("--consumption", choices=CONSUMPTIONS, default="at-most")
     parser.add_argument("--consumption-rows", type=int, default=200)
     parser.add_argument("--fusion", choices=get_args(Fusion), default="full")
@@ -212,7 +216,9 @@ def main() -> None:
     feed = Feed(given.rate, given.tick, time_goes_on=given.application in BY_TIME)
     consumption = CONSUMPTIONS[given.consumption](given.consumption_rows)
     if given.policy == LOOP:
-        result = looped(run, feed, given.warm_up, given.seconds, told)
+        result = looped(operators_of(run, told), run, feed, given.warm_up, given.seconds, told)
+    elif given.policy == BY_HAND:
+        result = looped(pred(told), run, feed, given.warm_up, given.seconds, told)
     elif given.policy == OWPOA:
         pool: Pool = ThreadPerInstance(SystemClock(), consumption=consumption, send=send)
         result = pooled(run, pool, feed, given.warm_up, given.seconds, told)

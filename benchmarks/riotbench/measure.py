@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchmarks.ingest.trace import messages
 from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
-from benchmarks.riotbench.engine import LOOP, OWPOA
+from benchmarks.riotbench.engine import BY_HAND, LOOP, OWPOA
 from benchmarks.riotbench.flows import APPLICATIONS
 from benchmarks.riotbench.picture import draw
 from edgert.scheduling.consumption import CONSUMPTIONS
@@ -64,6 +64,7 @@ class Subject:
 
 ENGINE = Subject("congestion-aware", fusion="full")
 BASELINE = Subject(LOOP, fusion="full")
+HAND = Subject(BY_HAND, fusion="full")
 RIVALS = (Subject(OWPOA), Subject("congestion-aware"), ENGINE)
 SWEEP = tuple(Subject(policy, consumption) for policy in POLICIES for consumption in CONSUMPTIONS)
 
@@ -90,7 +91,7 @@ class Run:
 
     def cost(self, application: str, rate: int, tick_s: float) -> None:
         """CPU per row, by turns; and the engine's latency."""
-        for subject in (BASELINE, ENGINE):
+        for subject in (*([HAND] if application == "pred" else []), BASELINE, ENGINE):
             told = self.probe(application, subject, rate, tick_s)
             name = cost_name(application, subject, rate)
             self._report.add(name, told["cpu_us"], "µs/row", fault=_fault(told))
@@ -159,6 +160,9 @@ def measure(options: Options, report: Report) -> None:
         for rate in COST_RATES[application]:
             of, to = (cost_name(application, subject, rate) for subject in (ENGINE, BASELINE))
             report.ratio(f"{application}, {rate:,} rows/s: engine / loop", of, to, OVER_LOOP)
+            if application == "pred":
+                hand = cost_name(application, HAND, rate)
+                report.ratio(f"{application}, {rate:,} rows/s: engine / by hand", of, hand)
         of, to = borne_name(application, RIVALS[0]), borne_name(application, RIVALS[1])
         report.ratio(f"{application}: owpoa / congestion-aware, rate borne", of, to, PUBLISHED.get(application))
 
