@@ -31,6 +31,7 @@ PUBLISHED: Final[dict[str, float]] = {"etl": 1 / 1.35, "stats": 1 / 3, "pred": 1
 """owpoa's rate divided by that of congestion-aware, as EdgeWise publishes it (a Raspberry Pi 3)."""
 FIRST_RATE: Final[dict[str, float]] = {"etl": 3_000.0, "stats": 5_000.0, "pred": 10_000.0, "train": 10_000.0}
 STEP, FINE_STEP = 1.4, 1.09
+LEAST_RATE: Final = 100.0
 CURVE: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1)
 """Rates of the curves, as parts of what congestion-aware bears."""
 CURVE_TICK_S: Final = 0.005
@@ -100,16 +101,21 @@ class Run:
             self._report.add(f"latency {part}: {name}", told[f"{part}_ms"] or float("nan"), "ms")
 
     def borne(self, application: str, subject: Subject) -> float:
-        """The greatest rate at which p99 stays within the bound: steps up, and fine steps from the last good one."""
-        best, rate = 0.0, FIRST_RATE[application]
-        for step in (STEP, FINE_STEP):
-            while self._bears(application, subject, rate):
-                best = rate
-                rate *= step
-            if self._options.quick or not best:
+        """The greatest rate at which p99 stays within the bound: steps down by half from the first rate if need be,
+        else steps up, and fine steps from the last good one."""
+        best = FIRST_RATE[application]
+        fault = ""
+        while not self._bears(application, subject, best):
+            if best <= LEAST_RATE:
+                fault = f"not even {best:,.0f} rows/s were borne"
                 break
-            rate = best * FINE_STEP
-        self._report.add(borne_name(application, subject), best, "rows/s")
+            best /= 2
+        for step in () if fault or best < FIRST_RATE[application] else (STEP, FINE_STEP):
+            while self._bears(application, subject, best * step):
+                best *= step
+            if self._options.quick:
+                break
+        self._report.add(borne_name(application, subject), best, "rows/s", fault=fault)
         self._options.say(f"  {borne_name(application, subject)}: {best:,.0f} rows/s")
         return best
 
@@ -154,7 +160,7 @@ def measure(options: Options, report: Report) -> None:
                 most = [run.borne(application, subject) for subject in RIVALS][1]
                 if repetition == 0:
                     for subject in SWEEP[:1] if options.quick else (*SWEEP, RIVALS[0], ENGINE):
-                        run.curve(application, subject, most or FIRST_RATE[application])
+                        run.curve(application, subject, most)
     report.notes += [f"curve of {name}: {json.dumps(points)}" for name, points in run.curves.items()]
     for application in options.applications:
         for rate in COST_RATES[application]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.ingest.trace import RANGES, messages
-from benchmarks.report import Report
+from benchmarks.report import Options, Report
 from benchmarks.riotbench import engine
 from benchmarks.riotbench.flows import APPLICATIONS, BLOOM, BY_TIME, TRAINED, known_devices
+from benchmarks.riotbench.measure import ENGINE, Run, Subject
 from benchmarks.riotbench.picture import draw
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
@@ -111,6 +113,23 @@ def test_one_application_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
     assert "expected one of etl, stats, pred, train, got: sort" in capsys.readouterr().err
     assert main(["ingest", "--application", "etl"]) == 2
     assert "ingest has no applications" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("capacity", "borne"), [(11_000.0, 10_900.0), (40_000.0, 38_416.0), (3_000.0, 2_500.0), (0.0, 78.125)]
+)
+def test_the_rate_borne_is_looked_for_upwards_and_downwards(
+    capacity: float, borne: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def probe(self: Run, application: str, subject: Subject, rate: float, tick_s: float) -> dict[str, Any]:
+        return {"p99_ms": 10.0 if rate <= capacity else 1e3, "shed": 0, "failures": 0}
+
+    monkeypatch.setattr(Run, "probe", probe)
+    report = Report("riotbench", "x", {}, 1)
+    run = Run(Options(False, 1, say=lambda text: None), report, tmp_path)
+    assert run.borne("pred", ENGINE) == pytest.approx(borne)
+    (figure,) = report.figures.values()
+    assert figure.valid == (capacity > 0)
 
 
 def test_the_picture_shows_the_curves_of_the_notes(tmp_path: Path) -> None:
