@@ -82,7 +82,7 @@ class Daemon:
             log.error("operators of the package behind %s cannot be used: %s", point, why)
         self.flows = Flows(
             registry, self.database, self.store, self.pool, self.ingest, self.checkpointer, self.clock,
-            cast(Fusion, settings.pool.fusion),
+            cast(Fusion, settings.pool.fusion), settings.pool.fission,
         )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.deployment = Deployment(

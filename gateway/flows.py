@@ -50,11 +50,12 @@ class Flows:
         checkpointer: Checkpointer,
         clock: Clock,
         fusion: Fusion = "full",
+        fission: bool = True,
     ) -> None:
         self.registry = registry
         self.checkpointer = checkpointer
         self._database, self._store, self._pool, self._ingest, self._clock = database, store, pool, ingest, clock
-        self._fusion = fusion
+        self._fusion, self._fission = fusion, fission
         self._stored: dict[str, StoredFlow] = {}
         self._sources: dict[str, list[Source]] = {}
         self._changing = asyncio.Lock()
@@ -102,7 +103,8 @@ class Flows:
         inbox.resume()
 
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
-        return FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(at), self._fusion)
+        progress = Progress(at)
+        return FlowRun(flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission)
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall())
@@ -111,11 +113,11 @@ class Flows:
         return [
             Source(
                 run.flow.name,
-                p.parameters["topic"].filter,
-                p.parameters["qos"],
-                Reader(run.progress, i, p.parameters["retained"]),
+                first.parameters["topic"].filter,
+                first.parameters["qos"],
+                Reader(run.progress, copies[0], first.parameters["retained"], copies=copies if len(copies) > 1 else ()),
             )
-            for p, i in run.sources()
+            for first, copies in run.sources()
         ]
 
     # -- changes

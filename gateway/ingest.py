@@ -217,8 +217,15 @@ class Ingest:
             now, wall = self.clock.monotonic(), self.clock.wall()
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id)
             if batches:
-                entries = ((reader.instance, 0, batch) for route, batch in batches.items() for reader in route.readers)
-                self.pool.put(entries, wake=False)
+                self.pool.put(
+                    (
+                        (instance, 0, part)
+                        for route, batch in batches.items()
+                        for reader in route.readers
+                        for instance, part in reader.divide(batch)
+                    ),
+                    wake=False,
+                )
         if batches:
             self.pool.lend(LEND_S)
 

@@ -14,7 +14,8 @@ import psutil
 
 import edgert
 from edgert.core.ids import epoch_ordinal
-from edgert.runtime.flow_run import FlowRun, Place
+from edgert.runtime.build import Place
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Counters
 from edgert.runtime.latency import quantile_s
 from gateway.uplink import summary
@@ -220,8 +221,8 @@ def _edges(run: FlowRun) -> Iterator[tuple[str, str]]:
     for planned in run.plan.instances.values():
         parts = [part.name for part in planned.parts or (planned,)]
         yield from itertools.pairwise(parts)
-        for target, _, _ in planned.outputs:
-            yield parts[-1], first[target]
+        for output in planned.outputs:
+            yield parts[-1], first[output.instance]
 
 
 def _failed(name: str, why: str) -> dict[str, Any]:

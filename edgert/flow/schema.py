@@ -6,7 +6,7 @@ from typing import Any
 
 from edgert.flow.check import MAX_OPERATORS, NAME
 from edgert.flow.parameters import described
-from edgert.flow.spec import REQUIRED, OperatorSpec, Parameter, Registry
+from edgert.flow.spec import INSTANCES, REQUIRED, OperatorSpec, Parameter, Registry
 
 _TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "table": "object"}
 
@@ -51,6 +51,8 @@ def _operator(spec: OperatorSpec) -> dict[str, Any]:
         properties[parameter.name] = _parameter(parameter)
         if parameter.default is REQUIRED:
             required.append(parameter.name)
+    if spec.keys is None and (spec.stateless or spec.divides_by is not None):
+        properties[INSTANCES.name] = _parameter(INSTANCES)
     return {
         "type": "object",
         "description": spec.doc,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from edgert.core.batch import Batch
 from edgert.operators.line import Line, PartFailed
-from edgert.operators.logic import Logic, Message, Now
+from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
+from edgert.runtime.targets import Marks, Outgoing, Spread, Target
 
 
 @dataclass(slots=True)
@@ -32,14 +33,6 @@ class Counters:
     """Turns in which the logic raised: its batch was dropped and counted."""
 
 
-@dataclass(slots=True, frozen=True)
-class Target:
-    """The far end of an edge: an instance and the number of its input."""
-
-    instance: Instance
-    source: int
-
-
 @dataclass(slots=True, eq=False)
 class Instance:
     """Owned by a pool, which guards everything here but the logic: that belongs to the worker whose turn it is."""
@@ -50,8 +43,10 @@ class Instance:
     kind: str
     logic: Logic
     queue: Queue
-    outputs: dict[int, list[Target]] = field(default_factory=dict)
+    outputs: dict[int, list[Target | Spread]] = field(default_factory=dict)
     """Targets by port."""
+    marks: dict[int, Marks] = field(default_factory=dict)
+    """By input, where several copies of an instance feed it: what they have promised."""
     number: int = -1
     """Given by the pool."""
     counters: Counters = field(default_factory=Counters)
@@ -82,17 +77,22 @@ class Instance:
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
         """Processes what was taken. An error of the logic costs its batch, never the worker."""
-        out: list[tuple[Target, Batch]] = []
+        out: Outgoing = []
         failed: BaseException | None = None
         left: list[tuple[float, int]] = []
         line = self.logic if isinstance(self.logic, Line) and not self.outputs else None
-        for source, batch, _, _ in entries:
+        for source, batch, _, _, producer in entries:
+            if source in self.marks:
+                assert isinstance(batch, Batch)
+                merged = self.marks[source].merged(batch, producer)
+                if merged is None:
+                    continue
+                batch = merged
             before = line.took[-1] if line else 0
             try:
-                for port, emitted in self.logic.process(batch, source, now):
-                    self.counters.rows_out += len(emitted)
-                    for target in self.outputs.get(port, ()):
-                        out.append((target, emitted))
+                for emission in self.logic.process(batch, source, now):
+                    self.counters.rows_out += len(emission.batch)
+                    self.give(emission, out)
             except PartFailed as error:
                 failed = error.__cause__
                 self.counters.failures += 1
@@ -103,10 +103,32 @@ class Instance:
                 self.logic.drops["operator failed"] += len(batch)
             if not self.outputs and (rows := line.took[-1] - before if line else len(batch)):
                 left.append((batch.arrival, rows))
+        self.settle(out)
+        return Turn(out, self.take_messages(), failed, left=left)
+
+    def take_messages(self) -> list[Message]:
+        """What is to be sent and was not taken yet."""
         messages = self.logic.messages
         if messages:
             self.logic.messages = []
-        return Turn(out, messages, failed, left=left)
+        return messages
+
+    def give(self, emission: Emission, out: Outgoing) -> None:
+        """Adds to `out` what goes where of one emission."""
+        for target in self.outputs.get(emission.port, ()):
+            target.give(emission.batch, out)
+
+    def settle(self, out: Outgoing) -> None:
+        """After all emissions of a turn."""
+        for targets in self.outputs.values():
+            for target in targets:
+                target.settle(out)
+
+    def reaches(self) -> Iterator[Instance]:
+        """The instances to which something goes from here."""
+        for targets in self.outputs.values():
+            for target in targets:
+                yield from target.instances
 
     def finish(self, now: Now) -> Turn:
         """Lets the logic give out what it still holds."""
@@ -116,16 +138,18 @@ class Instance:
             self.counters.failures += 1
             self.logic.drops["operator failed"] += 1
             return Turn([], [], error)
-        out = [(target, batch) for port, batch in emissions for target in self.outputs.get(port, ())]
-        messages, self.logic.messages = self.logic.messages, []
-        return Turn(out, messages)
+        out: Outgoing = []
+        for emission in emissions:
+            self.give(emission, out)
+        self.settle(out)
+        return Turn(out, self.take_messages())
 
 
 @dataclass(slots=True)
 class Turn:
     """What one turn of an instance gave."""
 
-    out: list[tuple[Target, Batch]]
+    out: Outgoing
     messages: list[Message]
     failed: BaseException | None = None
     left: list[tuple[float, int]] = field(default_factory=list)

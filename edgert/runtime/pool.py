@@ -108,9 +108,7 @@ class Pool:
         known = self._instances
         self._policy.connect(
             {
-                number: [
-                    t.instance.number for ts in instance.outputs.values() for t in ts if t.instance.number in known
-                ]
+                number: [other.number for other in instance.reaches() if other.number in known]
                 for number, instance in known.items()
             }
         )
@@ -145,14 +143,14 @@ class Pool:
             if wake and self._asleep:
                 self._work.notify(put)  # a worker each: the first may meet an operator that blocks
 
-    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> None:
+    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float, producer: int = 0) -> None:
         queue = instance.queue
         busy_s = instance.counters.busy_s
         if instance.running:
             busy_s += now - instance.started
         elif not queue.entries and now > instance.freed:
             instance.counters.idle_s += now - instance.freed
-        change, shed = queue.put(Entry(source, batch, now, busy_s))
+        change, shed = queue.put(Entry(source, batch, now, busy_s, producer))
         if queue.size > queue.budget_bytes:
             self._crowded = True
         if shed:
@@ -267,11 +265,9 @@ class Pool:
         return self._relieving(self._instances[number]).number
 
     def _relieving(self, instance: Instance) -> Instance:
-        for targets in instance.outputs.values():
-            for target in targets:
-                fed = target.instance
-                if fed.queue.over and not fed.running and fed.number not in self._held:
-                    return self._relieving(fed)
+        for fed in instance.reaches():
+            if fed.queue.over and not fed.running and fed.number not in self._held:
+                return self._relieving(fed)
         return instance
 
     def _take(self, number: int) -> tuple[Instance, list[Entry]]:
@@ -305,7 +301,7 @@ class Pool:
         for arrival, rows in turn.left:
             instance.latency.add(turn.ended - arrival, rows)
         if turn.messages:
-            self._send_safely(instance, turn.messages)
+            self.send(instance, turn.messages)
         if turn.failed:
             log.error("operator %s failed on a batch, which is dropped and counted: %r", instance.name, turn.failed)
         return turn
@@ -313,7 +309,7 @@ class Pool:
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
         ended = turn.ended
         for target, batch in turn.out:
-            self._put(target.instance, target.source, batch, ended)
+            self._put(target.instance, target.source, batch, ended, target.producer)
         instance.running = False
         instance.freed = ended
         if instance.number not in self._held:
@@ -321,7 +317,8 @@ class Pool:
         if self._watching:
             self._quiet.notify_all()
 
-    def _send_safely(self, instance: Instance, messages: Sequence[Message]) -> None:
+    def send(self, instance: Instance, messages: Sequence[Message]) -> None:
+        """Hands messages of an instance to the connection; what it does not take is counted."""
         try:
             self._send(instance, messages)
         except Exception:

@@ -15,9 +15,10 @@ from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Emission, Logic, Message, Now
-from edgert.runtime.instance import Instance, Target
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import FAST_TURNS, SLOW_S, Pool
 from edgert.runtime.queue import Queue
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most
 from edgert.scheduling.policies import POLICIES
 

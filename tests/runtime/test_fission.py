@@ -1,0 +1,228 @@
+"""A flow in copies says what it says in one copy: the same messages through both, worked off in any order of instances,
+with a checkpoint in the midst."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from edgert.core.batch import RawBatch
+from edgert.core.clock import VirtualClock
+from edgert.core.position import Position
+from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
+from edgert.operators.logic import Message, Now
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.inbox import Reader
+from edgert.runtime.pool import Pool
+from edgert.runtime.progress import Progress
+from edgert.runtime.queue import Entry
+
+WALL = 1_700_000_000.0
+Rows = list[dict[str, Any]]
+
+
+class Way:
+    """A flow whose instances take turns as `draw` says; all copies of a row's way are as fast or slow as it likes."""
+
+    def __init__(self, plain: dict[str, Any], draw: random.Random, fusion: Fusion = "full", fission: bool = True):
+        self.plain, self.draw, self.fusion = plain, draw, fusion
+        self.sent: list[Message] = []
+        self.shipped: Rows = []
+        self.deltas: list[bytes] = []
+        self.queue = b""
+        self.drops: dict[str, int] = {}
+        self.begin(fission)
+
+    def begin(self, fission: bool) -> None:
+        flow = from_plain(self.plain, REGISTRY)
+        self.run = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), self.fusion, fission)
+        self.readers = [
+            Reader(self.run.progress, copies[0], copies=copies if len(copies) > 1 else ())
+            for _, copies in self.run.sources()
+        ]
+
+    def feed(self, messages: Sequence[tuple[str, bytes]], moment: float) -> None:
+        batch = RawBatch([t for t, _ in messages], [p for _, p in messages], moment, WALL + moment, 100 * len(messages))
+        for reader in self.readers:
+            for instance, part in reader.divide(batch):
+                instance.queue.put(Entry(0, part))
+        self.run.progress.fed += 1
+
+    def tick(self, moment: float) -> None:
+        for _, copies in self.run.sources():
+            for instance in copies:
+                instance.queue.put(Entry(0, RawBatch([], [], moment, WALL + moment)))
+
+    def work(self, moment: float, turns: int | None = None) -> None:
+        """So many turns, or until nothing waits."""
+        while turns is None or turns > 0:
+            waiting = [instance for instance in self.run.all if instance.queue.entries]
+            if not waiting:
+                break
+            instance = self.draw.choice(waiting)
+            turn = instance.run(instance.queue.take(self.draw.randint(1, 8)), Now(moment, WALL + moment))
+            assert turn.failed is None, turn.failed
+            self.sent += turn.messages
+            for target, batch in turn.out:
+                target.instance.queue.put(Entry(target.source, batch, producer=target.producer))
+            turns = turns - 1 if turns is not None else None
+
+    def checkpoint(self) -> None:
+        pool = Pool(VirtualClock(), send=lambda instance, messages: self.sent.extend(messages))
+        pool.add(self.run.all)
+        assert self.run.capture(pool, lambda read: read())
+        self.commit()
+
+    def commit(self) -> None:
+        form = self.run.form()
+        if form:
+            self.deltas += form.deltas
+            self.queue = form.queue
+            self.shipped += [dict(zip(form.columns, row, strict=True)) for row in form.rows]
+            self.run.committed(form)
+
+    def crash(self, moment: float, fission: bool = True, compact: bool = False) -> None:
+        """Right after a checkpoint: nothing is lost, so nothing needs to be fed again."""
+        self.checkpoint()
+        if compact and self.deltas:
+            self.deltas = [self.run.compact(self.deltas)]
+        self.keep_drops()
+        self.begin(fission)
+        self.run.restore(self.deltas, self.queue, Now(moment, WALL + moment))
+
+    def keep_drops(self) -> None:
+        for name, place in self.run.places.items():
+            for reason, rows in place.logic.drops.items():
+                at = f"{name.partition('#')[0]}: {reason}"
+                self.drops[at] = self.drops.get(at, 0) + rows
+
+    def end(self) -> Rows:
+        self.run.drain(Now(1e6, WALL + 1e6), lambda instance, messages: self.sent.extend(messages))
+        self.commit()
+        self.keep_drops()
+        return self.shipped
+
+    def published(self) -> dict[str, list[bytes]]:
+        """By topic, in the order in which they left."""
+        topics: dict[str, list[bytes]] = {}
+        for message in self.sent:
+            topics.setdefault(message.topic, []).append(message.payload)
+        return topics
+
+
+def totals(rows: Rows) -> dict[tuple[Any, ...], tuple[int, float]]:
+    """Contributions of a window added up."""
+    found: dict[tuple[Any, ...], tuple[int, float]] = {}
+    for row in rows:
+        key = (row["window_start"], row.get("room"), row.get("source"))
+        n, s = found.get(key, (0, 0.0))
+        found[key] = (n + row["n"], s + (row["s"] or 0.0))
+    return found
+
+
+COPIES = st.integers(1, 4)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """A source, operators without state, then operators with state and without, and both kinds of sink."""
+    keys = draw(st.sampled_from([["source"], ["room"], ["room", "source"], ["level"]]))
+    operators: dict[str, Any] = {
+        "in": {"type": "mqtt_source", "topic": "{room}/{source}/+", "out_of_order_s": 0, "instances": draw(COPIES)},
+    }
+    last = "in"
+
+    def add(name: str, type: str, **parameters: Any) -> None:  # noqa: A002
+        nonlocal last
+        operators[name] = {"type": type, "input": last, **parameters}
+        last = name
+
+    if draw(st.booleans()):
+        add("ok", "filter", where="v > -8", instances=draw(COPIES))
+    if draw(st.booleans()) or keys == ["level"]:
+        add("more", "map", set={"level": "v % 3", "w": "v * 2"}, instances=draw(COPIES))
+    types = {"key_types": {"level": "long"}} if keys == ["level"] else {}
+    add("by", "key_by", keys=keys, **types)
+    split = last
+    follow = draw(st.sampled_from(["", "kalman", "count_window"]))
+    if follow == "kalman":
+        add("follow", "kalman", field="v", instances=draw(COPIES))
+    if follow == "count_window":
+        add("follow", "count_window", size=3, aggregates={"v": "sum(v)"}, instances=draw(COPIES))
+    if follow and draw(st.booleans()):
+        add("after", "map", set={"x": "v + 1"}, instances=draw(COPIES))
+    if follow:
+        add("tell", "publish", topic="out/" + "/".join(f"{{{key}}}" for key in keys), instances=draw(COPIES))
+    last = split
+    add("w", "tumbling_window", size_s=10, late="ship", instances=draw(COPIES),
+        aggregates={"n": "count()", "s": "sum(v)"})  # fmt: skip
+    add("out", "ship", instances=draw(COPIES))
+    return {"name": "f", "operators": operators}
+
+
+MESSAGES = st.lists(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.integers(-9, 9)), min_size=1, max_size=10),
+    min_size=1,
+    max_size=8,
+)
+
+
+def keeps_order(plain: dict[str, Any]) -> bool:
+    """Whether the rows of a key come in the order in which one copy sees them. Copies of a source keep that of a topic
+    only; before a key that is made on the way, rows are divided by device."""
+    operators = plain["operators"]
+    single = [name for name in ("in", "ok", "more") if operators.get(name, {}).get("instances", 1) == 1]
+    match operators["by"]["keys"]:
+        case ["room", "source"]:
+            return True
+        case ["level"]:
+            return len(single) == 3
+    return "in" in single
+
+
+def by_device(sent: list[Message]) -> dict[tuple[str, str, str], list[float]]:
+    """The times of published rows by (topic, room, device), in their order."""
+    times: dict[tuple[str, str, str], list[float]] = {}
+    for message in sent:
+        row = json.loads(message.payload)
+        times.setdefault((message.topic, row["room"], row["source"]), []).append(row["time"])
+    return times
+
+
+@settings(max_examples=400, deadline=None, phases=[Phase.generate])
+@given(documents(), MESSAGES, st.integers(0, 2**32), st.sampled_from(["full", "chains", "none"]), st.data())
+def test_copies_say_what_one_says(
+    plain: dict[str, Any], stream: list[list[tuple[str, str, int]]], seed: int, fusion: Fusion, data: st.DataObject
+) -> None:
+    one = Way(plain, random.Random(seed), fusion, fission=False)
+    many = Way(plain, random.Random(seed + 1), fusion)
+    crashes = data.draw(st.lists(st.tuples(st.integers(0, len(stream) - 1), st.booleans(), st.booleans()), max_size=3))
+    for number, messages in enumerate(stream):
+        moment = 4.0 * number
+        payloads = [
+            (f"{room}/{source}/t", json.dumps({"time": WALL + moment + 0.01 * k, "v": v}).encode())
+            for k, (source, room, v) in enumerate(messages)
+        ]
+        for way in (one, many):
+            way.feed(payloads, moment)
+        one.work(moment)
+        many.work(moment, data.draw(st.integers(0, 30)))
+        for at, fission, compact in crashes:
+            if at == number:
+                many.crash(moment, fission, compact)
+    one.checkpoint()
+    many.checkpoint()
+    assert totals(many.end()) == totals(one.end())
+    if keeps_order(plain):
+        assert many.published() == one.published()
+        assert many.drops == one.drops
+    elif "follow" not in plain["operators"] or plain["operators"]["follow"]["type"] == "kalman":
+        assert by_device(many.sent) == by_device(one.sent)
+        assert many.drops == one.drops
