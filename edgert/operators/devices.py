@@ -2,22 +2,25 @@
 
 Copies of a source hear different devices, yet their watermark is one: a copy that hears nobody must hold nothing back,
 and whether a device is far behind is a question to all. So each copy puts what it knows of its own devices on a board
-that all of them read. Copies read it at different times; their consumers take the smallest watermark of all copies, so
-one that lags behind holds back what the others promise too early.
+that all of them read. One that lags behind sees there what the others knew when the messages that it is at arrived, not
+what they know now; and its consumers take the smallest watermark of all copies, so they wait for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edgert.core.batch import NO_WATERMARK
 
+HISTORY: Final = 64
+"""Standings that a copy leaves on the board; one that lags behind the oldest of another waits with its watermark."""
+
 
 class Standing(NamedTuple):
-    """What one copy of a source knows of its devices."""
+    """What one copy of a source knows of its devices after a batch."""
 
     oldest: float = math.inf
     """Smallest of the newest event times of its active devices; infinite if there are none."""
@@ -25,6 +28,18 @@ class Standing(NamedTuple):
     """Newest event time of any device so far."""
     last_heard: float = 0.0
     """Monotonic seconds."""
+    arrival: float = -math.inf
+    """Of the batch, monotonic seconds."""
+
+
+Board = list[tuple[Standing, ...]]
+"""By copy: its last standings. Copies may run on several threads: each writes its own place, and nothing that stands
+there is changed."""
+
+
+def new_board(copies: int) -> Board:
+    """A board on which nobody has heard of any device."""
+    return [(Standing(),)] * copies
 
 
 @dataclass(slots=True)
@@ -43,9 +58,7 @@ class Devices:
     greatest: float = NO_WATERMARK
     """Newest event time of any device so far."""
     last_heard: float = 0.0
-    board: list[Standing] = field(default_factory=lambda: [Standing()])
-    """What each copy of the source last said of its devices. Copies may run on several threads: each writes its own
-    place only, and what it writes there is never changed."""
+    board: Board = field(default_factory=lambda: new_board(1))
     seat: int = 0
     """Whose place on the board is this one's."""
 
@@ -63,21 +76,26 @@ class Devices:
             del self.heard[device], self.latest[device]
         return idle
 
-    def sit(self) -> None:
-        """Tells the other copies of its devices."""
-        oldest = min(self.latest.values(), default=math.inf)
-        self.board[self.seat] = Standing(oldest, self.greatest, self.last_heard)
+    def sit(self, arrival: float) -> Standing:
+        """Tells the other copies of its devices, as they are after a batch that arrived at `arrival`."""
+        own = Standing(min(self.latest.values(), default=math.inf), self.greatest, self.last_heard, arrival)
+        if len(self.board) > 1:
+            self.board[self.seat] = (*self.board[self.seat][1 - HISTORY :], own)
+        return own
 
-    def advance(self, now: float) -> float:
-        """The watermark as of `now`; it never goes back."""
-        self.sit()
-        board = self.board
+    def advance(self, now: float, arrival: float = math.inf) -> float:
+        """The watermark as of `now`, after a batch that arrived at `arrival`; it never goes back."""
+        own = self.sit(arrival)
+        others = self._others(arrival)
+        if others is None:
+            return self.watermark
+        board = [own, *others]
         greatest = max([standing.greatest for standing in board])
         oldest = min([standing.oldest for standing in board])
         if oldest < math.inf:
             limit = greatest - self.behind_tolerance_s
             if oldest < limit:  # a device whose clock was never set, or that sends what it kept: it is late, not slow
-                oldest = self._oldest_since(limit)
+                oldest = self._oldest_since(limit, others)
             mark = oldest - self.out_of_order_s
         elif greatest > NO_WATERMARK:
             silent = now - max([standing.last_heard for standing in board]) - self.idle_timeout_s
@@ -87,9 +105,19 @@ class Devices:
         self.watermark = max(self.watermark, mark)
         return self.watermark
 
-    def _oldest_since(self, limit: float) -> float:
+    def _others(self, arrival: float) -> list[Standing] | None:
+        """What the other copies knew when that batch arrived; None if one of them is too far ahead to tell."""
+        standings = []
+        for seat, history in enumerate(self.board):
+            if seat != self.seat:
+                at_that_time = next((s for s in reversed(history) if s.arrival <= arrival), None)
+                if at_that_time is None:
+                    return None
+                standings.append(at_that_time)
+        return standings
+
+    def _oldest_since(self, limit: float, others: Iterable[Standing]) -> float:
         """Of the others only the oldest is known: if that is before `limit`, any of theirs may be as old as `limit`."""
         own = min((t for t in self.latest.values() if t >= limit), default=math.inf)
-        others = (s.oldest for seat, s in enumerate(self.board) if seat != self.seat and s.oldest < math.inf)
-        oldest = min([own, *(max(limit, t) for t in others)])
+        oldest = min([own, *(max(limit, s.oldest) for s in others if s.oldest < math.inf)])
         return oldest if oldest < math.inf else limit

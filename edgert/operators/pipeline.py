@@ -95,7 +95,7 @@ class Pipeline(Line):
         if turn.messages:
             self._count(turn, now)
         # without rows it still brings the watermark to the window
-        return self.through(1, 0, Batch(rows, batch.arrival, origin.end(looks, now)), now)
+        return self.through(1, 0, Batch(rows, batch.arrival, origin.end(looks, batch.arrival, now)), now)
 
     def _count(self, turn: _Turn, now: Now) -> None:
         """Takes over what the function has counted."""

@@ -22,7 +22,7 @@ from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate, matches
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
-from edgert.operators.devices import Devices, Standing
+from edgert.operators.devices import Board, Devices
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
 ROW_BASE_BYTES = 240
@@ -97,7 +97,7 @@ class Source(Logic):
         looks = self.begin(now)
         rows = self.rows_of(batch, now)
         before = self.devices.watermark
-        watermark = self.end(looks, now)
+        watermark = self.end(looks, batch.arrival, now)
         if not rows and watermark == before:
             return ()
         size = len(rows) * (ROW_BASE_BYTES + FIELD_BYTES * len(rows[0])) if rows else 0
@@ -121,11 +121,11 @@ class Source(Logic):
             self._bad(batch, decoded.bad_payloads)
         return self._observe(decoded.rows, batch.wall, now) if decoded.rows else []
 
-    def end(self, looks: bool, now: Now) -> float:
-        """The watermark behind this turn."""
+    def end(self, looks: bool, arrival: float, now: Now) -> float:
+        """The watermark behind a batch that arrived at `arrival`."""
         if looks:
             self._next_look = now.monotonic + RECOMPUTE_S
-            self._look(now.monotonic)
+            self._look(arrival, now.monotonic)
         return self.devices.watermark
 
     # -- for rows that never become any (see `edgert.operators.pipeline`)
@@ -177,7 +177,7 @@ class Source(Logic):
             self._dirty.update(self._recent)
             self._recent = {}
 
-    def _look(self, now: float) -> None:
+    def _look(self, arrival: float, now: float) -> None:
         self._tell()
         if now >= self._next_expiry:
             self._next_expiry = now + min(1.0, self.devices.idle_timeout_s / 2)
@@ -186,7 +186,7 @@ class Source(Logic):
                 self._gone += gone
                 for device in gone:
                     self._dirty.pop(device, None)
-        self.devices.advance(now)
+        self.devices.advance(now, arrival)
 
     def _bad(self, batch: RawBatch, bad: Sequence[tuple[int, str]]) -> None:
         self.drops["bad_payload"] += len(bad)
@@ -226,9 +226,9 @@ class Source(Logic):
         self.devices.last_heard = now.monotonic
         # where event time had gone on alone, it goes on from there rather than wait for the same time again
         self.devices.greatest = max(self.devices.greatest, self.devices.watermark + self.devices.out_of_order_s)
-        self.devices.sit()
+        self.devices.sit(now.monotonic)
 
-    def join(self, board: list[Standing], seat: int) -> None:
+    def join(self, board: Board, seat: int) -> None:
         """Makes it copy number `seat` of those that share `board`; before it takes anything."""
         self.devices.board, self.devices.seat = board, seat
 

@@ -11,7 +11,7 @@ from edgert.core.results import Schema
 from edgert.flow.fission import uncopied
 from edgert.flow.physical import Output, PhysicalInstance, Plan, fields_needed
 from edgert.flow.spec import Registry
-from edgert.operators.devices import Standing
+from edgert.operators.devices import new_board
 from edgert.operators.division import Divider
 from edgert.operators.fused import Fused
 from edgert.operators.line import Line
@@ -84,7 +84,7 @@ def _instances(physical: Plan, registry: Registry) -> dict[str, Instance]:
         instance.marks = {n: Marks(feeders) for n, feeders in enumerate(planned.feeders) if feeders > 1}
     for copies in physical.sets():
         if len(copies) > 1 and copies[0].kind == "source":
-            board = [Standing()] * len(copies)
+            board = new_board(len(copies))
             for seat, planned in enumerate(copies):
                 _source_in(instances[planned.name].logic).join(board, seat)
     return instances

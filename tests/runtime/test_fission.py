@@ -18,6 +18,7 @@ from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.logic import Message, Now
 from edgert.operators.registry import REGISTRY
+from edgert.operators.windows import TumblingWindow
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
 from edgert.runtime.pool import Pool
@@ -109,6 +110,10 @@ class Way:
         self.keep_drops()
         return self.shipped
 
+    def watermarks(self) -> set[float]:
+        """Of all windows."""
+        return {p.logic.watermark for p in self.run.places.values() if isinstance(p.logic, TumblingWindow)}
+
     def published(self) -> dict[str, list[bytes]]:
         """By topic, in the order in which they left."""
         topics: dict[str, list[bytes]] = {}
@@ -161,7 +166,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     if follow:
         add("tell", "publish", topic="out/" + "/".join(f"{{{key}}}" for key in keys), instances=draw(COPIES))
     last = split
-    add("w", "tumbling_window", size_s=10, late="ship", instances=draw(COPIES),
+    add("w", "tumbling_window", size_s=10, late=draw(st.sampled_from(["ship", "drop"])), instances=draw(COPIES),
         aggregates={"n": "count()", "s": "sum(v)"})  # fmt: skip
     add("out", "ship", instances=draw(COPIES))
     return {"name": "f", "operators": operators}
@@ -172,6 +177,7 @@ MESSAGES = st.lists(
     min_size=1,
     max_size=8,
 )
+DEVICES = [(room, source) for room in "xy" for source in "abc"]
 
 
 def keeps_order(plain: dict[str, Any]) -> bool:
@@ -196,7 +202,7 @@ def by_device(sent: list[Message]) -> dict[tuple[str, str, str], list[float]]:
     return times
 
 
-@settings(max_examples=400, deadline=None, phases=[Phase.generate])
+@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
 @given(documents(), MESSAGES, st.integers(0, 2**32), st.sampled_from(["full", "chains", "none"]), st.data())
 def test_copies_say_what_one_says(
     plain: dict[str, Any], stream: list[list[tuple[str, str, int]]], seed: int, fusion: Fusion, data: st.DataObject
@@ -211,14 +217,28 @@ def test_copies_say_what_one_says(
             for k, (source, room, v) in enumerate(messages)
         ]
         for way in (one, many):
+            if number % 2:
+                way.tick(moment - 2.0)
             way.feed(payloads, moment)
         one.work(moment)
         many.work(moment, data.draw(st.integers(0, 30)))
         for at, fission, compact in crashes:
             if at == number:
                 many.crash(moment, fission, compact)
-    one.checkpoint()
-    many.checkpoint()
+    last = [(f"{room}/{source}/t", json.dumps({"time": WALL + 50.0, "v": 1}).encode()) for room, source in DEVICES]
+    for way in (one, many):
+        way.work(40.0)
+        way.feed(last, 60.0)
+        way.work(60.0)
+        for moment in (61.0, 62.0):
+            way.tick(moment)
+            way.work(moment)
+    assert many.watermarks() == one.watermarks() == {WALL + 50.0}
+    for moment in (200.0, 201.0, 202.0):  # all devices are silent now, and event time goes on
+        for way in (one, many):
+            way.tick(moment)
+            way.work(moment)
+    assert many.watermarks() == one.watermarks() == {WALL + 50.0 + (202.0 - 60.0 - 30.0)}
     assert totals(many.end()) == totals(one.end())
     if keeps_order(plain):
         assert many.published() == one.published()
