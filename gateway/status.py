@@ -153,6 +153,9 @@ class Status:
     def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
         """Queue, turns and times of a line are those of its first part: the others have none of their own."""
         instance = place.instance
+        kind: str = place.planned.kind
+        if place.planned.copies > 1:
+            kind += f", {place.planned.copy} of {place.planned.copies}"
         fused = len(instance.operators) > len(place.planned.operators)
         counters = instance.counters if not place.part else Counters()
         since = None if place.part else instance.queue.waiting_since()
@@ -174,7 +177,7 @@ class Status:
             "scheduling_s": round(counters.scheduling_s, 4),
             "cost_us": round(counters.busy_s / rows_in * 1e6, 2) if rows_in and not place.part else None,
             "utilisation": recent.utilisation.get(name),
-            "detail": f"{place.planned.kind}, fused: {instance.name}" if fused else place.planned.kind,
+            "detail": f"{kind}, fused: {instance.name}" if fused else kind,
         }
 
 

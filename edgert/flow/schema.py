@@ -83,7 +83,9 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def operators_markdown(registry: Registry) -> str:
     """A section per operator type with the table of its parameters, for the docs."""
-    return "\n".join(_section(spec) for spec in registry.values())
+    takes = f"`{INSTANCES.name}` ({described(INSTANCES)}, `{INSTANCES.default}` if unsaid)"
+    common = f"Beside its own parameters every operator but `key_by` takes {takes}. {INSTANCES.doc}\n"
+    return "\n".join([common, *(_section(spec) for spec in registry.values())])
 
 
 def _section(spec: OperatorSpec) -> str:
