@@ -102,9 +102,9 @@ def run(args: argparse.Namespace) -> int:
 def _demands_s(
     graph: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile], copies: Sequence[Sequence[int]]
 ) -> dict[int, float]:
-    """What each instance needs per row that enters a source: copies have equal parts of what one would need."""
+    """What each instance needs per row that enters a source: copies get equal parts of the rows that one would get."""
     from edgert.scheduling.profile import Profile
-    from edgert.scheduling.queueing import demands_s
+    from edgert.scheduling.queueing import input_ratios
 
     first = {k: alike[0] for alike in copies for k in alike}
     whole = {k: list(dict.fromkeys(first[j] for j in graph[k])) for k in dict.fromkeys(first.values())}
@@ -112,8 +112,8 @@ def _demands_s(
         alike[0]: Profile(*(sum(part) / len(alike) for part in zip(*(profiles[k] for k in alike), strict=True)))
         for alike in copies
     }
-    demands = demands_s(whole, means)
-    return {k: demands[alike[0]] / len(alike) for alike in copies for k in alike}
+    ratios = input_ratios(whole, means)
+    return {k: ratios[alike[0]] / len(alike) * profiles[k].cost_s for alike in copies for k in alike}
 
 
 def _profiles(args: argparse.Namespace, physical: Plan) -> dict[str, Profile]:

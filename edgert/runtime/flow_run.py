@@ -132,9 +132,6 @@ class FlowRun:
         try:
             taken: list[tuple[Position, dict[str, list[Entry]]]] = []
             position(lambda: pool.locked(lambda: taken.append((self.progress.position(), self._queues()))))
-            for instance in self.all:
-                if messages := instance.take_messages():  # of a restore: there was nobody to send them
-                    pool.send(instance, messages)
             deltas: dict[str, Any] = {}
             self._taken.append(deltas)
             for name, place in self.places.items():

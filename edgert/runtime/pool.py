@@ -80,6 +80,11 @@ class Pool:
                 thread.join()
 
     def add(self, instances: Iterable[Instance]) -> None:
+        """From now on they are given turns."""
+        instances = list(instances)
+        for instance in instances:
+            if messages := instance.take_messages():  # of a restore: they leave before any that come after them
+                self._send_safely(instance, messages)
         now = self._clock.monotonic()
         with self._lock:
             for instance in instances:
@@ -301,7 +306,7 @@ class Pool:
         for arrival, rows in turn.left:
             instance.latency.add(turn.ended - arrival, rows)
         if turn.messages:
-            self.send(instance, turn.messages)
+            self._send_safely(instance, turn.messages)
         if turn.failed:
             log.error("operator %s failed on a batch, which is dropped and counted: %r", instance.name, turn.failed)
         return turn
@@ -317,8 +322,7 @@ class Pool:
         if self._watching:
             self._quiet.notify_all()
 
-    def send(self, instance: Instance, messages: Sequence[Message]) -> None:
-        """Hands messages of an instance to the connection; what it does not take is counted."""
+    def _send_safely(self, instance: Instance, messages: Sequence[Message]) -> None:
         try:
             self._send(instance, messages)
         except Exception:

@@ -8,22 +8,32 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
+from edgert.core.errors import DocumentError, StoreError
 from edgert.core.position import Position
+from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Logic, Message, Now
 from edgert.operators.registry import REGISTRY
+from edgert.operators.trackers import Tracker
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
+from edgert.runtime.instance import Instance
+from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
+from edgert.runtime.state import pack_state
+from edgert.scheduling.policies import POLICIES
+from gateway.models import Models
+from tests.runtime.test_pool import DEADLINE_S
 
 WALL = 1_700_000_000.0
 Rows = list[dict[str, Any]]
@@ -76,9 +86,7 @@ class Way:
             turns = turns - 1 if turns is not None else None
 
     def checkpoint(self) -> None:
-        pool = Pool(VirtualClock(), send=lambda instance, messages: self.sent.extend(messages))
-        pool.add(self.run.all)
-        assert self.run.capture(pool, lambda read: read())
+        assert self.run.capture(self.pool(), lambda read: read())
         self.commit()
 
     def commit(self) -> None:
@@ -97,6 +105,12 @@ class Way:
         self.keep_drops()
         self.begin(fission)
         self.run.restore(self.deltas, self.queue, Now(moment, WALL + moment))
+        self.pool()
+
+    def pool(self) -> Pool:
+        pool = Pool(VirtualClock(), send=lambda instance, messages: self.sent.extend(messages))
+        pool.add(self.run.all)
+        return pool
 
     def keep_drops(self) -> None:
         for name, place in self.run.places.items():
@@ -227,7 +241,7 @@ def test_copies_say_what_one_says(
                 many.crash(moment, fission, compact)
     last = [(f"{room}/{source}/t", json.dumps({"time": WALL + 50.0, "v": 1}).encode()) for room, source in DEVICES]
     for way in (one, many):
-        way.work(40.0)
+        way.work(4.0 * len(stream) - 4.0)  # before a device that is still in a queue would count as silent
         way.feed(last, 60.0)
         way.work(60.0)
         for moment in (61.0, 62.0):
@@ -246,3 +260,92 @@ def test_copies_say_what_one_says(
     elif "follow" not in plain["operators"] or plain["operators"]["follow"]["type"] == "kalman":
         assert by_device(many.sent) == by_device(one.sent)
         assert many.drops == one.drops
+
+
+SPLIT: dict[str, Any] = {
+    "name": "f",
+    "operators": {
+        "in": {"type": "mqtt_source", "topic": "{room}/{source}/+", "out_of_order_s": 0, "instances": 2},
+        "ok": {"type": "filter", "input": "in", "where": "v > -8", "instances": 3},
+        "by": {"type": "key_by", "input": "ok", "keys": ["room", "source"]},
+        "follow": {"type": "kalman", "input": "by", "field": "v", "instances": 2},
+        "tell": {"type": "publish", "input": "follow", "topic": "out/{room}/{source}", "instances": 2},
+        "w": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()", "s": "sum(v)"},
+              "instances": 3},
+        "out": {"type": "ship", "input": "w"},
+    },
+}  # fmt: skip
+
+
+def messages(number: int) -> list[tuple[str, bytes]]:
+    return [
+        (f"{room}/{source}/t", json.dumps({"time": WALL + number + 0.01 * k, "v": number % 7}).encode())
+        for k, (room, source) in enumerate(DEVICES)
+    ]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "owpoa"])
+def test_copies_on_threads_under_any_policy_say_what_one_says(policy: str) -> None:
+    one, many = Way(SPLIT, random.Random(1), fission=False), Way(SPLIT, random.Random(1))
+    sent: list[Message] = []
+
+    def send(instance: Instance, given: Sequence[Message]) -> None:
+        sent.extend(given)
+
+    pool = (
+        ThreadPerInstance(SystemClock(), send=send)
+        if policy == "owpoa"
+        else Pool(SystemClock(), workers=3, policy=POLICIES[policy](random.Random(1).random), send=send)
+    )
+    pool.add(many.run.all)
+    pool.start()
+    try:
+        for number in range(60):
+            one.feed(messages(number), 0.0)
+            one.work(float(number))
+            topics, payloads = zip(*messages(number), strict=True)
+            batch = RawBatch(list(topics), list(payloads), 0.0, WALL, 100)
+            pool.put([(instance, 0, part) for r in many.readers for instance, part in r.divide(batch)])
+        assert pool.wait_empty(many.run.all, DEADLINE_S)
+        assert pool.hold(many.run.all, DEADLINE_S)
+    finally:
+        pool.stop()
+    many.sent = sent
+    assert totals(many.end()) == totals(one.end())
+    assert many.published() == one.published()
+    assert many.drops == one.drops == {}
+
+
+def test_a_model_that_comes_by_message_is_for_all_copies() -> None:
+    guess = {"type": "predict", "input": "in", "model": "m", "fields": ["v"], "output": "p", "instances": 3}
+    operators = SPLIT["operators"] | {"guess": guess, "ok": {**SPLIT["operators"]["ok"], "input": "guess"}}
+    way = Way({"name": "f", "operators": operators}, random.Random(1))
+    model = {"kind": "linear_regression", "coefficients": {"v": 2}}
+    assert Models().offer_untrusted("m", model, [way.run]) == ["f/guess"]
+    way.feed(messages(3), 0.0)
+    way.work(0.0)
+    found = [json.loads(message.payload)["p"] for message in way.sent]
+    assert found == [6] * len(DEVICES)
+    for fission in (False, True):
+        way.crash(1.0, fission)
+    way.feed(messages(5), 2.0)
+    way.work(2.0)
+    assert [json.loads(message.payload)["p"] for message in way.sent][len(DEVICES) :] == [10] * len(DEVICES)
+    with pytest.raises(DocumentError) as caught:
+        Models().offer_untrusted("m", {"kind": "linear_regression", "coefficients": {"x": 2}}, [way.run])
+    assert len(caught.value.problems) == 1, "not one for each copy"
+
+
+def test_state_in_copies_that_an_operator_cannot_give_on_raises_store_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = Way(SPLIT, random.Random(1))
+    way.feed(messages(1), 0.0)
+    way.work(0.0)
+    monkeypatch.setattr(Tracker, "shared", Logic.shared)
+    with pytest.raises(StoreError, match=r"follow cannot be shared anew.*Kalman cannot be given to another number"):
+        way.crash(1.0, fission=False)
+
+
+def test_state_of_a_copy_that_there_is_not_raises_store_error() -> None:
+    way = Way(SPLIT, random.Random(1))
+    with pytest.raises(StoreError, match="got that of w#4"):
+        way.run.restore([pack_state({"w#4": {}})], b"", Now(0.0, WALL))

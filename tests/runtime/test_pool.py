@@ -95,8 +95,9 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
         logic = one.logic
         assert isinstance(logic, Pass)
         assert not logic.overlapped
-        feeding = [t for b in made for t in b.outputs.get(0, ()) if t.instance is one]
-        reached = {t.source: b for b in made for t in b.outputs.get(0, ()) if t.instance is one}
+        edges = [(b, t) for b in made for t in b.outputs.get(0, ()) if isinstance(t, Target) and t.instance is one]
+        feeding = [t for _, t in edges]
+        reached = {t.source: b for b, t in edges}
         assert len(feeding) == len(reached)
         for source, before in reached.items():
             assert [n for s, n in logic.seen if s == source] == [n for _, n in before.logic.seen]  # type: ignore[attr-defined]
