@@ -76,7 +76,7 @@ class Daemon:
         self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
         self.flows = Flows(
             self.registry, self.database, self.store, self.host, self.ingest, self.checkpointer,
-            cast(Fusion, settings.pool.fusion),
+            cast(Fusion, settings.pool.fusion), settings.pool.fission,
         )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.deployment = Deployment(
@@ -101,7 +101,7 @@ class Daemon:
         settings = self.settings.pool
         if settings.slots:
             return Slots(
-                settings, cast(Fusion, settings.fusion), self.registry, self.clock,
+                settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
                 level=self.settings.log.level, send=self._send,
                 stored=lambda name: (self.database.state(name), self.database.queue(name)),
                 restoring=self._restoring, failed=self._flow_failed,

@@ -47,11 +47,12 @@ class Flows:
         ingest: Ingest,
         checkpointer: Checkpointer,
         fusion: Fusion = "full",
+        fission: bool = True,
     ) -> None:
         self.registry = registry
         self.checkpointer = checkpointer
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
-        self._fusion = fusion
+        self._fusion, self._fission = fusion, fission
         self._stored: dict[str, StoredFlow] = {}
         self._sources: dict[str, list[Source]] = {}
         self._changing = asyncio.Lock()
@@ -111,17 +112,18 @@ class Flows:
         self._ingest.regulate()
 
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
-        return FlowRun(flow, self.registry, stored.version, stored.epoch, Progress(at), self._fusion)
+        progress = Progress(at)
+        return FlowRun(flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission)
 
     def _sources_of(self, run: FlowRun) -> list[Source]:
         return [
             Source(
                 run.flow.name,
-                p.parameters["topic"].filter,
-                p.parameters["qos"],
-                Reader(run.progress, i, p.parameters["retained"]),
+                first.parameters["topic"].filter,
+                first.parameters["qos"],
+                Reader(run.progress, copies[0], first.parameters["retained"], copies=copies if len(copies) > 1 else ()),
             )
-            for p, i in run.sources()
+            for first, copies in run.sources()
         ]
 
     # -- changes

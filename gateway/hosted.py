@@ -157,5 +157,5 @@ def owed(batch: Batch | RawBatch) -> bool:
 
 
 def _entry(packed: Sequence[Any]) -> Entry:
-    source, batch = packed
-    return Entry(source, frames.unpack_batch(batch))
+    source, producer, batch = packed
+    return Entry(source, frames.unpack_batch(batch), producer=producer)

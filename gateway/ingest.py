@@ -71,6 +71,8 @@ class Ingest:
         self._subscribing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._early: list[tuple[Instance, Sequence[Message]]] = []
+        """Messages from before the start: of what a checkpoint had found in queues."""
         self.client = MqttClient(
             Address(settings.host, settings.port, _tls(settings)),
             SessionOptions(
@@ -96,7 +98,11 @@ class Ingest:
 
     async def start(self, saved_subscriptions: str) -> None:
         """`saved_subscriptions`: what `save_subscriptions` was last given, empty at the first start."""
-        self._loop = asyncio.get_running_loop()
+        with self.lock:
+            self._loop = asyncio.get_running_loop()
+            early, self._early = self._early, []
+        for instance, messages in early:
+            self._publish(instance, messages)
         self._subscriptions.load(saved_subscriptions)
         await self.client.start()
 
@@ -215,8 +221,12 @@ class Ingest:
             now, wall = self.clock.monotonic(), self.clock.wall()
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id)
             if batches:
-                entries = ((reader.instance, 0, batch) for route, batch in batches.items() for reader in route.readers)
-                self.host.put(entries)
+                self.host.put(
+                    (instance, 0, part)
+                    for route, batch in batches.items()
+                    for reader in route.readers
+                    for instance, part in reader.divide(batch)
+                )
         if batches:
             self.host.lend()
 
@@ -289,8 +299,12 @@ class Ingest:
 
     def send(self, instance: Instance, messages: Sequence[Message]) -> None:
         """Publishes what a flow gave out; may be called from any thread."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._publish, instance, messages)
+        if self._loop is None:
+            with self.lock:
+                if self._loop is None:
+                    self._early.append((instance, messages))
+                    return
+        self._loop.call_soon_threadsafe(self._publish, instance, messages)
 
     def _publish(self, instance: Instance, messages: Sequence[Message]) -> None:
         for message in messages:

@@ -32,11 +32,14 @@ class Models:
         operators: list[str] = []
         for run, operator, predictions in _operators(name, runs):
             flow = run.flow.name
-            operators.append(f"{flow}/{operator}")
+            first = f"{flow}/{operator}" not in operators  # of the copies of an operator
+            if first:
+                operators.append(f"{flow}/{operator}")
             try:
                 taken.append((run, operator, predictions, predictions.checked_untrusted(operator, document)))
             except DocumentError as error:
-                problems += [Problem(p.path, f"{p.expected} ({flow}/{operator})", p.got) for p in error.problems]
+                if first:
+                    problems += [Problem(p.path, f"{p.expected} ({flow}/{operator})", p.got) for p in error.problems]
         if problems:
             raise DocumentError(f"model {name}", problems)
         if name not in self._documents and len(self._documents) >= MAX_MODELS:

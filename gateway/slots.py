@@ -50,6 +50,7 @@ class Slots:
         self,
         settings: PoolSettings,
         fusion: Fusion,
+        fission: bool,
         registry: Registry,
         clock: Clock,
         *,
@@ -62,7 +63,7 @@ class Slots:
     ) -> None:
         """`restoring(flow, put)` calls `put(blobs, queue)` with the flow's last checkpoint, while no checkpoint is made
         and nothing can be fed. `failed`: a flow could not be built in its slots."""
-        self._fusion, self._registry, self._clock = fusion, registry, clock
+        self._fusion, self._fission, self._registry, self._clock = fusion, fission, registry, clock
         self._send, self._stored, self._restoring, self._failed = send, stored, restoring, failed
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
@@ -140,7 +141,7 @@ class Slots:
             with hosted.lock:
                 run.stored(blobs, queue)
                 lost = hosted.began_anew()
-                self._build(hosted, blobs, queue)
+                self._build(hosted, *self._adapted(hosted, blobs, queue))
                 again = 0
                 for fed in hosted.fed:
                     if fed.batch is not None:
@@ -159,19 +160,37 @@ class Slots:
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
         run.stored(blobs, queue)
         hosted = Hosted(run, self._where(run))
+        blobs, queue = self._adapted(hosted, blobs, queue)
         self._hosted[run] = hosted
         for place, instance in enumerate(run.all):
             self._by_instance[instance] = (hosted, place)
         self._build(hosted, blobs, queue)
 
+    def _adapted(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> tuple[Sequence[bytes], bytes]:
+        """A checkpoint as the slots can begin with it. One that was made while operators were split, and are not now
+        (or the other way round), is brought over here; what that gives goes with the next checkpoint."""
+        run = hosted.run
+        if not run.moved(blobs, queue):
+            return blobs, queue
+        local = self._copy(run)
+        local.restore(blobs, queue, self._now())
+        for instance in local.all:
+            if messages := instance.take_messages():
+                self._send(instance, messages)
+        run.taken += local.taken
+        hosted.rows += [row for ship in local.ships for row in ship.take()]
+        return [pack_state(state) for state in local.taken], b""
+
     def _where(self, run: FlowRun) -> list[int]:
         """Slots by the placement, the emptiest of them first."""
-        planned = list(run.plan.instances.values())
         order = sorted(self._processes, key=lambda p: (self._instances_in(p.number), p.number))
         slots = [process.number for process in order]
-        edges = [(i.name, output.instance) for i in planned for output in i.outputs]
-        placed = self._place({i.name: 1 for i in planned}, edges, len(slots))
-        return [slots[placed[i.name][0]] for i in planned]
+        sets = {copies[0].name: copies for copies in run.plan.sets()}
+        set_of = {copy.name: name for name, copies in sets.items() for copy in copies}
+        edges = dict.fromkeys((name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs)
+        placed = self._place({name: len(copies) for name, copies in sets.items()}, list(edges), len(slots))
+        at = {copy.name: slots[placed[name][n]] for name, copies in sets.items() for n, copy in enumerate(copies)}
+        return [at[name] for name in run.plan.instances]
 
     def _instances_in(self, slot: int) -> int:
         return sum(hosted.where.count(slot) for hosted in self._hosted.values())
@@ -183,8 +202,8 @@ class Slots:
             hosted.number = self._last
             self._by_number[hosted.number] = hosted
             build = frame(
-                frames.BUILD, hosted.number, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
-                hosted.where, list(blobs), queue,
+                frames.BUILD, hosted.number, run.flow.name, run.flow.document, run.version, run.epoch,
+                self._fusion, self._fission, hosted.where, list(blobs), queue,
             )  # fmt: skip
             self._to_all(hosted, build)
         for operator, document in self._models.get(run, {}).items():
@@ -221,7 +240,7 @@ class Slots:
 
     def _feed(self, hosted: Hosted, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
         _, place = self._by_instance[instance]
-        data = frame(frames.DATA, hosted.number, place, source, frames.pack_batch(batch))
+        data = frame(frames.DATA, hosted.number, place, source, 0, frames.pack_batch(batch))
         self._to(hosted.where[place], data)
 
     def _backlog(self, instance: Instance) -> int:
@@ -281,8 +300,8 @@ class Slots:
         """Here, from the database and what was captured when it was halted: it needs no slot any more."""
         hosted = self._hosted[run]
         blobs, _ = self._stored(run.flow.name)
-        local = FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion)
-        now = Now(self._clock.monotonic(), self._clock.wall())
+        local = self._copy(run)
+        now = self._now()
         since = [pack_state(delta) for captured in run.pending for delta in captured.deltas]
         local.restore([*blobs, *since], pack_queues(run.pending[-1].queues), now)
         for fed in hosted.since_mark():
@@ -291,6 +310,12 @@ class Slots:
         local.drain(now, send)
         run.ended = True
         run.pending += local.pending
+
+    def _copy(self, run: FlowRun) -> FlowRun:
+        return FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission)
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic(), self._clock.wall())
 
     def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
         """What is queued goes into the last checkpoint."""

@@ -14,7 +14,8 @@ import psutil
 
 import edgert
 from edgert.core.ids import epoch_ordinal
-from edgert.runtime.flow_run import FlowRun, Place
+from edgert.runtime.build import Place
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.latency import quantile_s
 from edgert.runtime.report import Report
 from gateway.uplink import summary
@@ -150,6 +151,9 @@ class Status:
 
     def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
         """Queue, turns and times of a line are those of its first part: the others have none of their own."""
+        kind: str = place.planned.kind
+        if place.planned.copies > 1:
+            kind += f", {place.planned.copy} of {place.planned.copies}"
         fused = len(place.instance.operators) > len(place.planned.operators)
         told = self._daemon.host.report(run, name)
         rows_in, rows_out = told.rows_in, told.rows_out
@@ -172,7 +176,7 @@ class Status:
             "scheduling_s": round(told.scheduling_s, 4),
             "cost_us": round(told.busy_s / rows_in * 1e6, 2) if rows_in and not place.part else None,
             "utilisation": recent.utilisation.get(name),
-            "detail": f"{place.planned.kind}, fused: {place.instance.name}" if fused else place.planned.kind,
+            "detail": f"{kind}, fused: {place.instance.name}" if fused else kind,
         }
 
 
@@ -219,8 +223,8 @@ def _edges(run: FlowRun) -> Iterator[tuple[str, str]]:
     for planned in run.plan.instances.values():
         parts = [part.name for part in planned.parts or (planned,)]
         yield from itertools.pairwise(parts)
-        for target, _, _ in planned.outputs:
-            yield parts[-1], first[target]
+        for output in planned.outputs:
+            yield parts[-1], first[output.instance]
 
 
 def _failed(name: str, why: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Feed:
         registry, _ = with_installed()
         self.run = FlowRun(from_plain(measured(0), registry), registry, 1, 1, Progress(Position()))
         self.pool.add(self.run.all)
-        readers = [(p.parameters["topic"].filter, Reader(self.run.progress, i)) for p, i in self.run.sources()]
+        readers = [(p.parameters["topic"].filter, Reader(self.run.progress, i)) for p, (i,) in self.run.sources()]
         sources = [Source(self.run.flow.name, topic_filter, 0, reader) for topic_filter, reader in readers]
         self.ingest.swap((), sources)
         self.pool.start()

@@ -30,6 +30,7 @@ from edgert.runtime.latency import Latency, quantile_s
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
+from edgert.runtime.targets import Outgoing
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 
@@ -133,7 +134,7 @@ def flow_run(application: str, fusion: Fusion) -> FlowRun:
 
 def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float, told: list[int]) -> dict[str, Any]:
     """Under a pool."""
-    sources = [instance for _, instance in run.sources()]
+    sources = [instance for _, copies in run.sources() for instance in copies]
     pool.add(run.all)
     pool.start()
     rows = longest = 0
@@ -179,14 +180,16 @@ def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
     def step(batch: RawBatch) -> None:
         now = Now(time.monotonic(), batch.wall)
         waiting: dict[str, list[Any]] = {instance.name: [] for instance in run.all}
-        for _, source in run.sources():
+        for _, (source,) in run.sources():
             waiting[source.name].append((0, batch))
         for instance in run.all:
             logic = instance.logic
             for source, entry in waiting[instance.name]:
-                for port, emitted in logic.process(entry, source, now):
-                    for target in instance.outputs.get(port, ()):
-                        waiting[target.instance.name].append((target.source, emitted))
+                out: Outgoing = []
+                for emission in logic.process(entry, source, now):
+                    instance.give(emission, out)
+                for target, emitted in out:
+                    waiting[target.instance.name].append((target.source, emitted))
             if logic.messages:
                 told[0] += len(logic.messages)
                 logic.messages = []

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from edgert.cli._documents import load, registry
+from edgert.flow.fission import uncopied
 from edgert.flow.physical import Fusion, plan
 
 HELP = "show the graph of a flow and the instances that a gateway makes of it"
@@ -19,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fusion", choices=get_args(Fusion), default="full",
         help="what is fused: all that stands in a line (the default), chains of stateless operators, or nothing",
     )  # fmt: skip
+    parser.add_argument(
+        "--fission", choices=("on", "off"), default="on", help="off: one instance of each operator, whatever FILE says"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,14 +31,14 @@ def run(args: argparse.Namespace) -> int:
 
     known = registry()
     flow = load(args.flow, known)
-    physical = plan(flow, known, args.fusion)
+    physical = plan(flow, known, args.fusion, fission=args.fission == "on")
     print(f"flow {flow.name}, checkpoint every {flow.checkpoint_interval_s:g} s")
     print(f"\n{len(flow.nodes)} operators\n{explain.logical(flow)}")
     print(f"\n{len(physical.instances)} instances\n{explain.physical(physical, known)}")
     if args.code:
-        parts = [part for instance in physical.instances.values() for part in instance.parts or (instance,)]
+        parts = [part for copies in physical.sets() for part in copies[0].parts or copies[:1]]
         for instance in parts:
             if instance.kind == "stateless":
                 chain, _ = chain_of(instance.nodes, instance.live)
-                print(f"\n{instance.name}\n{chain.source.strip()}")
+                print(f"\n{uncopied(instance.name)[0]}\n{chain.source.strip()}")
     return 0

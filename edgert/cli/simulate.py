@@ -6,7 +6,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cost", action="append", default=[], metavar="INSTANCE=MICROSECONDS[,SELECTIVITY]",
         help="what a row of an instance costs here (names as `edgert explain` shows them); else 10 µs",
     )  # fmt: skip
+    parser.add_argument(
+        "--fission", choices=("on", "off"), default="on", help="off: one instance of each operator, whatever FILE says"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
 
 
@@ -52,19 +55,21 @@ def run(args: argparse.Namespace) -> int:
     from edgert.flow.physical import plan
     from edgert.scheduling.consumption import CONSUMPTIONS
     from edgert.scheduling.policies import POLICIES
-    from edgert.scheduling.queueing import balanced_weights, demands_s, sustainable_rate
+    from edgert.scheduling.queueing import balanced_weights, sustainable_rate
     from edgert.sim.boards import BOARDS
     from edgert.sim.pool import Simulation, exponential, poisson
 
     known = registry()
-    physical = plan(load(args.flow, known), known, "chains")  # a line would leave little to schedule
+    # a line would leave little to schedule
+    physical = plan(load(args.flow, known), known, "chains", fission=args.fission == "on")
     names = list(physical.instances)
     at = {name: number for number, name in enumerate(names)}
     graph = {at[name]: [at[o.instance] for o in i.outputs] for name, i in physical.instances.items()}
+    copies = [[at[copy.name] for copy in alike] for alike in physical.sets()]
     slower = BOARDS[args.board].slower
     here = _profiles(args, physical)
     profiles = {at[name]: p._replace(cost_s=p.cost_s * slower) for name, p in here.items()}
-    demands = demands_s(graph, profiles)
+    demands = _demands_s(graph, profiles, copies)
     sustainable = sustainable_rate(demands, balanced_weights(demands, 1.0))
     print(f"flow {physical.flow.name} on {args.board}, {args.rate:g} rows/s into each source, seed {args.seed}")
     for name, profile in here.items():
@@ -76,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         draw = random.Random(args.seed).random
         made = Simulation(
             graph, profiles, POLICIES[policy](draw), CONSUMPTIONS[args.consumption](args.rows),
-            workers=args.workers, turn_s=TURN_S * slower, cost=exponential(draw),
+            workers=args.workers, turn_s=TURN_S * slower, cost=exponential(draw), copies=copies,
         )  # fmt: skip
         outcome = made.run(poisson(args.rate, draw), args.seconds, args.seconds / 10)
         busy = sum(s.computing_s for s in outcome.instances.values()) / outcome.span_s / args.workers
@@ -94,6 +99,23 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _demands_s(
+    graph: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile], copies: Sequence[Sequence[int]]
+) -> dict[int, float]:
+    """What each instance needs per row that enters a source: copies get equal parts of the rows that one would get."""
+    from edgert.scheduling.profile import Profile
+    from edgert.scheduling.queueing import input_ratios
+
+    first = {k: alike[0] for alike in copies for k in alike}
+    whole = {k: list(dict.fromkeys(first[j] for j in graph[k])) for k in dict.fromkeys(first.values())}
+    means = {
+        alike[0]: Profile(*(sum(part) / len(alike) for part in zip(*(profiles[k] for k in alike), strict=True)))
+        for alike in copies
+    }
+    ratios = input_ratios(whole, means)
+    return {k: ratios[alike[0]] / len(alike) * profiles[k].cost_s for alike in copies for k in alike}
+
+
 def _profiles(args: argparse.Namespace, physical: Plan) -> dict[str, Profile]:
     """What rows cost here: as measured, as said, or ten microseconds."""
     from edgert.scheduling.profile import UNKNOWN, Profile
@@ -101,22 +123,29 @@ def _profiles(args: argparse.Namespace, physical: Plan) -> dict[str, Profile]:
     found = dict.fromkeys(physical.instances, UNKNOWN)
     if args.status:
         for name, rows_in, rows_out, busy_s in _measured(args.status, physical.flow.name):
-            if name in found and rows_in:
-                found[name] = Profile(busy_s / rows_in, rows_out / rows_in)
+            if rows_in:
+                found |= dict.fromkeys(_copies(name, found), Profile(busy_s / rows_in, rows_out / rows_in))
     for text in args.cost:
         name, sign, numbers = text.partition("=")
         try:
             cost, _, selectivity = numbers.partition(",")
             said = Profile(float(cost) * 1e-6, float(selectivity or 1.0))
-            if not sign or name not in found or not said.cost_s > 0 or not 0 <= said.selectivity < float("inf"):
+            if not sign or not _copies(name, found) or not said.cost_s > 0 or not 0 <= said.selectivity < float("inf"):
                 raise ValueError
         except ValueError:
             instances = ", ".join(found)
             raise EdgertError(
                 f"--cost: expected INSTANCE=MICROSECONDS[,SELECTIVITY] with one of {instances}, got {show(text)}"
             ) from None
-        found[name] = said
+        found |= dict.fromkeys(_copies(name, found), said)
     return found
+
+
+def _copies(name: str, known: Iterable[str]) -> list[str]:
+    """The instance of that name, or all copies of it."""
+    from edgert.flow.fission import uncopied
+
+    return [one for one in known if name in (one, uncopied(one)[0])]
 
 
 def _measured(file: Path, flow: str) -> Iterator[tuple[str, int, int, float]]:

@@ -131,6 +131,9 @@ class Pool:
         doc="what becomes one instance; full: all operators in a line; chains: only stateless ones; none",
         choices=("full", "chains", "none"),
     )
+    fission: bool = setting(
+        True, doc="whether operators run in as many instances as their documents say; false: in one each"
+    )
     slots: int = setting(
         0,
         doc="processes that run operators, to use more cores; 0: the gateway process itself, which takes least memory "

@@ -80,6 +80,11 @@ class Stream:
         inputs = (self.name, *(other.name for other in others))
         return self._next(self.draft.add(type, name, inputs, parameters))
 
+    def instances(self, copies: int) -> Self:
+        """Ask for so many instances of this operator."""
+        self.draft.operators[self.name]["instances"] = copies
+        return self
+
     def _next(self, name: str) -> Self:
         return type(self)(self.draft, name)
 

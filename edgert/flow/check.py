@@ -16,9 +16,9 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow import on_error
 from edgert.flow.graph import Flow, Node
 from edgert.flow.on_error import OnError
-from edgert.flow.parameters import parse_parameters
-from edgert.flow.spec import OperatorSpec, Registry
-from edgert.flow.structure import field_problems, graph_problems, in_order
+from edgert.flow.parameters import parse_parameters, parse_values
+from edgert.flow.spec import INSTANCES, OperatorSpec, Registry
+from edgert.flow.structure import field_problems, graph_problems, in_order, keys_above
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 NAME_RULE: Final = "a name of 1 to 63 small letters, digits, _ and -, beginning with a letter or digit"
@@ -125,9 +125,10 @@ class _Checker:
         node = None
         if spec is not None:
             problems, parameters = parse_parameters(path, table, spec)
-            self.problems += unknown_keys(path, table, ("type", *_input_keys(spec), *(p.name for p in spec.parameters)))
+            known = ("type", *_input_keys(spec), *(p.name for p in spec.parameters), INSTANCES.name)
+            self.problems += unknown_keys(path, table, known)
             self.problems += problems
-            node = Node(name, spec.type, parameters, self.inputs(path, table, spec))
+            node = Node(name, spec.type, parameters, self.inputs(path, table, spec), self.copies(path, table, spec))
         if len(self.problems) > before:
             self.faulty.add(name)
         return node
@@ -144,6 +145,20 @@ class _Checker:
         got = show(kind) if "type" in table else "nothing"
         self.report(f"{path}.type", f"one of {', '.join(sorted(self.registry))}{hint}", got)
         return None
+
+    def copies(self, path: str, table: Mapping[str, Any], spec: OperatorSpec) -> int:
+        """How many instances are asked for; whether there is a key to divide the rows by is a question to the graph."""
+        problems, values = parse_values(path, table, (INSTANCES,))
+        self.problems += problems
+        copies: int = values.get(INSTANCES.name, 1)
+        where = f"{path}.{INSTANCES.name}"
+        if copies > 1 and spec.keys is not None:
+            self.report(where, f"1 ({spec.type} is no instance by itself)", str(copies))
+        elif copies > 1 and not spec.stateless and spec.divides_by is None:
+            self.report(where, f"1 ({spec.type} does not say by what its rows could be divided)", str(copies))
+        else:
+            return copies
+        return 1
 
     def inputs(self, path: str, table: Mapping[str, Any], spec: OperatorSpec) -> tuple[str, ...]:
         """The names in `input` or `inputs`; whether they exist is a question to the graph."""
@@ -172,7 +187,7 @@ class _Checker:
             if node.name in cyclic or any(i not in flow.nodes for i in node.inputs):
                 continue
             try:
-                problems = tuple(self.registry[node.type].check(node, flow))
+                problems = (*self.registry[node.type].check(node, flow), *self.undivided(node, flow))
             except (KeyError, TypeError, AttributeError):
                 if not self.problems:
                     raise
@@ -180,6 +195,15 @@ class _Checker:
             self.problems += problems
         if structure_is_sound and not self.faulty:
             self.problems += field_problems(flow, self.registry)
+
+    def undivided(self, node: Node, flow: Flow) -> Iterable[Problem]:
+        """An operator with state of which copies are wanted, and nothing that says which rows belong together."""
+        spec = self.registry[node.type]
+        if node.instances > 1 and spec.role == "inner" and spec.divides_by is not None:
+            keys = keys_above(flow, self.registry, node.name)
+            if not spec.divides_by(node, keys):
+                expected = "1, or a key_by before it (rows of one key meet in one instance)"
+                yield Problem(f"operators.{node.name}.{INSTANCES.name}", expected, str(node.instances))
 
 
 def _input_keys(spec: OperatorSpec) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from edgert.flow.fission import FORWARD, uncopied
 from edgert.flow.graph import Flow
-from edgert.flow.physical import PhysicalInstance, Plan, fields_needed
+from edgert.flow.physical import Output, PhysicalInstance, Plan, fields_needed
 from edgert.flow.spec import Registry
 
 _WIDE = 100
@@ -32,17 +33,18 @@ _SHOWN = ("type", "input", "inputs")
 
 
 def physical(plan: Plan, registry: Registry) -> str:
-    """The instances, in the order in which rows reach them."""
-    numbers = {name: n for n, name in enumerate(plan.instances, 1)}
+    """The instances, in the order in which rows reach them; all copies of one in one line."""
+    sets = plan.sets()
+    numbers = {copy.name: n for n, copies in enumerate(sets, 1) for copy in copies}
     return _table(
         (
-            str(numbers[instance.name]),
-            instance.name,
-            instance.kind,
-            _arrow(_target(numbers[o.instance], o.port) for o in instance.outputs),
-            _cut("; ".join(_facts(instance, plan, registry))),
+            str(numbers[copies[0].name]),
+            copies[0].name if len(copies) == 1 else f"{copies[0].name}..{copies[-1].copy}",
+            copies[0].kind,
+            _arrow(dict.fromkeys(_target(numbers[o.instance], o, len(copies)) for o in copies[0].outputs)),
+            _cut("; ".join(_facts(copies[0], plan, registry))),
         )
-        for instance in plan.instances.values()
+        for copies in sets
     )
 
 
@@ -57,16 +59,21 @@ def _facts(instance: PhysicalInstance, plan: Plan, registry: Registry) -> Iterab
         yield f"{len(instance.parts)} parts in a line"
     if instance.kind == "stateless" and len(steps) > 1:
         yield f"{len(steps)} operators compiled to one function"
+    if instance.copies > 1:
+        yield f"{instance.copies} copies{', divided by topic' if instance.kind == 'source' else ''}"
     if len(instance.inputs) > 1:
         yield f"{len(instance.inputs)} inputs"
     markers = [node.name for node in instance.nodes if registry[node.type].keys is not None]
-    markers += [m for m, at in plan.location.items() if at == instance.name and m not in instance.operators]
+    common = uncopied(instance.name)[0]
+    markers += [m for m, at in plan.location.items() if at == common and m not in instance.operators]
     if markers:
         yield f"{', '.join(markers)} cost{'' if len(markers) > 1 else 's'} nothing"
 
 
-def _target(number: int, port: int) -> str:
-    return f"{number} (port {port})" if port else str(number)
+def _target(number: int, output: Output, copies: int) -> str:
+    """How rows are divided is said where they go to, or come from, more than one copy."""
+    port = f" (port {output.port})" if output.port else ""
+    return f"{number}{port}" if output.division == FORWARD and copies == 1 else f"{number}{port} {output.division}"
 
 
 def _arrow(targets: Iterable[str]) -> str:

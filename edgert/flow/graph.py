@@ -18,6 +18,8 @@ class Node:
     parameters: Mapping[str, Any]
     """Every parameter of the operator's specification, defaults filled in, parsed."""
     inputs: tuple[str, ...] = ()
+    instances: int = 1
+    """How many copies of it the document asks for."""
 
 
 @dataclass(frozen=True, slots=True)

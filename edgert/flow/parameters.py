@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -35,9 +35,16 @@ def parse_parameters(
     path: str, table: Mapping[str, Any], spec: OperatorSpec
 ) -> tuple[list[Problem], Mapping[str, Any]]:
     """The problems, and the parsed values of all parameters that are right (defaults filled in)."""
+    return parse_values(path, table, spec.parameters)
+
+
+def parse_values(
+    path: str, table: Mapping[str, Any], parameters: Iterable[Parameter]
+) -> tuple[list[Problem], Mapping[str, Any]]:
+    """The same for these parameters."""
     problems: list[Problem] = []
     values: dict[str, Any] = {}
-    for parameter in spec.parameters:
+    for parameter in parameters:
         where = f"{path}.{parameter.name}"
         if parameter.name not in table and parameter.default is REQUIRED:
             problems.append(Problem(where, described(parameter), "nothing"))

@@ -5,7 +5,8 @@
 
 becomes `readings`, `valid+derived+by_sensor`, `minute` (keyed by what by_sensor says), `central`: the fewer instances,
 the fewer queues, and a fused chain is one compiled function. Then all that stand in a line, nobody else reading what
-lies between, are one instance with several parts; here all four.
+lies between, are one instance with several parts; here all four. Last, an operator with `instances = k` becomes k
+copies (`edgert.flow.fission`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from edgert.flow.fission import FORWARD, Division, copies_of, divided_behind, division, split
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys, OperatorSpec, Registry
 from edgert.flow.structure import ALWAYS, keys_above
@@ -27,6 +29,10 @@ class Output(NamedTuple):
     instance: str
     port: int
     input: int
+    division: Division = FORWARD
+    """How rows are divided among the copies of that instance; there is one output for each of them."""
+    producer: int = 0
+    """Which of the copies that feed that input this one is, from 0; of one that goes forward 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +40,11 @@ class PhysicalInstance:
     """One instance: an operator, or several that were fused."""
 
     name: str
-    """The operators' names joined by +."""
+    """The operators' names joined by +; of copies with # and the number of the copy."""
     kind: Kind
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
+    """The instances that feed it, all copies of one as one (without #)."""
     outputs: tuple[Output, ...]
     keys: Keys = ()
     """(field, type) of the key, for stateful instances."""
@@ -45,6 +52,12 @@ class PhysicalInstance:
     """Fields of its output rows at which anything behind it looks (None: all)."""
     parts: tuple[PhysicalInstance, ...] = ()
     """Of several instances in a line, fused to one: they, in their order, as they were planned without."""
+    feeders: tuple[int, ...] = ()
+    """By input: how many instances feed it there, whose smallest watermark counts."""
+    copies: int = 1
+    """How many there are of it."""
+    copy: int = 0
+    """Which of them it is, from 1; 0 if it is the only one."""
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -64,41 +77,71 @@ class Plan:
     flow: Flow
     instances: Mapping[str, PhysicalInstance]
     location: Mapping[str, str]
-    """The instance in which each operator runs. A marker that vanished counts to the instance that feeds it."""
+    """The instance in which each operator runs (of copies the name that they have in common). A marker that vanished
+    counts to the instance that feeds it."""
 
-    def sources(self) -> tuple[PhysicalInstance, ...]:
-        """The instances that take in messages."""
-        return tuple(i for i in self.instances.values() if i.kind == "source")
+    def sets(self) -> tuple[tuple[PhysicalInstance, ...], ...]:
+        """The copies of each instance together, in the plan's order."""
+        sets: dict[tuple[str, ...], list[PhysicalInstance]] = {}
+        for instance in self.instances.values():
+            sets.setdefault(instance.operators, []).append(instance)
+        return tuple(map(tuple, sets.values()))
 
 
 Fusion = Literal["full", "chains", "none"]
 """What is fused: all that stands in a line, only chains of stateless operators, nothing."""
 
 
-def plan(flow: Flow, registry: Registry, fusion: Fusion = "full") -> Plan:
-    """The physical graph of `flow`: pure, and the same for the same flow."""
-    groups = [g for g in _groups(flow, registry, chains=fusion != "none") if not _vanishes(g, registry)]
+def plan(flow: Flow, registry: Registry, fusion: Fusion = "full", *, fission: bool = True) -> Plan:
+    """The physical graph of `flow`: pure, and the same for the same flow. Without `fission` there is one copy of each
+    operator, whatever the document asks for."""
+    groups = [g for g in _groups(flow, registry, fusion != "none", fission) if not _vanishes(g, registry)]
     location = {node.name: _name(g) for g in groups for node in g}
     for node in flow.nodes.values():  # in topological order: what feeds a vanished marker has its place already
         if node.name not in location:
             location[node.name] = location[node.inputs[0]]
     inputs = {_name(g): tuple(dict.fromkeys(location[i] for i in g[0].inputs)) for g in groups}
+    copies = {_name(g): copies_of(g) if fission else 1 for g in groups}
+    edges = _edges(flow, registry, groups, inputs, copies)
     behind = _fields_behind(flow, registry)
     instances = {}
     for group in groups:
         name, spec = _name(group), registry[group[-1].type]
         outputs = tuple(
-            Output(_name(other), registry[other[0].type].reads_port, inputs[_name(other)].index(name))
+            Output(to, registry[other[0].type].reads_port, inputs[to].index(name), edges[name, to])
             for other in groups
-            if name in inputs[_name(other)]
+            if name in inputs[to := _name(other)]
         )
         kind = _kind(spec)
         keys = keys_above(flow, registry, group[0].name) if kind == "stateful" else ()
+        feeders = tuple(1 if edges[i, name] == FORWARD else copies[i] for i in inputs[name])
         instances[name] = PhysicalInstance(
-            name, kind, tuple(group), inputs[name], outputs, keys, behind[group[-1].name]
+            name, kind, tuple(group), inputs[name], outputs, keys, behind[group[-1].name], feeders=feeders
         )
     made = Plan(flow, instances, location)
-    return _with_lines(made) if fusion == "full" else made
+    if fusion == "full":
+        made = _with_lines(made)
+    for instance in made.instances.values():
+        copies[instance.name] = copies[(instance.parts or (instance,))[0].name]
+    return replace(made, instances=split(made.instances, copies))
+
+
+def _edges(
+    flow: Flow,
+    registry: Registry,
+    groups: list[list[Node]],
+    inputs: Mapping[str, tuple[str, ...]],
+    copies: Mapping[str, int],
+) -> dict[tuple[str, str], Division]:
+    """How rows are divided, by (from, to)."""
+    edges: dict[tuple[str, str], Division] = {}
+    divided: dict[str, Keys | None] = {}
+    for group in groups:  # each after all that feed it
+        name = _name(group)
+        for i in inputs[name]:
+            edges[i, name] = division(flow, registry, group, (copies[i], copies[name]), divided[i])
+        divided[name] = divided_behind(flow, registry, group, [(edges[i, name], divided[i]) for i in inputs[name]])
+    return edges
 
 
 def _with_lines(made: Plan) -> Plan:
@@ -133,26 +176,28 @@ def _line(head: PhysicalInstance, made: Plan) -> tuple[PhysicalInstance, ...]:
 
 
 def _next(instance: PhysicalInstance, made: Plan) -> PhysicalInstance | None:
-    """Who alone reads `instance`, and reads nothing else."""
-    if len(instance.outputs) != 1:
+    """Who alone reads `instance`, and reads nothing else; of copies each from that of its number."""
+    if len(instance.outputs) != 1 or instance.outputs[0].division != FORWARD:
         return None
     behind = made.instances[instance.outputs[0].instance]
     return behind if len(behind.inputs) == 1 else None
 
 
-def _groups(flow: Flow, registry: Registry, *, chains: bool) -> list[list[Node]]:
-    """Maximal linear chains of stateless operators (with `chains`); every other operator by itself."""
+def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list[list[Node]]:
+    """Maximal linear chains of stateless operators of as many copies (with `chains`); every other one by itself."""
     groups: list[list[Node]] = []
     last: dict[str, list[Node]] = {}
     for node in flow.nodes.values():
         fits = chains and len(node.inputs) == 1 and registry[node.type].stateless
         group = last.get(node.inputs[0]) if fits else None
         if group is not None and len(flow.outputs(node.inputs[0])) == 1 and registry[group[-1].type].stateless:
-            group.append(node)
-        else:
-            group = [node]
-            groups.append(group)
-        last[node.name] = group
+            fits = not fission or _vanishes([node], registry) or _vanishes(group, registry)
+            if fits or copies_of(group) == node.instances:
+                group.append(node)
+                last[node.name] = group
+                continue
+        groups.append([node])
+        last[node.name] = groups[-1]
     return groups
 
 

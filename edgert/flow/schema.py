@@ -7,7 +7,7 @@ from typing import Any
 from edgert.flow.check import MAX_OPERATORS, NAME
 from edgert.flow.on_error import ACTIONS
 from edgert.flow.parameters import described
-from edgert.flow.spec import REQUIRED, OperatorSpec, Parameter, Registry
+from edgert.flow.spec import INSTANCES, REQUIRED, OperatorSpec, Parameter, Registry
 
 _TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "table": "object"}
 
@@ -62,6 +62,8 @@ def _operator(spec: OperatorSpec) -> dict[str, Any]:
         properties[parameter.name] = _parameter(parameter)
         if parameter.default is REQUIRED:
             required.append(parameter.name)
+    if spec.keys is None and (spec.stateless or spec.divides_by is not None):
+        properties[INSTANCES.name] = _parameter(INSTANCES)
     return {
         "type": "object",
         "description": spec.doc,
@@ -92,7 +94,9 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def operators_markdown(registry: Registry) -> str:
     """A section per operator type with the table of its parameters, for the docs."""
-    return "\n".join(_section(spec) for spec in registry.values())
+    takes = f"`{INSTANCES.name}` ({described(INSTANCES)}, `{INSTANCES.default}` if unsaid)"
+    common = f"Beside its own parameters every operator but `key_by` takes {takes}. {INSTANCES.doc}\n"
+    return "\n".join([common, *(_section(spec) for spec in registry.values())])
 
 
 def _section(spec: OperatorSpec) -> str:

@@ -49,7 +49,18 @@ class FieldUse:
 
 ALL_FIELDS: Final = FieldUse(reads=None, writes=None)
 Keys = tuple[tuple[str, str], ...]
-"""(field, type) pairs; the types are string, double, long and boolean."""
+"""(field, type) pairs; the types are string, double, long and boolean. `ANY` stands where rows are divided by values as
+they are, and those that Python calls equal (1, 1.0 and true) go together."""
+ANY: Final = "any"
+INSTANCES: Final = Parameter(
+    "instances",
+    "integer",
+    "Copies that share the work: by key where an operator keeps state, a source by topic.",
+    1,
+    minimum=1,
+    maximum=64,
+)
+"""What every operator but a marker takes beside its own parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,12 @@ class OperatorSpec:
     """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless ones are compiled instead."""
     keyed: bool = True
     """Whether a stateful operator is kept apart by the key that a marker above it declares."""
+    divides_by: Callable[[Node, Keys], Keys] | None = None
+    """By what rows may be divided among copies of an operator, given the key that a marker declares: rows that are
+    alike in these fields meet in one copy. Not asked of stateless ones, which any row may go to. Without it there is
+    one copy; who has it and keeps state also has `Logic.shared`. A source is divided by topic, whatever it gives."""
+    ordered: bool = True
+    """Whether the order of rows of one key matters to it; not asked of stateless ones."""
     reads_port: int = 0
     """Which output port of its inputs it reads (a window has two: results, and contributions for `ship`)."""
     keys: Callable[[Node], Keys] | None = None

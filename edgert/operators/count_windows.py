@@ -16,6 +16,7 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
+from edgert.operators.division import shared_by_key
 from edgert.operators.fields import hashable
 from edgert.operators.keys import CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -123,6 +124,9 @@ class CountWindow(Logic):
         for key, slots in state["open"]:
             self.open[hashable(key)] = [0, *slots]
 
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        return shared_by_key("open", snapshots, copies, copy_of)
+
 
 def _fields(node: Node) -> FieldUse:
     aggregates: Sequence[Aggregate] = node.parameters["aggregates"]
@@ -141,6 +145,7 @@ SPECS = (
         check=check_names,
         fields=_fields,
         logic=_make,
+        divides_by=lambda node, keys: keys,
         parameters=(
             Parameter("size", "integer", "Rows of a window.", unit="rows", minimum=1, maximum=1_000_000),
             Parameter(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
-from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
+from edgert.operators.division import shared_by_key
 from edgert.operators.fields import field_name, field_names, hashable, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
 
@@ -99,6 +100,9 @@ class JoinLatest(Logic):
         for key, time, kept in state["latest"]:
             self.latest[hashable(key)] = (time, kept)
 
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        return shared_by_key("latest", snapshots, copies, copy_of)
+
 
 def _behind_markers(name: str, flow: Flow) -> str:
     """A marker vanishes: who reads it reads what it stands behind."""
@@ -135,6 +139,7 @@ SPECS = (
         fields=_fields,
         keyed=False,
         logic=_make,
+        divides_by=lambda node, keys: tuple((name, ANY) for name in node.parameters["on"]),
         parameters=(
             Parameter(
                 "on", "strings", "The fields that must be equal.", ["source"], parse_item=field_name, parse=field_names

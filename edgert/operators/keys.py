@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from edgert.flow.spec import ANY
+
 
 class BadKey(Exception):
     """A value that has no form in the type of its key field."""
@@ -72,7 +74,7 @@ def key_source(keys: Sequence[tuple[str, str]]) -> list[str]:
     """Lines that make `key` of k0, k1, ..., the values of the key fields; for a bad one they raise `BadKey`."""
     lines = []
     for number, (name, kind) in enumerate(keys):
-        if name != "source" or kind != "string":  # a row's source is a string
+        if kind != ANY and (name != "source" or kind != "string"):  # a row's source is a string
             k = f"k{number}"
             lines.append(f"if {k} is not None and not ({_AS_IT_IS[kind].format(k=k)}):")
             lines.append(f"    {k} = as_{kind}({k})")

@@ -110,7 +110,7 @@ class Pipeline(Line):
         rows = origin.rows_of(batch, now)
         if turn.messages:
             self._count(turn, now)
-        return (Emission(0, Batch(rows, batch.arrival, origin.end(looks, now))),)
+        return (Emission(0, Batch(rows, batch.arrival, origin.end(looks, batch.arrival, now))),)
 
     def _count(self, turn: _Turn, now: Now) -> None:
         """Takes over what the function has counted."""

@@ -12,7 +12,7 @@ from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
-from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.fields import field_name
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
@@ -117,6 +117,7 @@ SPECS = (
         check=_check_publish,
         fields=_publish_fields,
         logic=make_publish,
+        divides_by=lambda node, keys: tuple((name, ANY) for name in node.parameters["topic"].names),
         doc="Publishes each row over MQTT at once, to the broker that the flow reads from; may repeat after a crash.",
         parameters=(
             Parameter("topic", "string", "Topic; `{field}` is filled from the row.", parse=_sink_topic),
@@ -145,6 +146,8 @@ SPECS = (
         check=_check_ship,
         fields=lambda node: FieldUse(),
         logic=lambda build: Ship(),
+        divides_by=lambda node, keys: (),
+        ordered=False,
         reads_port=1,
     ),
 )

@@ -2,14 +2,15 @@
 
 The watermark follows the design's rule (Delivery, Time): the smallest event time among the devices that are active,
 less `out_of_order_s`; a device that was silent for `idle_timeout_s` holds nothing back, and when all are silent event
-time goes on at the pace of the clock, so that the last window of a sensor that died is still emitted.
+time goes on at the pace of the clock, so that the last window of a sensor that died is still emitted. Copies of a
+source share its messages by topic, and have one watermark: that of the devices of all (`edgert.operators.devices`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -21,6 +22,7 @@ from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate, matches
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
+from edgert.operators.devices import Board, Devices
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
 RECOMPUTE_S = 0.05
@@ -51,53 +53,6 @@ def _dead_letter_topic(text: str) -> str:
     if text and TopicTemplate(text, sink=True).names:
         raise ValueError(f"expected a fixed topic, got {text!r}")
     return text
-
-
-@dataclass(slots=True)
-class Devices:
-    """Event time per device, and the watermark that follows from it (all in seconds since the epoch)."""
-
-    out_of_order_s: float
-    idle_timeout_s: float
-    behind_tolerance_s: float = 3600.0
-    """A device further behind the newest time holds nothing back; its rows are late."""
-    latest: dict[str, float] = field(default_factory=dict)
-    """Newest event time of each active device."""
-    heard: dict[str, float] = field(default_factory=dict)
-    """Monotonic time at which each active device was last heard."""
-    watermark: float = NO_WATERMARK
-    greatest: float = NO_WATERMARK
-    """Newest event time of any device so far."""
-    last_heard: float = 0.0
-
-    def observe(self, latest: Mapping[str, float], now: float) -> None:
-        """Takes the newest event times of devices that were heard at `now`; `greatest` is up to the caller."""
-        self.latest.update(latest)
-        self.heard.update(dict.fromkeys(latest, now))
-        self.last_heard = now
-
-    def expire(self, now: float) -> list[str]:
-        """Takes out devices silent for longer than the time-out and names them."""
-        limit = now - self.idle_timeout_s
-        idle = [device for device, heard in self.heard.items() if heard < limit]
-        for device in idle:
-            del self.heard[device], self.latest[device]
-        return idle
-
-    def advance(self, now: float) -> float:
-        """The watermark as of `now`; it never goes back."""
-        if self.latest:
-            limit = self.greatest - self.behind_tolerance_s
-            mark = min(self.latest.values())
-            if mark < limit:  # a device whose clock was never set, or that sends what it kept: it is late, not slow
-                mark = min((t for t in self.latest.values() if t >= limit), default=limit)
-            mark -= self.out_of_order_s
-        elif self.greatest > NO_WATERMARK:
-            mark = self.greatest - self.out_of_order_s + max(0.0, now - self.last_heard - self.idle_timeout_s)
-        else:
-            return self.watermark
-        self.watermark = max(self.watermark, mark)
-        return self.watermark
 
 
 class Source(Logic):
@@ -141,7 +96,7 @@ class Source(Logic):
         looks = self.begin(now)
         rows = self.rows_of(batch, now)
         before = self.devices.watermark
-        watermark = self.end(looks, now)
+        watermark = self.end(looks, batch.arrival, now)
         if not rows and watermark == before:
             return ()
         return (Emission(0, Batch(rows, batch.arrival, watermark, size_of(rows))),)
@@ -164,11 +119,11 @@ class Source(Logic):
             self._bad(batch, decoded.bad_payloads)
         return self._observe(decoded.rows, batch.wall, now) if decoded.rows else []
 
-    def end(self, looks: bool, now: Now) -> float:
-        """The watermark behind this turn."""
+    def end(self, looks: bool, arrival: float, now: Now) -> float:
+        """The watermark behind a batch that arrived at `arrival`."""
         if looks:
             self._next_look = now.monotonic + RECOMPUTE_S
-            self._look(now.monotonic)
+            self._look(arrival, now.monotonic)
         return self.devices.watermark
 
     # -- for rows that never become any (see `edgert.operators.pipeline`)
@@ -220,7 +175,7 @@ class Source(Logic):
             self._dirty.update(self._recent)
             self._recent = {}
 
-    def _look(self, now: float) -> None:
+    def _look(self, arrival: float, now: float) -> None:
         self._tell()
         if now >= self._next_expiry:
             self._next_expiry = now + min(1.0, self.devices.idle_timeout_s / 2)
@@ -229,7 +184,7 @@ class Source(Logic):
                 self._gone += gone
                 for device in gone:
                     self._dirty.pop(device, None)
-        self.devices.advance(now)
+        self.devices.advance(now, arrival)
 
     def _bad(self, batch: RawBatch, bad: Sequence[tuple[int, str]]) -> None:
         self.drops["bad_payload"] += len(bad)
@@ -269,6 +224,22 @@ class Source(Logic):
         self.devices.last_heard = now.monotonic
         # where event time had gone on alone, it goes on from there rather than wait for the same time again
         self.devices.greatest = max(self.devices.greatest, self.devices.watermark + self.devices.out_of_order_s)
+        self.devices.sit(now.monotonic)
+
+    def join(self, board: Board, seat: int) -> None:
+        """Makes it copy number `seat` of those that share `board`; before it takes anything."""
+        self.devices.board, self.devices.seat = board, seat
+
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        """Which copy will hear a device is not known: the first has them all, until their time-outs."""
+        latest: dict[str, float] = {}
+        for device, time in (item for snapshot in snapshots for item in snapshot["latest"].items()):
+            latest[device] = max(time, latest.get(device, NO_WATERMARK))
+        marks = {
+            "watermark": min(snapshot["watermark"] for snapshot in snapshots),
+            "greatest": max(snapshot["greatest"] for snapshot in snapshots),
+        }
+        return [{"latest": latest if n == 0 else {}, "gone": [], **marks} for n in range(copies)]
 
 
 class Captures(dict[str, dict[str, str]]):
@@ -308,6 +279,7 @@ SPECS = (
         doc="Takes in the messages of one topic template and decodes them to rows.",
         check=_check_dead_letter,
         logic=make_source,
+        divides_by=lambda node, keys: (),
         parameters=(
             Parameter(
                 "topic",

@@ -8,12 +8,13 @@ interpolate          the mean of the last n values where there is none
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
-from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.flow.spec import ANY, FieldUse, Keys, OperatorSpec, Parameter
+from edgert.operators.division import shared_by_key
 from edgert.operators.fields import field_name, hashable, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
@@ -94,6 +95,9 @@ class Tracker(Logic, ABC):
         for key, track in state["tracks"]:
             self.tracks[hashable(key)] = list(track)
 
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        return shared_by_key("tracks", snapshots, copies, copy_of)
+
 
 class Kalman(Tracker):
     """A Kalman filter for a value that drifts. A track is the estimate and the variance of its error."""
@@ -162,6 +166,11 @@ def _output(node: Node) -> str:
     return str(node.parameters.get("output") or node.parameters["field"])
 
 
+def _as_they_are(node: Node, keys: Keys) -> Keys:
+    """A track is found by the values of the key, whatever their types."""
+    return tuple((name, ANY) for name, _ in keys)
+
+
 def _common(build: Build) -> tuple[str, str, list[str]]:
     return build.node.parameters["field"], _output(build.node), [name for name, _ in build.keys]
 
@@ -188,6 +197,7 @@ SPECS = (
         doc="Adds a field with the noise of a sensor taken out (a Kalman filter for a value that drifts), per key.",
         fields=_fields,
         logic=_kalman,
+        divides_by=_as_they_are,
         parameters=(
             _FIELD,
             Parameter("output", "string", "Field for the estimate.", "estimate", parse=new_field),
@@ -206,6 +216,7 @@ SPECS = (
         "are so many.",
         fields=_fields,
         logic=_sliding_regression,
+        divides_by=_as_they_are,
         parameters=(
             _FIELD,
             Parameter("output", "string", "Field for the prediction.", "ahead", parse=new_field),
@@ -218,6 +229,7 @@ SPECS = (
         doc="Fills a field that is null with the mean of its last values, per key.",
         fields=_fields,
         logic=_interpolate,
+        divides_by=_as_they_are,
         parameters=(
             Parameter("field", "string", "The field to fill.", parse=new_field),
             Parameter("window", "integer", "Values that the mean is of.", 5, minimum=1, maximum=100),

@@ -31,6 +31,7 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
+from edgert.operators.division import divided
 from edgert.operators.fields import hashable
 from edgert.operators.keys import AS_KEY, CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -320,6 +321,17 @@ class TumblingWindow(Logic):
         self._saved_marks = list(self._marks)
         self.watermark = state["watermark"]
 
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        """The smallest watermark counts: what one copy still waited for is not late to another."""
+        marks = [min(column) for column in zip(*(s["marks"] for s in snapshots), strict=True)]
+        watermark = min(s["watermark"] for s in snapshots)
+        windows, emitted = (
+            divided([entry for s in snapshots for entry in s[name]], copies, lambda entry: copy_of(entry[1]))
+            for name in ("windows", "emitted")
+        )
+        head = {"gone": [], "forgotten": [], "marks": marks, "watermark": watermark}
+        return [{**head, "windows": windows[n], "emitted": emitted[n]} for n in range(copies)]
+
 
 def make_window(build: Build) -> TumblingWindow:
     """The logic of one `tumbling_window`."""
@@ -344,6 +356,8 @@ SPECS = (
         check=_check,
         fields=_fields,
         logic=make_window,
+        divides_by=lambda node, keys: keys,
+        ordered=False,
         parameters=(
             Parameter("size_s", "number", "Length of a window.", unit="s", minimum=0.001, maximum=31_622_400),
             Parameter(

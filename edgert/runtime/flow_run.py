@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from edgert.core.batch import Row
-from edgert.core.errors import StoreError
 from edgert.core.position import Position
-from edgert.core.results import Schema, row_columns
+from edgert.core.results import row_columns
 from edgert.flow.graph import Flow
-from edgert.flow.physical import Fusion, PhysicalInstance, Plan, fields_needed, plan
+from edgert.flow.physical import Fusion, PhysicalInstance, Plan, plan
 from edgert.flow.spec import Registry
-from edgert.operators.fused import Fused
-from edgert.operators.guard import Guard
 from edgert.operators.line import Line
-from edgert.operators.logic import Build, Logic, Message, Now
-from edgert.operators.pipeline import Pipeline
+from edgert.operators.logic import Message, Now
 from edgert.operators.sinks import Ship
-from edgert.operators.source import Source
-from edgert.runtime.instance import Instance, Target
+from edgert.runtime import resume
+from edgert.runtime.build import build, schema_of
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry, Queue
-from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
+from edgert.runtime.queue import Entry
+from edgert.runtime.state import pack_queues, pack_state, unpack_queues
 
 HOLD_S = 2.0
 """A flow whose instances reach no batch boundary within this time gets no checkpoint this time."""
-QUEUE_BYTES = 4_194_304
-OWED_BYTES = 8_388_608
-"""Budget at least of a source at QoS 1 or 2: twice the input at which the gateway stops reading from the broker."""
 COMPACT_BYTES = 65_536
 """Deltas are merged into a snapshot when they outgrow this and twice the last snapshot."""
 
@@ -58,54 +52,29 @@ class CommitForm:
     rows: list[list[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An instance, or one part of a fused one: what has a name, state and counters of its own."""
-
-    planned: PhysicalInstance
-    instance: Instance
-    logic: Logic
-    part: int = 0
-
-    @property
-    def guard(self) -> Guard:
-        """Stands around its logic."""
-        return self.instance.guards[self.part]
-
-    @property
-    def rows_in(self) -> int:
-        """Rows (for a source: messages) taken since the start of the process."""
-        line = self.instance.logic
-        return line.took[self.part] if isinstance(line, Line) else self.instance.counters.rows_in
-
-    @property
-    def rows_out(self) -> int:
-        """Rows given on since the start of the process."""
-        line = self.instance.logic
-        return line.gave[self.part] if isinstance(line, Line) else self.instance.counters.rows_out
-
-    @property
-    def entrance(self) -> int:
-        """The instance's input by which rows come to a part that is not the first."""
-        line = self.instance.logic
-        return line.entrance(self.part) if isinstance(line, Line) else 0
-
-
 class FlowRun:
     """Built on the loop; afterwards its state belongs to the pool and, in pauses, to the store thread."""
 
     def __init__(
-        self, flow: Flow, registry: Registry, version: int, epoch: int, progress: Progress, fusion: Fusion = "full"
+        self,
+        flow: Flow,
+        registry: Registry,
+        version: int,
+        epoch: int,
+        progress: Progress,
+        fusion: Fusion = "full",
+        fission: bool = True,
     ) -> None:
         self.flow = flow
         self.registry = registry
         self.version = version
         self.epoch = epoch
         self.progress = progress
-        self.plan: Plan = plan(flow, registry, fusion)
-        self.instances = build_instances(self.plan, registry)
-        self.places = places_of(self.plan, self.instances)
-        self.ship = next((p.logic for p in self.places.values() if isinstance(p.logic, Ship)), None)
+        self._fusion, self._fission = fusion, fission
+        self.plan: Plan = plan(flow, registry, fusion, fission=fission)
+        self.built = build(self.plan, registry)
+        self.instances, self.places = self.built.instances, self.built.places
+        self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
         self.schema = schema_of(self.plan)
         self.columns = row_columns(self.schema) if self.schema else ()
         self.latest: deque[Row] = deque(maxlen=5)
@@ -125,85 +94,41 @@ class FlowRun:
         """Instances, each after all that feed it."""
         return tuple(self.instances.values())
 
-    def sources(self) -> list[tuple[PhysicalInstance, Instance]]:
-        return [(p, self.instances[p.name]) for p in self.plan.sources()]
+    def sources(self) -> list[tuple[PhysicalInstance, tuple[Instance, ...]]]:
+        """Each source as planned (of several copies the first), and its instances."""
+        sets = [copies for copies in self.plan.sets() if copies[0].kind == "source"]
+        return [(copies[0], tuple(self.instances[copy.name] for copy in copies)) for copies in sets]
 
     # -- resume
 
     def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now, mine: Container[str] | None = None) -> None:
-        """Brings state and queues back to the last checkpoint; of all instances, or of those in `mine`. Raises
-        `StoreError` where they do not fit the flow."""
+        """Brings state and queues back to the last checkpoint; of all instances, or of those in `mine`, which must not
+        be if operators were split otherwise then (`moved`). Raises `StoreError` where they do not fit the flow."""
+        states, queues = resume.states_of(blobs), unpack_queues(queue, now.monotonic)
+        fission = self._split_then(states, queues)
+        stored = self.built
+        if fission != self._fission:
+            stored = build(plan(self.flow, self.registry, self._fusion, fission=fission), self.registry)
+        for state in states:
+            resume.apply(state, stored, mine)
+        resume.resumed(stored, queues, now, mine)
+        if stored is not self.built:
+            self.taken.append(resume.move(stored, self.built, now))
         self.stored(blobs, queue)
-        for blob in blobs:
-            self._apply(blob, self.places, mine)
-        for place in self.places.values():
-            if isinstance(place.logic, Source):
-                place.logic.resumed(now)
-        # what waited nearest to the end of a line first: what waits further back is newer, and would move the watermark
-        # past the others
-        waited = [(*self._entrance(name), entries) for name, entries in unpack_queues(queue, now.monotonic).items()]
-        for place, at, entries in sorted(waited, key=lambda item: (-item[0].part, -item[1])):
-            if mine is None or place.instance.name in mine:
-                for entry in entries:
-                    self._enter(place, at, entry, now)
+
+    def moved(self, blobs: Sequence[bytes], queue: bytes) -> bool:
+        """Whether operators were split when that was stored and are not now, or the other way round."""
+        return self._split_then(resume.states_of(blobs), unpack_queues(queue, 0.0)) != self._fission
+
+    def _split_then(self, states: Sequence[resume.State], queues: Mapping[str, Any]) -> bool:
+        names = [*(name for state in states for name in state), *queues]
+        return resume.was_split(self.flow, names, self._fission)
 
     def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
         """Notes what the database holds of the flow."""
-        self._snapshot_bytes = len(blobs[0]) if blobs else 0
+        self._snapshot_bytes = sum(map(len, blobs[:1]))
         self._delta_bytes = sum(map(len, blobs[1:]))
         self._queue_was_empty = not queue
-
-    def _apply(self, blob: bytes, places: Mapping[str, Place], mine: Container[str] | None = None) -> None:
-        for name, state in unpack_state(blob).items():
-            try:
-                for place, part in self._state_of(name, state, places):
-                    if mine is None or place.instance.name in mine:
-                        place.logic.restore(part)
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-                raise StoreError(f"the stored state of {name} does not fit its operator: {error!r}") from error
-
-    def _state_of(self, name: str, state: Any, places: Mapping[str, Place]) -> Iterable[tuple[Place, Any]]:
-        """Who gets which part of a state. That of a chain is by operator, and its operators may be apart now."""
-        place = self._place(name, places)
-        if not isinstance(place.logic, Fused) or not isinstance(state, dict):
-            return [(place, state)]
-        homes = {operator: self._place(operator, places) for operator in state}
-        return [(homes[operator], {operator: document}) for operator, document in state.items()]
-
-    def _entrance(self, name: str) -> tuple[Place, int]:
-        """The place in front of which something waited at `name`, and before which of its operators."""
-        place = self._place(name, self.places)
-        first = next(operator for operator in name.split("+") if operator in place.planned.operators)
-        at = place.planned.operators.index(first)
-        markers = all(self.registry[node.type].keys is not None for node in place.planned.nodes[:at])
-        return place, 0 if markers else at
-
-    def _enter(self, place: Place, at: int, entry: Entry, now: Now) -> None:
-        """Puts back what waited; if that was in the midst of what is a chain now, behind the rest of the chain."""
-        if not at or not isinstance(place.logic, Fused):
-            place.instance.queue.append(entry._replace(source=place.entrance) if place.part else entry)
-            return
-        rest = place.logic.rest(at)
-        following = [self._place(output.instance, self.places) for output in place.planned.outputs]
-        for emission in rest.process(entry.batch, 0, now):
-            for output, behind in zip(place.planned.outputs, following, strict=True):
-                source = behind.entrance if behind.part else output.input
-                if behind.instance.remote is None:
-                    behind.instance.queue.append(Entry(source, emission.batch, entry.put))
-                else:
-                    behind.instance.remote(source, emission.batch)
-        place.logic.drops.update(rest.drops)
-
-    def _place(self, name: str, places: Mapping[str, Place]) -> Place:
-        """By name; or, if more or less was fused when it was stored, where its first operator (that is none of the
-        markers which vanish) is now."""
-        if name in places:
-            return places[name]
-        for operator in name.split("+"):
-            for place in places.values():
-                if operator in place.planned.operators:
-                    return place
-        raise StoreError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
 
     # -- checkpoints (store thread)
 
@@ -222,7 +147,7 @@ class FlowRun:
             deltas: dict[str, Any] = {}
             self.taken.append(deltas)
             self.take_deltas(deltas)
-            rows = self.ship.take() if self.ship else []
+            rows = [row for ship in self.ships for row in ship.take()]
         finally:
             pool.release(self.all)
         at, queues = taken[0]
@@ -262,10 +187,11 @@ class FlowRun:
             for finish in (False, True):
                 turn = instance.finish(now) if finish else instance.run(instance.queue.take_all(), now)
                 for target, batch in turn.out:
-                    target.instance.queue.append(Entry(target.source, batch))  # comes at once, so no budget applies
+                    entry = Entry(target.source, batch, producer=target.producer)
+                    target.instance.queue.append(entry)  # comes at once, so no budget applies
                 if turn.messages:
                     send(instance, turn.messages)
-        rows = self.ship.take() if self.ship else []
+        rows = [row for ship in self.ships for row in ship.take()]
         self.pending.append(Captured(self.progress.position(), [], rows, {}))
 
     def form(self) -> CommitForm | None:
@@ -302,75 +228,10 @@ class FlowRun:
 
     def compact(self, blobs: Sequence[bytes]) -> bytes:
         """One snapshot that says the same as `blobs`; made from them alone, so the flow is not paused."""
-        copies = places_of(self.plan, build_instances(self.plan, self.registry))
-        for blob in blobs:
-            self._apply(blob, copies)
-        state = {name: s for name, place in copies.items() if (s := place.logic.snapshot()) is not None}
-        snapshot = pack_state(state)
+        again = build(self.plan, self.registry)
+        for state in resume.states_of(blobs):
+            resume.apply(state, again)
+        whole = {name: s for name, place in again.places.items() if (s := place.logic.snapshot()) is not None}
+        snapshot = pack_state(whole)
         self._delta_bytes, self._snapshot_bytes = 0, len(snapshot)
         return snapshot
-
-
-def build_instances(physical: Plan, registry: Registry) -> dict[str, Instance]:
-    """Instances with fresh logic, connected."""
-    instances: dict[str, Instance] = {}
-    for planned in physical.instances.values():
-        logic = make_logic(planned, physical, registry)
-        instances[planned.name] = Instance(planned.name, planned.operators, planned.kind, logic, _queue(planned))
-    for planned in physical.instances.values():
-        for target, port, source in planned.outputs:
-            instances[planned.name].outputs.setdefault(port, []).append(Target(instances[target], source))
-    return instances
-
-
-def places_of(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Place]:
-    """By name of the instance or the part, in the plan's order."""
-    places = {}
-    for planned in physical.instances.values():
-        instance = instances[planned.name]
-        parts = instance.logic.parts if isinstance(instance.logic, Line) else (instance.logic,)
-        for number, (part, logic) in enumerate(zip(planned.parts or (planned,), parts, strict=True)):
-            place = places[part.name] = Place(part, instance, logic, number)
-            place.guard.flow, place.guard.operator = physical.flow.name, part.name
-            place.guard.policy = physical.flow.on_error
-    return places
-
-
-def _queue(planned: PhysicalInstance) -> Queue:
-    """Only a source sheds. What an acknowledgement is owed for is not shed: the gateway stops reading before that."""
-    if planned.kind != "source":
-        return Queue(QUEUE_BYTES, "keep")
-    budget = planned.parameters["queue_bytes"]
-    return Queue(max(budget, OWED_BYTES) if planned.parameters["qos"] else budget, planned.parameters["overload"])
-
-
-def make_logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Logic:
-    """The logic of one planned instance."""
-    if planned.parts:
-        parts = [make_logic(part, physical, registry) for part in planned.parts]
-        between = [part.outputs[0].port for part in planned.parts[:-1]]
-        if Pipeline.fits(parts, between):
-            return Pipeline(parts, between)
-        return Line(parts, between, len(planned.inputs))
-    node = planned.nodes[0]
-    if planned.kind == "stateless":
-        return Fused(planned.nodes, planned.live)
-    make = registry[node.type].logic
-    if make is None:
-        raise TypeError(f"operator type {node.type} has no logic: its specification must say `logic=...`")
-    needed = fields_needed(physical.flow, registry, node.name) if planned.kind == "source" else None
-    ports = frozenset(port for _, port, _ in planned.outputs)
-    logic: Logic = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports))
-    return logic
-
-
-def schema_of(physical: Plan) -> Schema | None:
-    """What the contributions of the flow look like; None when it ships nothing."""
-    flow = physical.flow
-    ship = next((node for node in flow.nodes.values() if node.type == "ship"), None)
-    if ship is None:
-        return None
-    parts = [part for planned in physical.instances.values() for part in planned.parts or (planned,)]
-    window = next(part for part in parts if part.operators == ship.inputs)
-    aggregates: Iterable[Any] = window.parameters["aggregates"]
-    return Schema(window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates))

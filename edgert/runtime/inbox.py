@@ -7,13 +7,14 @@ that some flow which took it has not committed. Nothing here touches a socket or
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.mqtt.packets import Publish, PublishRun
+from edgert.operators.division import Copies
 from edgert.runtime.id_table import EARLIER, SENT, IdTable
 from edgert.runtime.instance import Instance
 from edgert.runtime.progress import Progress
@@ -21,7 +22,7 @@ from edgert.runtime.progress import Progress
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """One source instance of one flow."""
+    """One source of one flow."""
 
     progress: Progress
     instance: Instance
@@ -29,6 +30,27 @@ class Reader:
     """Whether it wants retained messages at all."""
     open: bool = True
     """Whether it takes those that come now; one that is delivered again it takes in any case."""
+    copies: tuple[Instance, ...] = ()
+    """Of a source that is split: its instances, each of which takes the messages of its share of the topics."""
+    _copy_of: Copies = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._copy_of = Copies(len(self.copies))
+
+    def divide(self, batch: RawBatch) -> Iterable[tuple[Instance, RawBatch]]:
+        """Which instance gets what of a batch. A topic's messages stay in order: they all go to one."""
+        if not self.copies:
+            return ((self.instance, batch),)
+        parts = [RawBatch([], [], batch.arrival, batch.wall, owed=batch.owed) for _ in self.copies]
+        for topic, payload, number in zip(
+            batch.topics, batch.payloads, map(self._copy_of.__getitem__, batch.topics), strict=True
+        ):
+            part = parts[number]
+            part.topics.append(topic)
+            part.payloads.append(payload)
+        for part in parts:
+            part.size = size_of(part.payloads)
+        return [pair for pair in zip(self.copies, parts, strict=True) if pair[1].payloads]
 
     def takes(self, message: Publish) -> bool:
         """Whether a retained message is for it."""
@@ -69,6 +91,13 @@ class InboxCounters:
 
 MESSAGE_BYTES = 100
 """What a waiting message costs beside its payload: two objects and two places in lists."""
+
+
+def size_of(payloads: Sequence[bytes]) -> int:
+    """What messages that wait are taken to cost, bytes."""
+    return sum(map(len, payloads)) + MESSAGE_BYTES * len(payloads)
+
+
 Owed = tuple[int, int, int, tuple[Progress, ...], int]
 """An acknowledgement that is owed: packet id, QoS, arrival index, flows that must have committed it, bytes."""
 
@@ -167,9 +196,8 @@ class Inbox:
                 counters.bytes += len(message.payload)
                 counters.unrouted += not found.flows and not message.retain
         for batch in batches.values():
-            held = sum(map(len, batch.payloads))
-            counters.bytes += held
-            batch.size = held + MESSAGE_BYTES * len(batch.payloads)
+            batch.size = size_of(batch.payloads)
+            counters.bytes += batch.size - MESSAGE_BYTES * len(batch.payloads)
         last = self.next_index - 1
         for flow in self.flows:
             flow.fed = last

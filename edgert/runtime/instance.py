@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from edgert.core.batch import Batch, size_of
@@ -11,6 +11,7 @@ from edgert.operators.line import Line
 from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
+from edgert.runtime.targets import Marks, Outgoing, Spread, Target
 
 
 @dataclass(slots=True)
@@ -31,14 +32,6 @@ class Counters:
     adds what is under way."""
 
 
-@dataclass(slots=True, frozen=True)
-class Target:
-    """The far end of an edge: an instance and the number of its input."""
-
-    instance: Instance
-    source: int
-
-
 @dataclass(slots=True, eq=False)
 class Instance:
     """Owned by a pool, which guards everything here but the logic: that belongs to the worker whose turn it is."""
@@ -49,8 +42,10 @@ class Instance:
     kind: str
     logic: Logic
     queue: Queue
-    outputs: dict[int, list[Target]] = field(default_factory=dict)
+    outputs: dict[int, list[Target | Spread]] = field(default_factory=dict)
     """Targets by port."""
+    marks: dict[int, Marks] = field(default_factory=dict)
+    """By input, where several copies of an instance feed it: what they have promised."""
     number: int = -1
     """Given by the pool."""
     counters: Counters = field(default_factory=Counters)
@@ -67,8 +62,8 @@ class Instance:
     """When the last turn ended, monotonic seconds."""
     latency: Latency = field(default_factory=Latency)
     """Of rows that leave the flow here, from their arrival."""
-    remote: Callable[[int, Batch], None] | None = None
-    """Where its batches go, with the number of the input, if it runs in another process; called by any worker."""
+    remote: Callable[[Target, Batch], None] | None = None
+    """Takes its batches, if it runs in another process; called by any worker."""
     away: bool = False
     """Some of its outputs are remote."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
@@ -107,6 +102,12 @@ class Instance:
         process = line.process if line else guard.process
         for at, entry in enumerate(entries):
             batch = entry.batch
+            if entry.source in self.marks:
+                assert isinstance(batch, Batch)
+                merged = self.marks[entry.source].merged(batch, entry.producer)
+                if merged is None:
+                    continue
+                batch = merged
             before = line.took[-1] if line else 0
             try:
                 emissions = process(batch, entry.source, now)
@@ -127,18 +128,43 @@ class Instance:
                 for guard in self.guards:
                     turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
                 break
+        self.settle(turn.out)
         if self.logic.messages or self.errors:
             self._said(turn)
         return turn
 
-    def _give_out(self, emissions: Sequence[Emission], out: list[tuple[Target, Batch]]) -> None:
-        for port, batch in emissions:
-            self.counters.rows_out += len(batch)
-            targets = self.outputs.get(port, ())
-            if targets and not batch.size:
-                batch.size = size_of(batch.rows)  # or it would count for nothing in a queue's budget
+    def _give_out(self, emissions: Sequence[Emission], out: Outgoing) -> None:
+        for emission in emissions:
+            self.counters.rows_out += len(emission.batch)
+            self.give(emission, out)
+
+    def give(self, emission: Emission, out: Outgoing) -> None:
+        """Adds to `out` what goes where of one emission."""
+        port, batch = emission
+        targets = self.outputs.get(port, ())
+        if targets and not batch.size:
+            batch.size = size_of(batch.rows)  # or it would count for nothing in a queue's budget
+        for target in targets:
+            target.give(batch, out)
+
+    def settle(self, out: Outgoing) -> None:
+        """After all emissions of a turn."""
+        for targets in self.outputs.values():
             for target in targets:
-                out.append((target, batch))
+                target.settle(out)
+
+    def reaches(self) -> Iterator[Instance]:
+        """The instances to which something goes from here."""
+        for targets in self.outputs.values():
+            for target in targets:
+                yield from target.instances
+
+    def take_messages(self) -> list[Message]:
+        """What is to be sent and was not taken yet."""
+        messages = self.logic.messages
+        if messages:
+            self.logic.messages = []
+        return messages
 
     def _astray(self, error: Exception, rows: int) -> None:
         self.errors[:] = [(self.name, error)]
@@ -158,7 +184,7 @@ class Instance:
 
     def _said(self, turn: Turn) -> None:
         """Messages and errors of a turn that is over."""
-        turn.messages, self.logic.messages = self.logic.messages, []
+        turn.messages = self.take_messages()
         if self.errors:
             turn.failing, turn.failed = self.errors.pop()
 
@@ -167,14 +193,14 @@ class Instance:
         for guard in self.guards:
             guard.patient = False
 
-    def send_away(self, out: list[tuple[Target, Batch]]) -> list[tuple[Target, Batch]]:
+    def send_away(self, out: Outgoing) -> Outgoing:
         """Sends what is for other processes; returns the rest."""
         left = []
         for target, batch in out:
             if target.instance.remote is None:
                 left.append((target, batch))
             else:
-                target.instance.remote(target.source, batch)
+                target.instance.remote(target, batch)
         return left
 
     def finish(self, now: Now) -> Turn:
@@ -186,6 +212,7 @@ class Instance:
             self._astray(error, 1)
         else:
             self._give_out(emissions, turn.out)
+        self.settle(turn.out)
         self._said(turn)
         return turn
 
@@ -194,7 +221,7 @@ class Instance:
 class Turn:
     """What one turn of an instance gave."""
 
-    out: list[tuple[Target, Batch]] = field(default_factory=list)
+    out: Outgoing = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     failed: BaseException | None = None
     """The last error of an operator, for the log."""

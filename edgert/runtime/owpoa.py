@@ -74,8 +74,8 @@ class ThreadPerInstance(Pool):
     def lend(self, time_s: float) -> None:
         """Nobody lends a thread here: each instance has its own."""
 
-    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> None:
-        super()._put(instance, source, batch, now)
+    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float, producer: int = 0) -> None:
+        super()._put(instance, source, batch, now, producer)
         if not instance.running:
             self._bells[instance.number].notify()
 

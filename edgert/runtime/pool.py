@@ -15,6 +15,7 @@ from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.queue import Entry
+from edgert.runtime.targets import Target
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import Consumption, at_most
 from edgert.scheduling.policies import Policy
@@ -86,6 +87,11 @@ class Pool:
                 thread.join()
 
     def add(self, instances: Iterable[Instance]) -> None:
+        """From now on they are given turns."""
+        instances = list(instances)
+        for instance in instances:
+            if messages := instance.take_messages():  # of a restore: they leave before any that come after them
+                self._send_safely(instance, messages)
         now = self._clock.monotonic()
         with self._lock:
             for instance in instances:
@@ -93,7 +99,7 @@ class Pool:
                 self._next_number += 1
                 self._instances[instance.number] = instance
                 instance.freed = now
-                instance.away = any(t.instance.remote for targets in instance.outputs.values() for t in targets)
+                instance.away = any(other.remote for other in instance.reaches())
                 self._policy.add(instance.number)
                 if instance.queue.over:
                     self._over.add(instance.number)
@@ -120,9 +126,7 @@ class Pool:
         known = self._instances
         self._policy.connect(
             {
-                number: [
-                    t.instance.number for ts in instance.outputs.values() for t in ts if t.instance.number in known
-                ]
+                number: [other.number for other in instance.reaches() if other.number in known]
                 for number, instance in known.items()
             }
         )
@@ -157,14 +161,20 @@ class Pool:
             if wake and self._asleep:
                 self._work.notify(put)  # a worker each: the first may meet an operator that blocks
 
-    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> None:
+    def take_in(self, target: Target, batch: Batch | RawBatch) -> None:
+        """Puts a batch that came from another process; the caller lends its thread next."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._put(target.instance, target.source, batch, now, target.producer)
+
+    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float, producer: int = 0) -> None:
         queue = instance.queue
         busy_s = instance.counters.busy_s
         if instance.running:
             busy_s += now - instance.started
         elif not queue.entries and now > instance.freed:
             instance.counters.idle_s += now - instance.freed
-        change, shed = queue.put(Entry(source, batch, now, busy_s))
+        change, shed = queue.put(Entry(source, batch, now, busy_s, producer))
         if queue.size > queue.budget_bytes:
             self._over.add(instance.number)
         if shed:
@@ -305,13 +315,11 @@ class Pool:
     def _stalls(self, instance: Instance) -> bool:
         """Whether it must wait for one that it feeds. That one has rows, so its turn comes when nothing else keeps it
         from running; and a graph has no cycle: somebody can always run, or is held, rests or runs already."""
-        for targets in instance.outputs.values():
-            for target in targets:
-                fed = target.instance.number
-                if fed in self._over:
-                    self._stalled.setdefault(fed, set()).add(instance.number)
-                    self._policy.busy(instance.number)
-                    return True
+        for fed in instance.reaches():
+            if fed.number in self._over:
+                self._stalled.setdefault(fed.number, set()).add(instance.number)
+                self._policy.busy(instance.number)
+                return True
         return False
 
     def _relieved(self, number: int) -> None:
@@ -380,7 +388,7 @@ class Pool:
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
         ended = turn.ended
         for target, batch in turn.out:
-            self._put(target.instance, target.source, batch, ended)
+            self._put(target.instance, target.source, batch, ended, target.producer)
         instance.running = False
         instance.freed = ended
         if turn.back:

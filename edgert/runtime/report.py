@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgert.runtime.flow_run import Place
+from edgert.runtime.build import Place
 from edgert.runtime.latency import BUCKETS
 
 

@@ -43,7 +43,7 @@ LEND_S: Final = 0.002
 POLL_S: Final = 0.001
 """How often instances are looked at that are to come to rest."""
 _OF_A_RUN: Final = (
-    frames.DATA, frames.FULL, frames.ROOM, frames.MARK, frames.MARKER, frames.ABORT, frames.MODEL,
+    frames.DATA, frames.STANDING, frames.FULL, frames.ROOM, frames.MARK, frames.MARKER, frames.ABORT, frames.MODEL,
 )  # fmt: skip
 """Frames that are for one run, whose number follows."""
 
@@ -102,6 +102,7 @@ class Slot:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             for run in self._runs.values():
+                run.tell_standings()
                 if not run.capturing:
                     tick(run.flow_run, self._pool, self._clock, run.mine)
         if now >= self._next_report:
@@ -191,11 +192,11 @@ class Slot:
         self._newest = number
         try:
             run = SlotRun(number, self.number, self._links, self.pool, self._registry, self._clock, *rest)
+            self._runs[number] = run  # what it finds in its queues may have messages to send
             run.start()
         except EdgertError as error:
+            self._runs.pop(number, None)
             self._links[DAEMON].send(frames.frame(frames.FAILED, number, str(error)))
-        else:
-            self._runs[number] = run
         for early in sorted(n for n in self._early if n <= number):
             for origin, frame in self._early.pop(early):
                 self._for_run(origin, frame)

@@ -19,12 +19,16 @@ from edgert.flow.document import from_plain
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import UnixLink
+from edgert.operators.devices import HISTORY, Standing
 from edgert.operators.fused import Fused
 from edgert.operators.logic import Now
+from edgert.operators.sinks import Ship
+from edgert.operators.source import Source
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.report import report
+from edgert.runtime.targets import Target
 
 DAEMON: Final = -1
 """The daemon, where slots have numbers."""
@@ -47,6 +51,7 @@ class SlotRun:
         version: int,
         epoch: int,
         fusion: Any,
+        fission: bool,
         where: Sequence[int],
         blobs: Sequence[bytes],
         queue: bytes,
@@ -58,10 +63,15 @@ class SlotRun:
         self.number = number
         self._slot, self._links, self._pool, self._clock = slot, links, pool, clock
         flow = from_plain(document, registry, what="flow")
-        self.flow_run = FlowRun(flow, registry, version, epoch, Progress(Position()), fusion)
+        self.flow_run = FlowRun(flow, registry, version, epoch, Progress(Position()), fusion, fission)
         self._all = list(self.flow_run.instances.values())
         self.mine = {instance.name for instance, at in zip(self._all, where, strict=True) if at == slot}
         self._instances = [instance for instance in self._all if instance.name in self.mine]
+        here = [place.logic for place in self.flow_run.places.values() if place.instance.name in self.mine]
+        self._ships = [logic for logic in here if isinstance(logic, Ship)]
+        self._sources = [logic for logic in here if isinstance(logic, Source) and len(logic.devices.board) > 1]
+        """Copies of sources that run here."""
+        self._told: dict[Source, Standing] = {}
         self._others = set(where) - {slot}
         for place, (instance, at) in enumerate(zip(self._all, where, strict=True)):
             if at != slot:
@@ -106,11 +116,12 @@ class SlotRun:
                 self._pool.relieve(instance.number)
         return True
 
-    def _send(self, slot: int, place: int, source: int, batch: Batch) -> None:
+    def _send(self, slot: int, place: int, target: Target, batch: Batch) -> None:
         """On a worker's thread: a batch for an instance elsewhere."""
         link = self._links.get(slot)
         if link is not None:
-            link.send(frames.frame(frames.DATA, self.number, place, source, frames.pack_batch(batch)))
+            packed = frames.pack_batch(batch)
+            link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
 
     # -- frames
 
@@ -122,6 +133,8 @@ class SlotRun:
                 self._aside.append((origin, frame))
             else:
                 self._put(origin, *rest)
+        elif kind == frames.STANDING:
+            self._hear_standing(*rest)
         elif kind == frames.FULL:
             self._pool.crowd(self._elsewhere(rest[0]))
         elif kind == frames.ROOM:
@@ -137,9 +150,9 @@ class SlotRun:
         elif kind == frames.MODEL:
             self._model(*rest)
 
-    def _put(self, origin: int, place: int, source: int, packed: list[Any]) -> None:
+    def _put(self, origin: int, place: int, source: int, producer: int, packed: list[Any]) -> None:
         instance = self._all[place]
-        self._pool.put([(instance, source, frames.unpack_batch(packed))], wake=False)
+        self._pool.take_in(Target(instance, source, producer), frames.unpack_batch(packed))
         if origin != DAEMON and instance.queue.over and origin not in self._full.get(place, ()):
             self._full.setdefault(place, set()).add(origin)
             self._links[origin].send(frames.frame(frames.FULL, self.number, place))
@@ -150,6 +163,26 @@ class SlotRun:
             for slot in self._full.pop(place):
                 if (link := self._links.get(slot)) is not None:
                     link.send(frames.frame(frames.ROOM, self.number, place))
+
+    def tell_standings(self) -> None:
+        """Tells the other slots what the copies of sources here know of their devices. It is a moment old when they
+        hear it; that closes no window too early, since whoever all copies feed takes the smallest of their watermarks.
+        """
+        for source in self._sources:
+            devices = source.devices
+            standing = devices.board[devices.seat][-1]
+            if self._others and self._told.get(source) != standing:
+                self._told[source] = standing
+                for slot in self._others:
+                    if (link := self._links.get(slot)) is not None:
+                        name = next(n for n, p in self.flow_run.places.items() if p.logic is source)
+                        link.send(frames.frame(frames.STANDING, self.number, name, standing))
+
+    def _hear_standing(self, name: str, values: Sequence[float]) -> None:
+        logic = self.flow_run.places[name].logic
+        if isinstance(logic, Source):
+            devices = logic.devices
+            devices.board[devices.seat] = (*devices.board[devices.seat][1 - HISTORY :], Standing(*values))
 
     def _elsewhere(self, place: int) -> int:
         """The number by which this slot's pool knows an instance in another."""
@@ -197,10 +230,8 @@ class SlotRun:
             error = repr(problem)
         for name, entries in run.queues().items():
             if run.places[name].instance.name in self.mine:
-                queues[name] = [[entry.source, frames.pack_batch(entry.batch)] for entry in entries]
-        ship = run.ship
-        mine = ship is not None and any(p.logic is ship and p.instance.name in self.mine for p in run.places.values())
-        rows = ship.take() if ship is not None and mine else []
+                queues[name] = [[entry.source, entry.producer, frames.pack_batch(entry.batch)] for entry in entries]
+        rows = [row for ship in self._ships for row in ship.take()]
         self._answer(queues, deltas, frames.pack_rows(rows), error)
         self._captured = self._stop
         if not self._stop:
@@ -235,5 +266,5 @@ class SlotRun:
         return {name: report(place, now).plain() for name, place in places if place.instance.name in self.mine}
 
 
-def _nowhere(source: int, batch: Batch) -> None:
+def _nowhere(target: Target, batch: Batch) -> None:
     """Where the batches of an ended run go."""

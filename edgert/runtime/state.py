@@ -53,12 +53,18 @@ def unpack_queues(blob: bytes, monotonic: float) -> dict[str, list[Entry]]:
 def _pack_entry(entry: Entry) -> list[Any]:
     batch = entry.batch
     if isinstance(batch, RawBatch):
-        return [entry.source, "raw", batch.size, batch.wall, batch.topics, batch.payloads]
-    return [entry.source, "rows", batch.size, batch.watermark, pack_rows(batch.rows)]
+        return [entry.source, "raw", batch.size, batch.wall, batch.topics, batch.payloads, entry.producer]
+    return [entry.source, "rows", batch.size, batch.watermark, pack_rows(batch.rows), entry.producer]
 
 
 def _unpack_entry(packed: Sequence[Any], monotonic: float) -> Entry:
     source, kind, size, moment, *rest = packed
     if kind == "raw":
-        return Entry(source, RawBatch(rest[0], rest[1], monotonic, moment, size), monotonic)
-    return Entry(source, Batch(unpack_rows(rest[0]), monotonic, moment, size), monotonic)
+        raw, rest = RawBatch(rest[0], rest[1], monotonic, moment, size), rest[2:]
+        return Entry(source, raw, monotonic, producer=_producer(rest))
+    return Entry(source, Batch(unpack_rows(rest[0]), monotonic, moment, size), monotonic, producer=_producer(rest[1:]))
+
+
+def _producer(rest: Sequence[Any]) -> int:
+    """Absent where an older version wrote it."""
+    return int(rest[0]) if rest else 0

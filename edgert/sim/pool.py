@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import cycle
 
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.policies import Policy
@@ -90,7 +91,8 @@ class Outcome:
 @dataclass(slots=True)
 class _Instance:
     profile: Profile
-    downstream: Sequence[int]
+    downstream: Sequence[Iterator[int]]
+    """Per edge whom the next row goes to: of several copies one after the other."""
     queue: deque[tuple[float, float]] = field(default_factory=deque)
     """(arrival of the row that it came of, time at which it was put here)"""
     owed: float = 0.0
@@ -114,16 +116,26 @@ class Simulation:
         workers: int = 1,
         turn_s: float = 0.0,
         cost: Callable[[float], float] = constant,
+        copies: Sequence[Sequence[int]] = (),
     ) -> None:
         """`turn_s`: what a turn costs beside its rows. `cost`: mean cost of a row → its cost. `downstream` names every
-        instance and has no cycle."""
+        instance and has no cycle. `copies`: instances that are copies of one, so that a row goes to one of them (of
+        those that the giving instance feeds); copies of a source share what enters it."""
+        set_of = {k: number for number, alike in enumerate(copies) for k in alike}
+
+        def ways(instances: Sequence[int]) -> list[Iterator[int]]:
+            sets: dict[object, list[int]] = {}
+            for k in instances:
+                sets.setdefault(set_of.get(k, ("single", k)), []).append(k)
+            return [cycle(alike) for alike in sets.values()]
+
         self._policy, self._consumption = policy, consumption
         self._turn_s, self._cost, self._free = turn_s, cost, workers
-        self._instances = {k: _Instance(profiles[k], tuple(targets)) for k, targets in downstream.items()}
+        self._instances = {k: _Instance(profiles[k], ways(targets)) for k, targets in downstream.items()}
         fed = {j for targets in downstream.values() for j in targets}
-        self._sources = [k for k in downstream if k not in fed]
-        self._events: list[tuple[float, int, int, list[tuple[float, float]] | None]] = []
-        """(time, order, instance, rows of the turn that ends or None for an arrival)"""
+        self._sources = ways([k for k in downstream if k not in fed])
+        self._events: list[tuple[float, int, int, list[tuple[float, float]] | None, int]] = []
+        """(time, order, instance, rows of the turn that ends or None for an arrival, number of the source it is at)"""
         self._order = 0
         self._measured = False
         self._latencies: list[float] = []
@@ -135,26 +147,26 @@ class Simulation:
 
     def run(self, gap: Callable[[], float], span_s: float, warm_up_s: float = 0.0) -> Outcome:
         """Rows enter every source, `gap()` seconds after each other; measured for `span_s` after `warm_up_s`."""
-        for k in self._sources:
-            self._push(gap(), k, None)
+        for number, source in enumerate(self._sources):
+            self._push(gap(), next(source), None, number)
         ends = warm_up_s + span_s
         self._measured = warm_up_s == 0.0
         while self._events and self._events[0][0] <= ends:
-            now, _, k, turn = heappop(self._events)
+            now, _, k, turn, number = heappop(self._events)
             if not self._measured and now >= warm_up_s:
                 self._begin(warm_up_s)
             if turn is None:
                 self._entered += self._measured
                 self._put(k, now, now)
-                self._push(now + gap(), k, None)
+                self._push(now + gap(), next(self._sources[number]), None, number)
             else:
                 self._end_turn(k, turn, now)
             self._dispatch(now)
         return self._outcome(ends, span_s)
 
-    def _push(self, at: float, instance: int, turn: list[tuple[float, float]] | None) -> None:
+    def _push(self, at: float, instance: int, turn: list[tuple[float, float]] | None, source: int = 0) -> None:
         self._order += 1
-        heappush(self._events, (at, self._order, instance, turn))
+        heappush(self._events, (at, self._order, instance, turn, source))
 
     def _begin(self, now: float) -> None:
         self._measured = True
@@ -207,8 +219,8 @@ class Simulation:
             instance.owed += instance.profile.selectivity
             while instance.owed >= 1.0:
                 instance.owed -= 1.0
-                for j in instance.downstream:
-                    self._put(j, origin, now)
+                for way in instance.downstream:
+                    self._put(next(way), origin, now)
 
     def _outcome(self, ends: float, span_s: float) -> Outcome:
         for instance in self._instances.values():

@@ -76,7 +76,7 @@ def test_a_pool_does_what_the_loop_does(application: str, fusion: Fusion, dedica
     pool = ThreadPerInstance(SystemClock(), send=send) if dedicated else Pool(SystemClock(), send=send)
     result = engine.pooled(run, pool, feed(application), 0.05, 0.1, told)
     baseline = engine.flow_run(application, fusion)
-    again = engine.looped(baseline, feed(application), 0.05, 0.1, looped)
+    again = engine.looped(engine.operators_of(baseline, looped), baseline, feed(application), 0.05, 0.1, looped)
     finish(run, told)
     finish(baseline, looped)
     assert told == looped == [out(application)]

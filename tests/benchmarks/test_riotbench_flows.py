@@ -66,7 +66,7 @@ def feed(made: FlowRun, first: int, last: int, devices: int) -> list[Message]:
     payloads = [line.partition(b",")[2] for line in lines(last)]
     topics = [f"city/{row['source']}/sense" for row in packs(last, devices)]
     messages: list[Message] = []
-    ((_, source),) = made.sources()
+    ((_, (source,)),) = made.sources()
     for at in range(first, last, 50):
         now = Now(at / 100, WALL + at / 100)
         source.queue.put(Entry(0, RawBatch(topics[at : at + 50], payloads[at : at + 50], now.monotonic, now.wall, 1)))

@@ -103,3 +103,29 @@ def test_a_bad_document_is_refused_with_every_error(file: Path, capsys: pytest.C
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(tmp_path / "none.toml")]) == 1
     assert "none.toml: expected a readable file" in capsys.readouterr().err
+
+
+SPLIT = DOCUMENT.replace('topic = "city/{source}/sense"\n', 'topic = "city/{source}/sense"\ninstances = 2\n').replace(
+    "size_s = 60\n", "size_s = 60\ninstances = 3\n"
+)
+
+
+def test_copies_are_shown_in_one_line_with_how_rows_come_to_them(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(SPLIT)
+    assert main(["explain", str(file), "--code"]) == 0
+    told = capsys.readouterr().out
+    shown = [[cell.strip() for cell in line.strip().split("  ") if cell] for line in told.splitlines()]
+    assert ["8 instances"] in shown
+    assert {line[1]: line[2:] for line in shown if line and line[0].isdigit() and len(line) > 1} == {
+        "readings#1..2": ["source", "→ 2 gather", "decodes humidity, temperature; 2 copies, divided by topic"],
+        "valid+kelvin+by_place": ["stateless", "→ 3 key (source)",
+                                  "2 operators compiled to one function; by_place costs nothing"],
+        "minute#1..3": ["stateful", "→ 4 (port 1) gather, 5 gather", "keyed by source (string); 3 copies"],
+        "central": ["sink"],
+        "again": ["sink"],
+    }  # fmt: skip
+    assert told.count("def fast(rows):") == 1
+    assert main(["explain", str(file), "--fission", "off"]) == 0
+    assert ["3 instances"] in lines(capsys)

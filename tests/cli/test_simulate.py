@@ -9,7 +9,7 @@ import pytest
 
 from edgert.cli.main import main
 from edgert.scheduling.policies import POLICIES
-from tests.cli.test_explain import DOCUMENT
+from tests.cli.test_explain import DOCUMENT, SPLIT
 
 
 @pytest.fixture
@@ -92,3 +92,18 @@ def test_wrong_arguments_end_with_status_2(file: Path, bad: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["simulate", str(file), *bad])
     assert ended.value.code == 2
+
+
+def test_copies_share_the_work_of_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(SPLIT)
+    arguments = ["simulate", str(file), "--rate", "1000", "--seconds", "1", "--policy", "round-robin"]
+    assert main([*arguments, "--cost", "minute=60", "--cost", "readings#2=30"]) == 0
+    told = capsys.readouterr().out
+    assert "readings#1: 10.0 µs per row, 0.5% of the worker" in told
+    assert "readings#2: 30.0 µs per row, 1.5% of the worker" in told
+    assert [line for line in told.splitlines() if "minute#" in line] == [
+        f"  minute#{n}: 60.0 µs per row, 2.0% of the worker" for n in (1, 2, 3)
+    ]
+    assert float(rows(told)["round-robin"][0].replace(",", "")) == pytest.approx(2_000, rel=0.2), "no row is doubled"
+    assert main([*arguments, "--cost", "minute=60", "--fission", "off"]) == 0
+    assert "minute: 60.0 µs per row, 6.0% of the worker" in capsys.readouterr().out

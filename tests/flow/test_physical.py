@@ -31,7 +31,7 @@ def planned(fusion: Fusion = "chains", **operators: dict[str, Any]) -> Plan:
 
 
 def wires(made: Plan) -> dict[str, list[tuple[object, ...]]]:
-    return {i.name: [tuple(o) for o in i.outputs] for i in made.instances.values()}
+    return {i.name: [tuple(o[:3]) for o in i.outputs] for i in made.instances.values()}
 
 
 def test_a_chain_of_stateless_operators_is_one_instance() -> None:
@@ -55,7 +55,6 @@ def test_a_chain_of_stateless_operators_is_one_instance() -> None:
     assert made.instances[chain].keys == ()
     assert made.instances[chain].live == frozenset({"source", "room", "f"})
     assert made.location["derived"] == chain
-    assert [s.name for s in made.sources()] == ["in"]
 
 
 LINE = {

@@ -105,7 +105,7 @@ class Walk:
         """As the one that keeps anything from being fed."""
         pool = PoolSettings(workers=draw.choice([0, 0, 1]), slots=slots, placement=placement)
         self.slots = Slots(
-            pool, draw.choice(["none", "chains", "full"]), REGISTRY, InThisProcess.clock, level="warning",
+            pool, draw.choice(["none", "chains", "full"]), True, REGISTRY, InThisProcess.clock, level="warning",
             send=self._sent, stored=self._stored, restoring=self._restoring, failed=self._failed,
             make_process=InThisProcess,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from edgert.operators import bloom
 from edgert.operators.bloom import FirstSeen, Known
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.flow_run import build_instances
+from edgert.runtime.build import build
 
 NOW = Now(0.0, 0.0)
 
@@ -157,7 +157,7 @@ def test_a_flow_decodes_the_key_and_has_the_mode_it_asks_for() -> None:
     for parameters, kind in (({"values": ["a"]}, Known), ({"mode": "first_seen"}, FirstSeen)):
         flow = from_plain(document(fields=["k"], **parameters), REGISTRY)
         assert fields_needed(flow, REGISTRY, "in") == {"k", "v"}
-        instances = build_instances(plan(flow, REGISTRY, "none"), REGISTRY)
+        instances = build(plan(flow, REGISTRY, "none"), REGISTRY).instances
         assert type(instances["f"].logic) is kind
 
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
-from edgert.runtime.instance import Instance, Target
+from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
 from tests.runtime.test_pool import DEADLINE_S, Pass, instance, rows
 

@@ -15,9 +15,10 @@ from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Emission, Logic, Message, Now
-from edgert.runtime.instance import Instance, Target
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import FAST_TURNS, SLOW_S, Pool
 from edgert.runtime.queue import Queue
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most
 from edgert.scheduling.policies import POLICIES
 
@@ -96,8 +97,9 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
         logic = one.logic
         assert isinstance(logic, Pass)
         assert not logic.overlapped
-        feeding = [t for b in made for t in b.outputs.get(0, ()) if t.instance is one]
-        reached = {t.source: b for b in made for t in b.outputs.get(0, ()) if t.instance is one}
+        edges = [(b, t) for b in made for t in b.outputs.get(0, ()) if isinstance(t, Target) and t.instance is one]
+        feeding = [t for _, t in edges]
+        reached = {t.source: b for b, t in edges}
         assert len(feeding) == len(reached)
         for source, before in reached.items():
             assert [n for s, n in logic.seen if s == source] == [n for _, n in before.logic.seen]  # type: ignore[attr-defined]

@@ -41,7 +41,7 @@ class Half:
         self.pool = Pool(self.clock, workers=0)
         links: Any = {DAEMON: self.daemon, 1: self.other}
         self.run = SlotRun(
-            5, 0, links, self.pool, REGISTRY, self.clock, DOCUMENT, 1, 1, "none", WHERE[:], [], b""
+            5, 0, links, self.pool, REGISTRY, self.clock, DOCUMENT, 1, 1, "none", True, WHERE[:], [], b""
         )  # fmt: skip
         self.run.start()
 
@@ -51,7 +51,7 @@ class Half:
 
     def data(self, origin: int, place: int = 0, rows: int = 1) -> None:
         raw = ["raw", 10, 0.0, 1_000.0, ["x/a"] * rows, [b'{"time": 1, "v": 1}'] * rows]
-        self.run.frame(origin, [frames.DATA, 5, place, 0, raw])
+        self.run.frame(origin, [frames.DATA, 5, place, 0, 0, raw])
 
 
 def test_no_marker_is_sent_while_a_turn_is_under_way() -> None:
@@ -115,7 +115,7 @@ def test_with_stop_it_waits_to_be_told_what_next() -> None:
 def test_a_checkpoint_that_fits_no_flow_is_an_error_that_says_why() -> None:
     half = Half()
     links: Any = {DAEMON: half.daemon, 1: half.other}
-    run = SlotRun(6, 0, links, half.pool, REGISTRY, half.clock, DOCUMENT, 1, 1, "none", WHERE[:], [b"junk"], b"")
+    run = SlotRun(6, 0, links, half.pool, REGISTRY, half.clock, DOCUMENT, 1, 1, "none", True, WHERE[:], [b"junk"], b"")
     with pytest.raises(EdgertError, match="damaged"):
         run.start()
 

@@ -32,6 +32,12 @@ function make(tag, attributes, ...children) {
 
 const clip = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
+// The number of a copy ("minute#3") is what tells it from the others, so it stays.
+function clipName(name, length) {
+  const at = name.lastIndexOf("#");
+  return at < 0 ? clip(name, length) : clip(name.slice(0, at), length - (name.length - at)) + name.slice(at);
+}
+
 export class Graph {
   constructor(host, flow) {
     this.host = host;
@@ -104,7 +110,7 @@ export class Graph {
     const group = make("g", { class: "node", transform: `translate(${x} ${y})`, tabindex: 0, role: "img" },
       title,
       make("rect", { class: "box", width: size.width, height: size.height, rx: 9 }),
-      text("title", 22, clip(name, letters)), text("type", 36, clip(operator.type.replaceAll("_", " "), letters + 3)), rows, waiting,
+      text("title", 22, clipName(name, letters)), text("type", 36, clip(operator.type.replaceAll("_", " "), letters + 3)), rows, waiting,
       make("rect", { class: "track", x: BAR.x, y: BAR.y, height: BAR.height, rx: 2.5, width: size.width - 24 }), bar);
     group.dataset.operator = name;
     this.nodes.set(name, { group, title, rows, waiting, bar, length: size.width - 24 });

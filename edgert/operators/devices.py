@@ -1,0 +1,123 @@
+"""The devices that a source hears, and the watermark that follows from their times.
+
+Copies of a source hear different devices, yet their watermark is one: a copy that hears nobody must hold nothing back,
+and whether a device is far behind is a question to all. So each copy puts what it knows of its own devices on a board
+that all of them read. One that lags behind sees there what the others knew when the messages that it is at arrived, not
+what they know now; and its consumers take the smallest watermark of all copies, so they wait for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from edgert.core.batch import NO_WATERMARK
+
+HISTORY: Final = 64
+"""Standings that a copy leaves on the board; one that lags behind the oldest of another waits with its watermark."""
+
+
+class Standing(NamedTuple):
+    """What one copy of a source knows of its devices after a batch."""
+
+    oldest: float = math.inf
+    """Smallest of the newest event times of its active devices; infinite if there are none."""
+    greatest: float = NO_WATERMARK
+    """Newest event time of any device so far."""
+    last_heard: float = 0.0
+    """Monotonic seconds."""
+    arrival: float = -math.inf
+    """Of the batch, monotonic seconds."""
+
+
+Board = list[tuple[Standing, ...]]
+"""By copy: its last standings. Copies may run on several threads: each writes its own place, and nothing that stands
+there is changed."""
+
+
+def new_board(copies: int) -> Board:
+    """A board on which nobody has heard of any device."""
+    return [(Standing(),)] * copies
+
+
+@dataclass(slots=True)
+class Devices:
+    """Event time per device, and the watermark that follows from it (all in seconds since the epoch)."""
+
+    out_of_order_s: float
+    idle_timeout_s: float
+    behind_tolerance_s: float = 3600.0
+    """A device further behind the newest time holds nothing back; its rows are late."""
+    latest: dict[str, float] = field(default_factory=dict)
+    """Newest event time of each active device."""
+    heard: dict[str, float] = field(default_factory=dict)
+    """Monotonic time at which each active device was last heard."""
+    watermark: float = NO_WATERMARK
+    greatest: float = NO_WATERMARK
+    """Newest event time of any device so far."""
+    last_heard: float = 0.0
+    board: Board = field(default_factory=lambda: new_board(1))
+    seat: int = 0
+    """Whose place on the board is this one's."""
+
+    def observe(self, latest: Mapping[str, float], now: float) -> None:
+        """Takes the newest event times of devices that were heard at `now`; `greatest` is up to the caller."""
+        self.latest.update(latest)
+        self.heard.update(dict.fromkeys(latest, now))
+        self.last_heard = now
+
+    def expire(self, now: float) -> list[str]:
+        """Takes out devices silent for longer than the time-out and names them."""
+        limit = now - self.idle_timeout_s
+        idle = [device for device, heard in self.heard.items() if heard < limit]
+        for device in idle:
+            del self.heard[device], self.latest[device]
+        return idle
+
+    def sit(self, arrival: float) -> Standing:
+        """Tells the other copies of its devices, as they are after a batch that arrived at `arrival`."""
+        own = Standing(min(self.latest.values(), default=math.inf), self.greatest, self.last_heard, arrival)
+        if len(self.board) > 1:
+            self.board[self.seat] = (*self.board[self.seat][1 - HISTORY :], own)
+        return own
+
+    def advance(self, now: float, arrival: float = math.inf) -> float:
+        """The watermark as of `now`, after a batch that arrived at `arrival`; it never goes back."""
+        own = self.sit(arrival)
+        others = self._others(arrival)
+        if others is None:
+            return self.watermark
+        board = [own, *others]
+        greatest = max([standing.greatest for standing in board])
+        oldest = min([standing.oldest for standing in board])
+        if oldest < math.inf:
+            limit = greatest - self.behind_tolerance_s
+            if oldest < limit:  # a device whose clock was never set, or that sends what it kept: it is late, not slow
+                oldest = self._oldest_since(limit, others)
+            mark = oldest - self.out_of_order_s
+        elif greatest > NO_WATERMARK:
+            silent = now - max([standing.last_heard for standing in board]) - self.idle_timeout_s
+            mark = greatest - self.out_of_order_s + max(0.0, silent)
+        else:
+            return self.watermark
+        self.watermark = max(self.watermark, mark)
+        return self.watermark
+
+    def _others(self, arrival: float) -> list[Standing] | None:
+        """What the other copies knew when that batch arrived; None if one of them is too far ahead to tell."""
+        standings = []
+        for seat, history in enumerate(self.board):
+            if seat != self.seat:
+                at_that_time = next((s for s in reversed(history) if s.arrival <= arrival), None)
+                if at_that_time is None:
+                    return None
+                standings.append(at_that_time)
+        return standings
+
+    def _oldest_since(self, limit: float, others: Iterable[Standing]) -> float:
+        """Of the others only the oldest is known: if that is before `limit`, any of theirs may be as old as `limit`."""
+        own = min((t for t in self.latest.values() if t >= limit), default=math.inf)
+        oldest = min([own, *(max(limit, s.oldest) for s in others if s.oldest < math.inf)])
+        return oldest if oldest < math.inf else limit

@@ -1,0 +1,164 @@
+"""From a plan to what runs: instances with their logic and queues, connected, and the places that have a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from edgert.core.results import Schema
+from edgert.flow.fission import uncopied
+from edgert.flow.physical import Output, PhysicalInstance, Plan, fields_needed
+from edgert.flow.spec import Registry
+from edgert.operators.devices import new_board
+from edgert.operators.division import Divider
+from edgert.operators.fused import Fused
+from edgert.operators.guard import Guard
+from edgert.operators.line import Line
+from edgert.operators.logic import Build, Logic
+from edgert.operators.pipeline import Pipeline
+from edgert.operators.source import Source
+from edgert.runtime.instance import Instance
+from edgert.runtime.queue import Queue
+from edgert.runtime.targets import Marks, Spread, Target
+
+QUEUE_BYTES = 4_194_304
+OWED_BYTES = 8_388_608
+"""Budget at least of a source at QoS 1 or 2: twice the input at which the gateway stops reading from the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instance, or one part of a fused one: what has a name, state and counters of its own."""
+
+    planned: PhysicalInstance
+    instance: Instance
+    logic: Logic
+    part: int = 0
+
+    @property
+    def guard(self) -> Guard:
+        """Stands around its logic."""
+        return self.instance.guards[self.part]
+
+    @property
+    def rows_in(self) -> int:
+        """Rows (for a source: messages) taken since the start of the process."""
+        line = self.instance.logic
+        return line.took[self.part] if isinstance(line, Line) else self.instance.counters.rows_in
+
+    @property
+    def rows_out(self) -> int:
+        """Rows given on since the start of the process."""
+        line = self.instance.logic
+        return line.gave[self.part] if isinstance(line, Line) else self.instance.counters.rows_out
+
+    @property
+    def entrance(self) -> int:
+        """The instance's input by which rows come to a part that is not the first."""
+        line = self.instance.logic
+        return line.entrance(self.part) if isinstance(line, Line) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A plan and what became of it."""
+
+    plan: Plan
+    registry: Registry
+    instances: Mapping[str, Instance]
+    places: Mapping[str, Place]
+    """By name of the instance or the part, in the plan's order."""
+
+
+def build(physical: Plan, registry: Registry) -> Built:
+    """Instances with fresh logic, connected."""
+    instances = _instances(physical, registry)
+    return Built(physical, registry, instances, _places(physical, instances))
+
+
+def _instances(physical: Plan, registry: Registry) -> dict[str, Instance]:
+    instances: dict[str, Instance] = {}
+    for planned in physical.instances.values():
+        logic = _logic(planned, physical, registry)
+        instances[planned.name] = Instance(planned.name, planned.operators, planned.kind, logic, _queue(planned))
+    for planned in physical.instances.values():
+        instance = instances[planned.name]
+        for (_, port), outputs in groupby(planned.outputs, lambda o: (uncopied(o.instance)[0], o.port)):
+            instance.outputs.setdefault(port, []).append(_target(list(outputs), instances))
+        instance.marks = {n: Marks(feeders) for n, feeders in enumerate(planned.feeders) if feeders > 1}
+    for copies in physical.sets():
+        if len(copies) > 1 and copies[0].kind == "source":
+            board = new_board(len(copies))
+            for seat, planned in enumerate(copies):
+                _source_in(instances[planned.name].logic).join(board, seat)
+    return instances
+
+
+def _target(outputs: Sequence[Output], instances: Mapping[str, Instance]) -> Target | Spread:
+    """The far end of an edge, from its outputs to the copies there."""
+    targets = [Target(instances[o.instance], o.input, o.producer) for o in outputs]
+    if len(targets) == 1:
+        return targets[0]
+    division = outputs[0].division
+    return Spread(targets, Divider(division.keys, len(targets)).divide if division.kind == "key" else None)
+
+
+def _source_in(logic: Logic) -> Source:
+    first = logic.parts[0] if isinstance(logic, Line) else logic
+    if not isinstance(first, Source):
+        raise TypeError(f"expected a source that can be split, got {type(first).__name__}")
+    return first
+
+
+def _places(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Place]:
+    places = {}
+    for planned in physical.instances.values():
+        instance = instances[planned.name]
+        parts = instance.logic.parts if isinstance(instance.logic, Line) else (instance.logic,)
+        for number, (part, logic) in enumerate(zip(planned.parts or (planned,), parts, strict=True)):
+            place = places[part.name] = Place(part, instance, logic, number)
+            place.guard.flow, place.guard.operator = physical.flow.name, part.name
+            place.guard.policy = physical.flow.on_error
+    return places
+
+
+def _queue(planned: PhysicalInstance) -> Queue:
+    """Only a source sheds. What an acknowledgement is owed for is not shed: the gateway stops reading before that."""
+    if planned.kind != "source":
+        return Queue(QUEUE_BYTES, "keep")
+    budget = planned.parameters["queue_bytes"]
+    return Queue(max(budget, OWED_BYTES) if planned.parameters["qos"] else budget, planned.parameters["overload"])
+
+
+def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Logic:
+    """The logic of one planned instance."""
+    if planned.parts:
+        parts = [_logic(part, physical, registry) for part in planned.parts]
+        between = [part.outputs[0].port for part in planned.parts[:-1]]
+        if Pipeline.fits(parts, between):
+            return Pipeline(parts, between)
+        return Line(parts, between, len(planned.inputs))
+    node = planned.nodes[0]
+    if planned.kind == "stateless":
+        return Fused(planned.nodes, planned.live)
+    make = registry[node.type].logic
+    if make is None:
+        raise TypeError(f"operator type {node.type} has no logic: its specification must say `logic=...`")
+    needed = fields_needed(physical.flow, registry, node.name) if planned.kind == "source" else None
+    ports = frozenset(output.port for output in planned.outputs)
+    logic: Logic = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports))
+    return logic
+
+
+def schema_of(physical: Plan) -> Schema | None:
+    """What the contributions of the flow look like; None when it ships nothing."""
+    flow = physical.flow
+    ship = next((node for node in flow.nodes.values() if node.type == "ship"), None)
+    if ship is None:
+        return None
+    parts = [part for planned in physical.instances.values() for part in planned.parts or (planned,)]
+    window = next(part for part in parts if part.operators == ship.inputs)
+    aggregates: Iterable[Any] = window.parameters["aggregates"]
+    return Schema(window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates))

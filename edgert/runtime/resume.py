@@ -1,0 +1,189 @@
+"""Back to the last checkpoint: state and queues to the places that have them now, whatever was fused or split when they
+were stored.
+
+With more or less fused, each part finds its place by name. Where copies of operators have become one, or one has become
+copies (`pool.fission` was changed; another number in the document is another version of the flow), the flow is first
+built as it was stored and works off what waited; then its state goes over, divided by key. So the order of what waited
+is kept, and no watermark runs ahead of rows that are still in a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from edgert.core.errors import StoreError
+from edgert.flow.fission import copy_name, divided_among, uncopied
+from edgert.flow.graph import Flow
+from edgert.operators.division import Divider
+from edgert.operators.fused import Fused
+from edgert.operators.line import Line
+from edgert.operators.logic import Logic, Now
+from edgert.operators.sinks import Ship
+from edgert.operators.source import Source
+from edgert.runtime.build import Built, Place
+from edgert.runtime.queue import Entry
+from edgert.runtime.state import unpack_state
+from edgert.runtime.targets import Outgoing
+
+WHOLE: Final = "*"
+"""Stands in a state that says everything: what was stored before it does not count."""
+State = Mapping[str, Any]
+MISFITS: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+
+
+def states_of(blobs: Sequence[bytes]) -> list[State]:
+    """What is stored of a flow's state, as it counts. Raises `StoreError` for a blob that is damaged."""
+    states: list[State] = []
+    for blob in blobs:
+        state = unpack_state(blob)
+        if state.pop(WHOLE, False):
+            states.clear()
+        states.append(state)
+    return states
+
+
+def was_split(flow: Flow, names: Iterable[str], otherwise: bool) -> bool:
+    """Whether the operators of `flow` ran in copies when `names` were stored; `otherwise` if they do not tell."""
+    for name in names:
+        common, copy = uncopied(name)
+        if copy:
+            return True
+        if any(flow.nodes[operator].instances > 1 for operator in common.split("+") if operator in flow.nodes):
+            return False
+    return otherwise
+
+
+def apply(state: State, built: Built, mine: Container[str] | None = None) -> None:
+    """Gives a state, or what changed of it, to the places: of all instances, or of those in `mine`."""
+    for name, part in state.items():
+        try:
+            for place, own in _state_of(name, part, built):
+                if mine is None or place.instance.name in mine:
+                    place.logic.restore(own)
+        except MISFITS as error:
+            raise StoreError(f"the stored state of {name} does not fit its operator: {error!r}") from error
+
+
+def _state_of(name: str, state: Any, built: Built) -> Iterable[tuple[Place, Any]]:
+    """Who gets which part of a state. That of a chain is by operator, and its operators may be apart now."""
+    place = _place(name, built)
+    if not isinstance(place.logic, Fused) or not isinstance(state, dict):
+        return [(place, state)]
+    copy = uncopied(name)[1]
+    homes = {operator: _place(copy_name(operator, copy), built) for operator in state}
+    return [(homes[operator], {operator: document}) for operator, document in state.items()]
+
+
+def _place(name: str, built: Built) -> Place:
+    """By name; or, if more or less was fused when it was stored, where its first operator (that is none of the
+    markers which vanish) is now."""
+    places = built.places
+    if name in places:
+        return places[name]
+    common, copy = uncopied(name)
+    for operator in common.split("+"):
+        for place in places.values():
+            if operator in place.planned.operators and place.planned.copy == copy:
+                return place
+    raise StoreError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
+
+
+def resumed(built: Built, queues: Mapping[str, Sequence[Entry]], now: Now, mine: Container[str] | None = None) -> None:
+    """Once its state is there: lets the sources go on, and puts back what waited in front of all instances, or of those
+    in `mine`."""
+    for place in built.places.values():
+        if isinstance(place.logic, Source):
+            place.logic.resumed(now)
+    # what waited nearest to the end of a line first: what waits further back is newer, and would move the watermark
+    # past the others
+    waited = [(*_entrance(name, built), entries) for name, entries in queues.items()]
+    for place, at, entries in sorted(waited, key=lambda item: (-item[0].part, -item[1])):
+        if mine is None or place.instance.name in mine:
+            for entry in entries:
+                _enter(place, at, entry, now)
+
+
+def _entrance(name: str, built: Built) -> tuple[Place, int]:
+    """The place in front of which something waited at `name`, and before which of its operators."""
+    place = _place(name, built)
+    first = next(operator for operator in uncopied(name)[0].split("+") if operator in place.planned.operators)
+    at = place.planned.operators.index(first)
+    markers = all(built.registry[node.type].keys is not None for node in place.planned.nodes[:at])
+    return place, 0 if markers else at
+
+
+def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
+    """Puts back what waited; if that was in the midst of what is a chain now, behind the rest of the chain."""
+    instance, line = place.instance, place.instance.logic
+    if not at or not isinstance(place.logic, Fused):
+        instance.queue.append(entry._replace(source=place.entrance) if place.part else entry)
+        return
+    rest = place.logic.rest(at)
+    out: Outgoing = []
+    for emission in rest.process(entry.batch, 0, now):
+        if isinstance(line, Line) and place.part + 1 < len(line.parts):
+            instance.queue.append(Entry(line.entrance(place.part + 1), emission.batch, entry.put))
+        else:
+            instance.give(emission, out)
+    instance.settle(out)
+    for target, batch in out:
+        if target.instance.remote is None:
+            target.instance.queue.append(Entry(target.source, batch, entry.put, producer=target.producer))
+        else:
+            target.instance.remote(target, batch)
+    place.logic.drops.update(rest.drops)
+
+
+# -- from copies to one, and from one to copies
+
+
+def move(old: Built, new: Built, now: Now) -> dict[str, Any]:
+    """Lets `old` work off what waits in its queues, and gives all it then has to `new`; returns that as a state."""
+    for instance in old.instances.values():
+        instance.hurry()
+        turn = instance.run(instance.queue.take_all(), now)
+        for target, batch in turn.out:
+            target.instance.queue.append(Entry(target.source, batch, producer=target.producer))
+        if turn.messages:
+            _heir(instance.operators, new).instance.logic.messages += turn.messages
+    for place in old.places.values():
+        _heir(place.planned.operators, new).logic.drops.update(place.logic.drops)
+    for node in new.plan.flow.nodes.values():
+        before, after = (_logics(node.name, built) for built in (old, new))
+        if before and after and not isinstance(before[0], Fused):
+            keys = divided_among(new.plan.flow, new.registry, node)
+            copy_of = Divider(keys, len(after)).copy_of if keys else lambda key: 0
+            try:
+                _share(before, after, copy_of)
+            except MISFITS as error:
+                raise StoreError(f"the stored state of {node.name} cannot be shared anew: {error!r}") from error
+    for place in old.places.values():
+        for operator, model in ((place.logic.snapshot() or {}) if isinstance(place.logic, Fused) else {}).items():
+            for logic in _logics(operator, new):
+                logic.restore({operator: model})
+    resumed(new, {}, now)
+    whole = {name: s for name, place in new.places.items() if (s := place.logic.snapshot()) is not None}
+    return {WHOLE: True, **whole}
+
+
+def _share(before: Sequence[Logic], after: Sequence[Logic], copy_of: Callable[[Any], int]) -> None:
+    snapshots = [logic.snapshot() for logic in before]
+    if any(snapshot is not None for snapshot in snapshots):
+        if len(after) != len(before):
+            snapshots = list(after[0].shared(snapshots, len(after), copy_of))
+        for logic, snapshot in zip(after, snapshots, strict=True):
+            if snapshot is not None:
+                logic.restore(snapshot)
+    for logic in before:
+        if isinstance(logic, Ship) and isinstance(after[0], Ship):
+            after[0].rows += logic.take()
+
+
+def _logics(operator: str, built: Built) -> list[Logic]:
+    """Of all copies of an operator; none of a marker that vanished."""
+    return [place.logic for place in built.places.values() if operator in place.planned.operators]
+
+
+def _heir(operators: Sequence[str], built: Built) -> Place:
+    return next(p for p in built.places.values() if any(operator in p.planned.operators for operator in operators))

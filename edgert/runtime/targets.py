@@ -1,0 +1,110 @@
+"""Where the batches of an instance go: to one other instance, or divided among the copies of one.
+
+A divided edge also brings the watermark to every copy, with rows or without; at the other end `merged` takes the
+smallest of what the copies of a producer have promised. So no copy waits for one that hears nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgert.core.batch import NO_WATERMARK, Batch, Row
+
+if TYPE_CHECKING:
+    from edgert.runtime.instance import Instance
+
+Outgoing = list[tuple["Target", Batch]]
+
+
+@dataclass(slots=True, frozen=True)
+class Target:
+    """The far end of an edge: an instance, the number of its input, and which of those that feed that this one is."""
+
+    instance: Instance
+    source: int
+    producer: int = 0
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Whom it reaches."""
+        return (self.instance,)
+
+    def give(self, batch: Batch, out: Outgoing) -> None:
+        """Adds to `out` what goes there."""
+        out.append((self, batch))
+
+    def settle(self, out: Outgoing) -> None:
+        """The turn ends."""
+
+
+@dataclass(slots=True, eq=False)
+class Spread:
+    """The far end of an edge to several copies. It belongs to the instance whose output it is."""
+
+    targets: Sequence[Target]
+    divide: Callable[[Sequence[Row]], Sequence[list[Row]]] | None
+    """Rows to those of each copy; None: whole batches in turn."""
+    watermark: float = NO_WATERMARK
+    """The greatest that a batch has carried."""
+    _told: list[float] = None  # type: ignore[assignment]
+    """By copy: the watermark that it was given."""
+    _arrival: float = 0.0
+    _next: int = 0
+
+    def __post_init__(self) -> None:
+        self._told = [NO_WATERMARK] * len(self.targets)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Whom it reaches."""
+        return tuple(target.instance for target in self.targets)
+
+    def give(self, batch: Batch, out: Outgoing) -> None:
+        """Adds to `out` what goes where. What is only a watermark waits for the end of the turn."""
+        self.watermark = max(self.watermark, batch.watermark)
+        self._arrival = batch.arrival
+        rows = batch.rows
+        if not rows:
+            return
+        if self.divide is None:
+            self._put(self._next, batch, out)
+            self._next = (self._next + 1) % len(self.targets)
+            return
+        for number, part in enumerate(self.divide(rows)):
+            if part:
+                size = batch.size * len(part) // len(rows)
+                self._put(number, Batch(part, batch.arrival, batch.watermark, size), out)
+
+    def _put(self, number: int, batch: Batch, out: Outgoing) -> None:
+        out.append((self.targets[number], batch))
+        self._told[number] = max(self._told[number], batch.watermark)
+
+    def settle(self, out: Outgoing) -> None:
+        """The turn ends: copies that do not know the watermark yet are told, once however many batches there were."""
+        watermark = self.watermark
+        for number, told in enumerate(self._told):
+            if told < watermark:
+                self._put(number, Batch([], self._arrival, watermark), out)
+
+
+class Marks:
+    """The watermarks of those that feed one input."""
+
+    __slots__ = ("_by_producer", "_merged")
+
+    def __init__(self, producers: int) -> None:
+        self._by_producer = [NO_WATERMARK] * producers
+        self._merged = NO_WATERMARK
+
+    def merged(self, batch: Batch, producer: int) -> Batch | None:
+        """The batch with what all of them promise; None if it has no rows and that is nothing new."""
+        marks = self._by_producer
+        if batch.watermark > marks[producer]:
+            marks[producer] = batch.watermark
+        watermark = min(marks)
+        if not batch.rows and watermark <= self._merged:
+            return None
+        self._merged = watermark
+        return Batch(batch.rows, batch.arrival, watermark, batch.size)

@@ -1,0 +1,107 @@
+"""Flows in copies in a gateway: what each copy is fed, what is acknowledged, what another number of them means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edgert.flow.document import from_plain
+from edgert.mqtt.packets import Publish
+from edgert.operators.logic import Message
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.instance import Instance
+from edgert.runtime.queue import Queue
+from gateway.status import _edges
+from tests.gateway.test_flows import Gateway
+from tests.runtime.test_pool import Pass
+from tests.waiting import in_loop
+
+
+def split(source: int, window: int) -> Any:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}", "instances": source},
+        "by": {"type": "key_by", "input": "in", "keys": ["source"]},
+        "minute": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()"},
+                   "instances": window},
+        "out": {"type": "ship", "input": "minute"},
+    }  # fmt: skip
+    return from_plain({"name": "f", "operators": operators}, REGISTRY)
+
+
+def feed(gateway: Gateway, first_id: int) -> None:
+    payload = b'{"time": 1700000001}'
+    gateway.ingest.feed([Publish(f"x/{n}", payload, 1, False, False, first_id + n) for n in range(8)])
+    assert gateway.pool.wait_empty([i for r in gateway.flows.runs.values() for i in r.all], 10.0)
+
+
+@in_loop
+async def test_a_source_in_copies_takes_each_message_once_and_it_is_acknowledged_by_its_flow(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(split(3, 2), "mqtt")
+    feed(gateway, 1)
+    places = gateway.flows.runs["f"].places
+    fed = [places[f"in#{n}"].rows_in for n in (1, 2, 3)]
+    assert sum(fed) == 8
+    assert sum(n > 0 for n in fed) > 1
+    assert gateway.ingest.inbox.due() == []
+    assert await gateway.checkpoint()
+    feed(gateway, 1)  # the same ids, new messages
+    assert len(gateway.ingest.inbox.owed) == 8
+    assert await gateway.checkpoint()
+    gateway.crash()
+    again = Gateway(tmp_path / "db")
+    again.ingest.feed([Publish(f"x/{n}", b'{"time": 1700000001}', 1, False, True, 1 + n) for n in range(8)])
+    assert again.ingest.inbox.counters.redelivered == 8
+    assert await again.flows.remove("f")
+    assert again.shipped() == 16
+    again.crash()
+
+
+@in_loop
+async def test_another_number_of_copies_is_a_new_version_which_begins_with_empty_windows(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    assert await gateway.flows.deploy(split(1, 2), "mqtt") == 1
+    feed(gateway, 1)
+    assert await gateway.checkpoint()
+    assert await gateway.flows.deploy(split(2, 3), "mqtt") == 2
+    assert gateway.shipped() == 8
+    names = list(gateway.flows.runs["f"].places)
+    assert names == ["in#1", "in#2", "minute#1", "minute#2", "minute#3", "out"]
+    feed(gateway, 1)
+    gateway.crash()
+    again = Gateway(tmp_path / "db")
+    assert list(again.flows.runs["f"].places) == names
+    again.crash()
+
+
+@in_loop
+async def test_the_page_has_an_edge_from_each_copy_to_each_that_it_feeds(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(split(2, 2), "mqtt")
+    crossing = {(f"in#{a}", f"minute#{b}") for a in (1, 2) for b in (1, 2)}
+    assert set(_edges(gateway.flows.runs["f"])) == crossing | {("minute#1", "out"), ("minute#2", "out")}
+    gateway.crash()
+
+
+@in_loop
+async def test_what_a_flow_gives_out_before_the_gateway_is_ready_leaves_when_it_is(tmp_path: Path) -> None:
+    """A pool works on what waited at the checkpoint before there is a loop to hand messages to."""
+    gateway = Gateway(tmp_path / "db")
+    instance = Instance("tell", ("tell",), "sink", Pass(), Queue(1_000))
+    sent: list[str] = []
+
+    async def start() -> None:
+        return None
+
+    def publish(topic: str, *rest: object) -> int:
+        sent.append(topic)
+        return 1
+
+    gateway.ingest.client.start = start  # type: ignore[method-assign]
+    gateway.ingest.client.publish = publish  # type: ignore[assignment]
+    gateway.ingest.send(instance, [Message("a", b"", 1), Message("b", b"", 1)])
+    assert sent == []
+    await gateway.ingest.start("")
+    assert sent == ["a", "b"]
+    assert instance.unsent == 0
+    gateway.crash()

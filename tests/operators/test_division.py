@@ -1,0 +1,118 @@
+"""Rows to copies by key: the same on every machine, for all values that an operator takes for one key."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import Row
+from edgert.flow.spec import ANY, Keys
+from edgert.operators import division
+from edgert.operators.count_windows import CountWindow
+from edgert.operators.division import Copies, Divider
+from edgert.operators.fields import key_reader
+from edgert.operators.keys import AS_KEY
+from edgert.operators.source import Source
+from edgert.operators.windows import TumblingWindow
+
+TEXTS = st.sampled_from(["1", "1.0", "True", "a", "ä\u0378"])
+VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, -0.0, 1.0, 1.5]) | TEXTS
+ROWS = st.lists(st.dictionaries(st.sampled_from(["a", "b"]), VALUES), max_size=20)
+
+
+def rows_of(found: list[list[Row]]) -> list[Row]:
+    return [row for part in found for row in part]
+
+
+@given(ROWS, st.integers(2, 5), st.sampled_from(["string", "double", "long", "boolean", ANY]))
+def test_rows_of_a_key_meet_in_one_copy_in_their_order(rows: list[Row], copies: int, kind: str) -> None:
+    rows = [{**row, "n": n} for n, row in enumerate(rows)]
+    found = Divider((("a", kind), ("b", kind)), copies).divide(rows)
+    assert len(found) == copies
+    assert sorted(rows_of(found), key=lambda row: row["n"]) == rows
+    homes: dict[Any, int] = {}
+    for number, part in enumerate(found):
+        assert [row["n"] for row in part] == sorted(row["n"] for row in part)
+        for row in part:
+            key = key_as(kind, row)
+            if key is not None:
+                assert homes.setdefault(key, number) == number, key
+
+
+def key_as(kind: str, row: Row) -> Any:
+    """As an operator takes it; None if it can make no key of the row."""
+    if kind == ANY:
+        return key_reader(["a", "b"])(row)
+    try:
+        return tuple(None if row.get(name) is None else AS_KEY[kind](row[name]) for name in ("a", "b"))
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+@pytest.mark.parametrize("keys", [(("a", "string"),), (("a", ANY),), (("a", ANY), ("b", "long"))])
+def test_the_copy_of_a_key_as_an_operator_keeps_it_is_that_of_its_rows(keys: Keys) -> None:
+    divider = Divider(keys, 7)
+    for value in ("x", "y", "z", "ä", ""):
+        (home,) = [n for n, part in enumerate(divider.divide([{"a": value, "b": 4}])) if part]
+        assert divider.copy_of((value, 4) if len(keys) > 1 else value) == home
+
+
+def test_it_is_the_same_after_every_restart() -> None:
+    """A checkpoint is divided by it: to change it, or to let it depend on the process, would part a key's state from
+    its rows."""
+    keys: list[Any] = ["a", "b", "ä", 1, 1.0, True, 0.5, None, ("a", 1), ("a", 1.0)]
+    code = f"from edgert.operators.division import Copies\nc = Copies(16)\nprint([c[k] for k in {keys!r}])"
+    told = {
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+                       capture_output=True, text=True, check=True).stdout.strip()
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert told == {"[5, 1, 12, 8, 8, 8, 9, 9, 13, 13]"}
+
+
+def test_what_can_be_no_key_goes_where_it_is_counted() -> None:
+    typed, plain = Divider((("a", "long"),), 3), Divider((("a", ANY),), 3)
+    bad: list[Row] = [{"a": "x"}, {"a": [1]}, {"a": 1.5}]
+    assert typed.divide(bad) == [bad, [], []]
+    assert plain.divide([{"a": [1]}])[0] == [{"a": [1]}]
+
+
+def test_endless_keys_take_no_endless_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(division, "KNOWN", 10)
+    copies = Copies(4)
+    before = [copies[n] for n in range(100)]
+    assert len(copies) <= 10
+    assert [copies[n] for n in range(100)] == before
+
+
+def test_a_window_shared_anew_waits_as_long_as_the_copy_that_waits_longest() -> None:
+    head: dict[str, Any] = {"gone": [], "forgotten": []}
+    one = {**head, "windows": [[1.0, "a", [1]]], "emitted": [[0.0, "a", [2]]], "marks": [9.0, 7.0], "watermark": 7.0}
+    two = {**head, "windows": [[0.0, "b", [3]]], "emitted": [], "marks": [5.0, 8.0], "watermark": 5.0}
+    window = TumblingWindow("w", 10.0, [])
+    (whole,) = window.shared([one, two], 1, lambda key: 0)
+    assert (whole["marks"], whole["watermark"]) == ([5.0, 7.0], 5.0)
+    assert whole["windows"] == [[1.0, "a", [1]], [0.0, "b", [3]]]
+    again = window.shared([whole], 3, lambda key: "ab".index(key) + 1)
+    assert [part["windows"] for part in again] == [[], [[1.0, "a", [1]]], [[0.0, "b", [3]]]]
+    assert [part["emitted"] for part in again] == [[], [[0.0, "a", [2]]], []]
+    assert {part["watermark"] for part in again} == {5.0}
+
+
+def test_a_count_window_shared_anew_is_divided_by_key() -> None:
+    window = CountWindow(3, [])
+    parts = window.shared([{"gone": [], "open": [["a", [1]], ["b", [2]]]}, None], 3, "ab".index)
+    assert parts == [{"gone": [], "open": [["a", [1]]]}, {"gone": [], "open": [["b", [2]]]}, None]
+
+
+def test_a_source_shared_anew_keeps_every_device_and_the_smallest_watermark() -> None:
+    one = {"latest": {"a": 5.0, "b": 9.0}, "gone": [], "watermark": 3.0, "greatest": 9.0}
+    two = {"latest": {"b": 7.0, "c": 8.0}, "gone": [], "watermark": 4.0, "greatest": 8.0}
+    first, second = Source.shared(None, [one, two], 2, lambda key: 0)  # type: ignore[arg-type]
+    assert first == {"latest": {"a": 5.0, "b": 9.0, "c": 8.0}, "gone": [], "watermark": 3.0, "greatest": 9.0}
+    assert second == {"latest": {}, "gone": [], "watermark": 3.0, "greatest": 9.0}

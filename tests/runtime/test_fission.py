@@ -1,0 +1,353 @@
+"""A flow in copies says what it says in one copy: the same messages through both, worked off in any order of instances,
+with a checkpoint in the midst."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from edgert.core.batch import RawBatch
+from edgert.core.clock import VirtualClock
+from edgert.core.errors import DocumentError, StoreError
+from edgert.core.position import Position
+from edgert.core.system_clock import SystemClock
+from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
+from edgert.operators.logic import Logic, Message, Now
+from edgert.operators.registry import REGISTRY
+from edgert.operators.trackers import Tracker
+from edgert.operators.windows import TumblingWindow
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.inbox import Reader
+from edgert.runtime.instance import Instance
+from edgert.runtime.owpoa import ThreadPerInstance
+from edgert.runtime.pool import Pool
+from edgert.runtime.progress import Progress
+from edgert.runtime.queue import Entry
+from edgert.runtime.state import pack_state
+from edgert.scheduling.policies import POLICIES
+from gateway.models import Models
+from tests.runtime.test_pool import DEADLINE_S
+
+WALL = 1_700_000_000.0
+Rows = list[dict[str, Any]]
+
+
+class Way:
+    """A flow whose instances take turns as `draw` says; all copies of a row's way are as fast or slow as it likes."""
+
+    def __init__(self, plain: dict[str, Any], draw: random.Random, fusion: Fusion = "full", fission: bool = True):
+        self.plain, self.draw, self.fusion = plain, draw, fusion
+        self.sent: list[Message] = []
+        self.shipped: Rows = []
+        self.deltas: list[bytes] = []
+        self.queue = b""
+        self.drops: dict[str, int] = {}
+        self.begin(fission)
+
+    def begin(self, fission: bool) -> None:
+        flow = from_plain(self.plain, REGISTRY)
+        self.run = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), self.fusion, fission)
+        self.readers = [
+            Reader(self.run.progress, copies[0], copies=copies if len(copies) > 1 else ())
+            for _, copies in self.run.sources()
+        ]
+
+    def feed(self, messages: Sequence[tuple[str, bytes]], moment: float) -> None:
+        batch = RawBatch([t for t, _ in messages], [p for _, p in messages], moment, WALL + moment, 100 * len(messages))
+        for reader in self.readers:
+            for instance, part in reader.divide(batch):
+                instance.queue.put(Entry(0, part))
+        self.run.progress.fed += 1
+
+    def tick(self, moment: float) -> None:
+        for _, copies in self.run.sources():
+            for instance in copies:
+                instance.queue.put(Entry(0, RawBatch([], [], moment, WALL + moment)))
+
+    def work(self, moment: float, turns: int | None = None) -> None:
+        """So many turns, or until nothing waits."""
+        while turns is None or turns > 0:
+            waiting = [instance for instance in self.run.all if instance.queue.entries]
+            if not waiting:
+                break
+            instance = self.draw.choice(waiting)
+            turn = instance.run(instance.queue.take(self.draw.randint(1, 8)), Now(moment, WALL + moment))
+            assert turn.failed is None, turn.failed
+            self.sent += turn.messages
+            for target, batch in turn.out:
+                target.instance.queue.put(Entry(target.source, batch, producer=target.producer))
+            turns = turns - 1 if turns is not None else None
+
+    def checkpoint(self) -> None:
+        assert self.run.capture(self.pool(), lambda read: read())
+        self.commit()
+
+    def commit(self) -> None:
+        form = self.run.form()
+        if form:
+            self.deltas += form.deltas
+            self.queue = form.queue
+            self.shipped += [dict(zip(form.columns, row, strict=True)) for row in form.rows]
+            self.run.committed(form)
+
+    def crash(self, moment: float, fission: bool = True, compact: bool = False) -> None:
+        """Right after a checkpoint: nothing is lost, so nothing needs to be fed again."""
+        self.checkpoint()
+        if compact and self.deltas:
+            self.deltas = [self.run.compact(self.deltas)]
+        self.keep_drops()
+        self.begin(fission)
+        self.run.restore(self.deltas, self.queue, Now(moment, WALL + moment))
+        self.pool()
+
+    def pool(self) -> Pool:
+        pool = Pool(VirtualClock(), send=lambda instance, messages: self.sent.extend(messages))
+        pool.add(self.run.all)
+        return pool
+
+    def keep_drops(self) -> None:
+        for name, place in self.run.places.items():
+            for reason, rows in place.logic.drops.items():
+                at = f"{name.partition('#')[0]}: {reason}"
+                self.drops[at] = self.drops.get(at, 0) + rows
+
+    def end(self) -> Rows:
+        self.run.drain(Now(1e6, WALL + 1e6), lambda instance, messages: self.sent.extend(messages))
+        self.commit()
+        self.keep_drops()
+        return self.shipped
+
+    def watermarks(self) -> set[float]:
+        """Of all windows."""
+        return {p.logic.watermark for p in self.run.places.values() if isinstance(p.logic, TumblingWindow)}
+
+    def published(self) -> dict[str, list[bytes]]:
+        """By topic, in the order in which they left."""
+        topics: dict[str, list[bytes]] = {}
+        for message in self.sent:
+            topics.setdefault(message.topic, []).append(message.payload)
+        return topics
+
+
+def totals(rows: Rows) -> dict[tuple[Any, ...], tuple[int, float]]:
+    """Contributions of a window added up."""
+    found: dict[tuple[Any, ...], tuple[int, float]] = {}
+    for row in rows:
+        key = (row["window_start"], row.get("room"), row.get("source"))
+        n, s = found.get(key, (0, 0.0))
+        found[key] = (n + row["n"], s + (row["s"] or 0.0))
+    return found
+
+
+COPIES = st.integers(1, 4)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """A source, operators without state, then operators with state and without, and both kinds of sink."""
+    keys = draw(st.sampled_from([["source"], ["room"], ["room", "source"], ["level"]]))
+    operators: dict[str, Any] = {
+        "in": {"type": "mqtt_source", "topic": "{room}/{source}/+", "out_of_order_s": 0, "instances": draw(COPIES)},
+    }
+    last = "in"
+
+    def add(name: str, type: str, **parameters: Any) -> None:  # noqa: A002
+        nonlocal last
+        operators[name] = {"type": type, "input": last, **parameters}
+        last = name
+
+    if draw(st.booleans()):
+        add("ok", "filter", where="v > -8", instances=draw(COPIES))
+    if draw(st.booleans()) or keys == ["level"]:
+        add("more", "map", set={"level": "v % 3", "w": "v * 2"}, instances=draw(COPIES))
+    types = {"key_types": {"level": "long"}} if keys == ["level"] else {}
+    add("by", "key_by", keys=keys, **types)
+    split = last
+    follow = draw(st.sampled_from(["", "kalman", "count_window"]))
+    if follow == "kalman":
+        add("follow", "kalman", field="v", instances=draw(COPIES))
+    if follow == "count_window":
+        add("follow", "count_window", size=3, aggregates={"v": "sum(v)"}, instances=draw(COPIES))
+    if follow and draw(st.booleans()):
+        add("after", "map", set={"x": "v + 1"}, instances=draw(COPIES))
+    if follow:
+        add("tell", "publish", topic="out/" + "/".join(f"{{{key}}}" for key in keys), instances=draw(COPIES))
+    last = split
+    add("w", "tumbling_window", size_s=10, late=draw(st.sampled_from(["ship", "drop"])), instances=draw(COPIES),
+        aggregates={"n": "count()", "s": "sum(v)"})  # fmt: skip
+    add("out", "ship", instances=draw(COPIES))
+    return {"name": "f", "operators": operators}
+
+
+MESSAGES = st.lists(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.integers(-9, 9)), min_size=1, max_size=10),
+    min_size=1,
+    max_size=8,
+)
+DEVICES = [(room, source) for room in "xy" for source in "abc"]
+
+
+def keeps_order(plain: dict[str, Any]) -> bool:
+    """Whether the rows of a key come in the order in which one copy sees them. Copies of a source keep that of a topic
+    only; before a key that is made on the way, rows are divided by device."""
+    operators = plain["operators"]
+    single = [name for name in ("in", "ok", "more") if operators.get(name, {}).get("instances", 1) == 1]
+    match operators["by"]["keys"]:
+        case ["room", "source"]:
+            return True
+        case ["level"]:
+            return len(single) == 3
+    return "in" in single
+
+
+def by_device(sent: list[Message]) -> dict[tuple[str, str, str], list[float]]:
+    """The times of published rows by (topic, room, device), in their order."""
+    times: dict[tuple[str, str, str], list[float]] = {}
+    for message in sent:
+        row = json.loads(message.payload)
+        times.setdefault((message.topic, row["room"], row["source"]), []).append(row["time"])
+    return times
+
+
+@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
+@given(documents(), MESSAGES, st.integers(0, 2**32), st.sampled_from(["full", "chains", "none"]), st.data())
+def test_copies_say_what_one_says(
+    plain: dict[str, Any], stream: list[list[tuple[str, str, int]]], seed: int, fusion: Fusion, data: st.DataObject
+) -> None:
+    one = Way(plain, random.Random(seed), fusion, fission=False)
+    many = Way(plain, random.Random(seed + 1), fusion)
+    crashes = data.draw(st.lists(st.tuples(st.integers(0, len(stream) - 1), st.booleans(), st.booleans()), max_size=3))
+    for number, messages in enumerate(stream):
+        moment = 4.0 * number
+        payloads = [
+            (f"{room}/{source}/t", json.dumps({"time": WALL + moment + 0.01 * k, "v": v}).encode())
+            for k, (source, room, v) in enumerate(messages)
+        ]
+        for way in (one, many):
+            if number % 2:
+                way.tick(moment - 2.0)
+            way.feed(payloads, moment)
+        one.work(moment)
+        many.work(moment, data.draw(st.integers(0, 30)))
+        for at, fission, compact in crashes:
+            if at == number:
+                many.crash(moment, fission, compact)
+    last = [(f"{room}/{source}/t", json.dumps({"time": WALL + 50.0, "v": 1}).encode()) for room, source in DEVICES]
+    for way in (one, many):
+        way.work(4.0 * len(stream) - 4.0)  # before a device that is still in a queue would count as silent
+        way.feed(last, 60.0)
+        way.work(60.0)
+        for moment in (61.0, 62.0):
+            way.tick(moment)
+            way.work(moment)
+    assert many.watermarks() == one.watermarks() == {WALL + 50.0}
+    for moment in (200.0, 201.0, 202.0):  # all devices are silent now, and event time goes on
+        for way in (one, many):
+            way.tick(moment)
+            way.work(moment)
+    assert many.watermarks() == one.watermarks() == {WALL + 50.0 + (202.0 - 60.0 - 30.0)}
+    assert totals(many.end()) == totals(one.end())
+    if keeps_order(plain):
+        assert many.published() == one.published()
+        assert many.drops == one.drops
+    elif "follow" not in plain["operators"] or plain["operators"]["follow"]["type"] == "kalman":
+        assert by_device(many.sent) == by_device(one.sent)
+        assert many.drops == one.drops
+
+
+SPLIT: dict[str, Any] = {
+    "name": "f",
+    "operators": {
+        "in": {"type": "mqtt_source", "topic": "{room}/{source}/+", "out_of_order_s": 0, "instances": 2},
+        "ok": {"type": "filter", "input": "in", "where": "v > -8", "instances": 3},
+        "by": {"type": "key_by", "input": "ok", "keys": ["room", "source"]},
+        "follow": {"type": "kalman", "input": "by", "field": "v", "instances": 2},
+        "tell": {"type": "publish", "input": "follow", "topic": "out/{room}/{source}", "instances": 2},
+        "w": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()", "s": "sum(v)"},
+              "instances": 3},
+        "out": {"type": "ship", "input": "w"},
+    },
+}  # fmt: skip
+
+
+def messages(number: int) -> list[tuple[str, bytes]]:
+    return [
+        (f"{room}/{source}/t", json.dumps({"time": WALL + number + 0.01 * k, "v": number % 7}).encode())
+        for k, (room, source) in enumerate(DEVICES)
+    ]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "owpoa"])
+def test_copies_on_threads_under_any_policy_say_what_one_says(policy: str) -> None:
+    one, many = Way(SPLIT, random.Random(1), fission=False), Way(SPLIT, random.Random(1))
+    sent: list[Message] = []
+
+    def send(instance: Instance, given: Sequence[Message]) -> None:
+        sent.extend(given)
+
+    pool = (
+        ThreadPerInstance(SystemClock(), send=send)
+        if policy == "owpoa"
+        else Pool(SystemClock(), workers=3, policy=POLICIES[policy](random.Random(1).random), send=send)
+    )
+    pool.add(many.run.all)
+    pool.start()
+    try:
+        for number in range(60):
+            one.feed(messages(number), 0.0)
+            one.work(float(number))
+            topics, payloads = zip(*messages(number), strict=True)
+            batch = RawBatch(list(topics), list(payloads), 0.0, WALL, 100)
+            pool.put([(instance, 0, part) for r in many.readers for instance, part in r.divide(batch)])
+        assert pool.wait_empty(many.run.all, DEADLINE_S)
+        assert pool.hold(many.run.all, DEADLINE_S)
+    finally:
+        pool.stop()
+    many.sent = sent
+    assert totals(many.end()) == totals(one.end())
+    assert many.published() == one.published()
+    assert many.drops == one.drops == {}
+
+
+def test_a_model_that_comes_by_message_is_for_all_copies() -> None:
+    guess = {"type": "predict", "input": "in", "model": "m", "fields": ["v"], "output": "p", "instances": 3}
+    operators = SPLIT["operators"] | {"guess": guess, "ok": {**SPLIT["operators"]["ok"], "input": "guess"}}
+    way = Way({"name": "f", "operators": operators}, random.Random(1))
+    model = {"kind": "linear_regression", "coefficients": {"v": 2}}
+    assert Models(lambda run, operator, document: None).offer_untrusted("m", model, [way.run]) == ["f/guess"]
+    way.feed(messages(3), 0.0)
+    way.work(0.0)
+    found = [json.loads(message.payload)["p"] for message in way.sent]
+    assert found == [6] * len(DEVICES)
+    for fission in (False, True):
+        way.crash(1.0, fission)
+    way.feed(messages(5), 2.0)
+    way.work(2.0)
+    assert [json.loads(message.payload)["p"] for message in way.sent][len(DEVICES) :] == [10] * len(DEVICES)
+    with pytest.raises(DocumentError) as caught:
+        Models(lambda run, operator, document: None).offer_untrusted(
+            "m", {"kind": "linear_regression", "coefficients": {"x": 2}}, [way.run]
+        )
+    assert len(caught.value.problems) == 1, "not one for each copy"
+
+
+def test_state_in_copies_that_an_operator_cannot_give_on_raises_store_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = Way(SPLIT, random.Random(1))
+    way.feed(messages(1), 0.0)
+    way.work(0.0)
+    monkeypatch.setattr(Tracker, "shared", Logic.shared)
+    with pytest.raises(StoreError, match=r"follow cannot be shared anew.*Kalman cannot be given to another number"):
+        way.crash(1.0, fission=False)
+
+
+def test_state_of_a_copy_that_there_is_not_raises_store_error() -> None:
+    way = Way(SPLIT, random.Random(1))
+    with pytest.raises(StoreError, match="got that of w#4"):
+        way.run.restore([pack_state({"w#4": {}})], b"", Now(0.0, WALL))

@@ -1,0 +1,132 @@
+"""Divided edges: who gets rows, who is told the watermark, and what those who take from several believe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.position import Position
+from edgert.operators.division import Divider
+from edgert.operators.logic import Now
+from edgert.operators.windows import TumblingWindow
+from edgert.runtime.inbox import MESSAGE_BYTES, Reader
+from edgert.runtime.progress import Progress
+from edgert.runtime.queue import Entry
+from edgert.runtime.targets import Marks, Outgoing, Spread, Target
+from tests.runtime.test_pool import Pass, instance
+
+
+def spread(copies: int, by: str = "") -> Spread:
+    targets = [Target(instance(str(n), Pass()), 0) for n in range(copies)]
+    return Spread(targets, Divider(((by, "string"),), copies).divide if by else None)
+
+
+def given_out(edge: Spread, *batches: Batch) -> list[tuple[str, int, float]]:
+    """(copy, rows, watermark) of one turn."""
+    out: Outgoing = []
+    for batch in batches:
+        edge.give(batch, out)
+    edge.settle(out)
+    return [(target.instance.name, len(batch), batch.watermark) for target, batch in out]
+
+
+def rows(*keys: str) -> list[Row]:
+    return [{"time": 0.0, "source": key} for key in keys]
+
+
+def test_batches_go_round_and_the_watermark_goes_to_all() -> None:
+    edge = spread(3)
+    assert given_out(edge, Batch(rows("a"), 0.0, 5.0)) == [("0", 1, 5.0), ("1", 0, 5.0), ("2", 0, 5.0)]
+    assert given_out(edge, Batch(rows("a"), 0.0, 5.0)) == [("1", 1, 5.0)], "nothing new for the others"
+    assert given_out(edge, Batch(rows("a"), 0.0, 6.0), Batch(rows("b"), 0.0, 7.0)) == [
+        ("2", 1, 6.0), ("0", 1, 7.0), ("1", 0, 7.0), ("2", 0, 7.0)]  # fmt: skip
+
+
+def test_however_many_batches_a_turn_gives_each_copy_is_told_once() -> None:
+    told = given_out(spread(4, "source"), *(Batch([], 0.0, float(n)) for n in range(20)))
+    assert told == [(str(n), 0, 19.0) for n in range(4)]
+    assert given_out(spread(4, "source"), Batch([], 0.0)) == [], "no watermark is none"
+
+
+@given(st.lists(st.tuples(st.lists(st.sampled_from("abcdef"), max_size=5), st.floats(0, 100)), max_size=8))
+def test_what_a_batch_promises_is_not_told_before_its_rows(batches: list[tuple[list[str], float]]) -> None:
+    """To each copy: no watermark of a later batch comes before rows of an earlier one, and rows come in order."""
+    edge = spread(3, "source")
+    out: Outgoing = []
+    for number, (keys, watermark) in enumerate(batches):
+        made = [{**row, "time": float(number)} for row in rows(*keys)]
+        edge.give(Batch(made, 0.0, 100.0 * number + watermark, 10 * len(made)), out)
+    edge.settle(out)
+    seen: dict[str, float] = {}
+    total = 0
+    for target, batch in out:
+        name = target.instance.name
+        assert all(100.0 * row["time"] >= seen.get(name, NO_WATERMARK) - 100.0 for row in batch.rows)
+        seen[name] = max(seen.get(name, NO_WATERMARK), batch.watermark)
+        total += len(batch)
+    assert total == sum(len(keys) for keys, _ in batches)
+    if batches:
+        assert set(seen.values()) == {100.0 * (len(batches) - 1) + batches[-1][1]}
+
+
+def test_of_several_producers_the_smallest_promise_counts() -> None:
+    marks = Marks(2)
+    first = marks.merged(Batch(rows("a"), 0.0, 9.0), 0)
+    assert first is not None
+    assert first.watermark == NO_WATERMARK
+    assert marks.merged(Batch([], 0.0, 10.0), 0) is None, "nothing new for who takes it"
+    second = marks.merged(Batch([], 0.0, 7.0), 1)
+    assert second == Batch([], 0.0, 7.0)
+    shared = Batch(rows("a"), 0.0, 20.0, 3)
+    assert marks.merged(shared, 0) == Batch(shared.rows, 0.0, 7.0, 3)
+    assert shared.watermark == 20.0, "it may be another's, too"
+
+
+def test_an_instance_fed_by_copies_closes_its_windows_when_all_of_them_have_passed() -> None:
+    window = TumblingWindow("w", 10.0, [])
+    made = instance("w", window)
+    made.marks = {0: Marks(2)}
+    now = Now(0.0, 0.0)
+    made.run([Entry(0, Batch(rows("a"), 0.0, 30.0), producer=0)], now)
+    assert window.windows
+    turn = made.run([Entry(0, Batch([], 0.0, 15.0), producer=1)], now)
+    assert (window.watermark, window.windows, turn.failed) == (15.0, {}, None)
+
+
+TOPICS = st.lists(st.tuples(st.sampled_from([f"t/{n}" for n in range(9)]), st.binary(max_size=3)), max_size=30)
+
+
+@given(TOPICS, st.integers(2, 4))
+def test_the_messages_of_a_topic_go_to_one_copy_in_order_and_none_is_lost(
+    messages: list[tuple[str, bytes]], number: int
+) -> None:
+    copies: Any = tuple(range(number))
+    reader = Reader(Progress(Position()), copies[0], copies=copies)
+    homes: dict[str, object] = {}
+    by_topic: dict[str, list[bytes]] = {}
+    for topic, payload in messages:
+        by_topic.setdefault(topic, []).append(payload)
+    found: dict[str, list[bytes]] = {}
+    size = sum(len(p) + MESSAGE_BYTES for _, p in messages)
+    parts = list(reader.divide(RawBatch([t for t, _ in messages], [p for _, p in messages], 1.0, 2.0, size)))
+    for copy, part in parts:
+        assert len(part)
+        assert (part.arrival, part.wall) == (1.0, 2.0)
+        for topic, payload in zip(part.topics, part.payloads, strict=True):
+            assert homes.setdefault(topic, copy) == copy
+            found.setdefault(topic, []).append(payload)
+    assert found == by_topic
+    assert sum(part.size for _, part in parts) == size
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_source_in_one_copy_gets_its_batch_as_it_is(turns: int) -> None:
+    seven: Any = 7
+    reader = Reader(Progress(Position()), seven)
+    batch = RawBatch(["a"], [b"x"], 1.0, 2.0)
+    for _ in range(turns):
+        assert list(reader.divide(batch)) == [(seven, batch)]
