@@ -80,11 +80,12 @@ class Instance:
         out: Outgoing = []
         failed: BaseException | None = None
         left: list[tuple[float, int]] = []
-        line = self.logic if isinstance(self.logic, Line) and not self.outputs else None
+        outputs, marks = self.outputs, self.marks
+        line = self.logic if isinstance(self.logic, Line) and not outputs else None
         for source, batch, _, _, producer in entries:
-            if source in self.marks:
+            if marks and source in marks:
                 assert isinstance(batch, Batch)
-                merged = self.marks[source].merged(batch, producer)
+                merged = marks[source].merged(batch, producer)
                 if merged is None:
                     continue
                 batch = merged
@@ -92,7 +93,8 @@ class Instance:
             try:
                 for emission in self.logic.process(batch, source, now):
                     self.counters.rows_out += len(emission.batch)
-                    self.give(emission, out)
+                    if outputs:
+                        self.give(emission, out)
             except PartFailed as error:
                 failed = error.__cause__
                 self.counters.failures += 1
@@ -101,9 +103,10 @@ class Instance:
                 failed = error
                 self.counters.failures += 1
                 self.logic.drops["operator failed"] += len(batch)
-            if not self.outputs and (rows := line.took[-1] - before if line else len(batch)):
+            if not outputs and (rows := line.took[-1] - before if line else len(batch)):
                 left.append((batch.arrival, rows))
-        self.settle(out)
+        if outputs:
+            self.settle(out)
         return Turn(out, self.take_messages(), failed, left=left)
 
     def take_messages(self) -> list[Message]:
