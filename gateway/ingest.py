@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 import xxhash
 
+from edgert.core.batch import RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import StoreError
 from edgert.core.settings import Sensors
@@ -221,12 +222,7 @@ class Ingest:
             now, wall = self.clock.monotonic(), self.clock.wall()
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id)
             if batches:
-                self.host.put(
-                    (instance, 0, part)
-                    for route, batch in batches.items()
-                    for reader in route.readers
-                    for instance, part in reader.divide(batch)
-                )
+                self.host.put(_entries(batches))
         if batches:
             self.host.lend()
 
@@ -327,6 +323,17 @@ class Ingest:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("a step of the connection failed: %r", error)
+
+
+def _entries(batches: Mapping[Route, RawBatch]) -> Iterator[tuple[Instance, int, RawBatch]]:
+    """Which instance gets what, by its only input."""
+    for route, batch in batches.items():
+        for reader in route.readers:
+            if reader.copies:
+                for instance, part in reader.divide(batch):
+                    yield instance, 0, part
+            else:
+                yield reader.instance, 0, batch
 
 
 def _password(settings: Sensors) -> bytes | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
@@ -90,7 +90,3 @@ class Fused(Logic):
     def restore(self, state: Any) -> None:
         self.predictions.restore(state)
         self._compile()
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        """All copies have the same models."""
-        return [next((s for s in snapshots if s), None)] * copies

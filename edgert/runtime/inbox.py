@@ -38,9 +38,7 @@ class Reader:
         self._copy_of = Copies(len(self.copies))
 
     def divide(self, batch: RawBatch) -> Iterable[tuple[Instance, RawBatch]]:
-        """Which instance gets what of a batch. A topic's messages stay in order: they all go to one."""
-        if not self.copies:
-            return ((self.instance, batch),)
+        """Which of the copies gets what of a batch. A topic's messages stay in order: they all go to one."""
         parts = [RawBatch([], [], batch.arrival, batch.wall, owed=batch.owed) for _ in self.copies]
         for topic, payload, number in zip(
             batch.topics, batch.payloads, map(self._copy_of.__getitem__, batch.topics), strict=True

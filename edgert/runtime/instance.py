@@ -102,7 +102,7 @@ class Instance:
         process = line.process if line else guard.process
         for at, entry in enumerate(entries):
             batch = entry.batch
-            if entry.source in self.marks:
+            if self.marks and entry.source in self.marks:
                 assert isinstance(batch, Batch)
                 merged = self.marks[entry.source].merged(batch, entry.producer)
                 if merged is None:
@@ -128,7 +128,8 @@ class Instance:
                 for guard in self.guards:
                     turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
                 break
-        self.settle(turn.out)
+        if self.outputs:
+            self.settle(turn.out)
         if self.logic.messages or self.errors:
             self._said(turn)
         return turn

@@ -66,7 +66,7 @@ def test_it_is_the_same_after_every_restart() -> None:
     """A checkpoint is divided by it: to change it, or to let it depend on the process, would part a key's state from
     its rows."""
     keys: list[Any] = ["a", "b", "ä", 1, 1.0, True, 0.5, None, ("a", 1), ("a", 1.0)]
-    code = f"from edgert.operators.division import Copies\nc = Copies(16)\nprint([c[k] for k in {keys!r}])"
+    code = f"from edgert.operators.division import Copies\nprint([Copies(16)[k] for k in {keys!r}])"
     told = {
         subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
                        capture_output=True, text=True, check=True).stdout.strip()

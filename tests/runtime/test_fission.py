@@ -16,7 +16,6 @@ from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import DocumentError, StoreError
 from edgert.core.position import Position
-from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.logic import Logic, Message, Now
@@ -62,7 +61,7 @@ class Way:
     def feed(self, messages: Sequence[tuple[str, bytes]], moment: float) -> None:
         batch = RawBatch([t for t, _ in messages], [p for _, p in messages], moment, WALL + moment, 100 * len(messages))
         for reader in self.readers:
-            for instance, part in reader.divide(batch):
+            for instance, part in reader.divide(batch) if reader.copies else [(reader.instance, batch)]:
                 instance.queue.put(Entry(0, part))
         self.run.progress.fed += 1
 
@@ -71,10 +70,10 @@ class Way:
             for instance in copies:
                 instance.queue.put(Entry(0, RawBatch([], [], moment, WALL + moment)))
 
-    def work(self, moment: float, turns: int | None = None) -> None:
-        """So many turns, or until nothing waits."""
+    def work(self, moment: float, turns: int | None = None, only: str = "") -> None:
+        """So many turns, or until nothing waits; `only` those of instances of that kind."""
         while turns is None or turns > 0:
-            waiting = [instance for instance in self.run.all if instance.queue.entries]
+            waiting = [i for i in self.run.all if i.queue.entries and only in (i.kind, "")]
             if not waiting:
                 break
             instance = self.draw.choice(waiting)
@@ -292,28 +291,70 @@ def test_copies_on_threads_under_any_policy_say_what_one_says(policy: str) -> No
     def send(instance: Instance, given: Sequence[Message]) -> None:
         sent.extend(given)
 
+    clock = VirtualClock(wall=WALL)
     pool = (
-        ThreadPerInstance(SystemClock(), send=send)
+        ThreadPerInstance(clock, send=send)
         if policy == "owpoa"
-        else Pool(SystemClock(), workers=3, policy=POLICIES[policy](random.Random(1).random), send=send)
+        else Pool(clock, workers=3, policy=POLICIES[policy](random.Random(1).random), send=send)
     )
     pool.add(many.run.all)
     pool.start()
     try:
-        for number in range(60):
-            one.feed(messages(number), 0.0)
+        for number in range(62):
+            given = messages(number) if number < 60 else []  # at last two ticks
+            one.feed(given, float(number))
             one.work(float(number))
-            topics, payloads = zip(*messages(number), strict=True)
-            batch = RawBatch(list(topics), list(payloads), 0.0, WALL, 100)
-            pool.put([(instance, 0, part) for r in many.readers for instance, part in r.divide(batch)])
-        assert pool.wait_empty(many.run.all, DEADLINE_S)
+            batch = RawBatch([t for t, _ in given], [p for _, p in given], clock.monotonic(), clock.wall(), 100)
+            for reader in many.readers:
+                parts = reader.divide(batch) if given else [(copy, batch) for copy in reader.copies]
+                pool.put([(instance, 0, part) for instance, part in parts])
+            if number >= 58:
+                assert pool.wait_empty(many.run.all, DEADLINE_S)
+            clock.advance(1.0)
         assert pool.hold(many.run.all, DEADLINE_S)
     finally:
         pool.stop()
+    assert min(many.watermarks()) >= WALL + 59.0
     many.sent = sent
     assert totals(many.end()) == totals(one.end())
     assert many.published() == one.published()
     assert many.drops == one.drops == {}
+
+
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
+def test_what_waits_when_the_setting_is_changed_is_worked_off_counted_and_shipped(before: bool, after: bool) -> None:
+    one, many = Way(SPLIT, random.Random(1), fission=False), Way(SPLIT, random.Random(1), fission=before)
+    for number in range(30):
+        for way in (one, many):
+            way.feed([*messages(number), (f"x/{number % 5}/t", b"no")], float(number))
+        one.work(float(number))
+        if number < 20:
+            many.work(float(number), only="source")
+    many.crash(30.0, after)
+    assert not any(instance.queue.entries for instance in many.run.all)
+    assert sum(len(ship.rows) for ship in many.run.ships) > 0, "windows had closed on the way"
+    many.crash(30.0, after)
+    assert totals(many.end()) == totals(one.end())
+    assert many.published() == one.published()
+    assert many.drops == one.drops == {"in: bad_payload": 30}
+
+
+def test_what_waited_in_the_midst_of_a_chain_says_from_which_copy_it_came() -> None:
+    operators = {**SPLIT["operators"], "more": {"type": "map", "input": "ok", "set": {"u": "v"}, "instances": 3}}
+    operators["by"] = {**operators["by"], "input": "more"}
+    way = Way({"name": "f", "operators": operators}, random.Random(1), "none")
+    way.feed(messages(1), 0.0)
+    for instance in way.run.all:
+        if instance.kind == "source" or instance.operators == ("ok",):
+            turn = instance.run(instance.queue.take_all(), Now(0.0, WALL))
+            for target, batch in turn.out:
+                target.instance.queue.put(Entry(target.source, batch, producer=target.producer))
+    waiting = [n for n in (1, 2, 3) if way.run.instances[f"more#{n}"].queue.rows]
+    assert len(waiting) > 1
+    way.fusion = "chains"
+    way.crash(0.0)
+    windows = [way.run.instances[f"w#{n}"] for n in (1, 2, 3)]
+    assert {entry.producer + 1 for window in windows for entry in window.queue.entries} == set(waiting)
 
 
 def test_a_model_that_comes_by_message_is_for_all_copies() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,12 +120,3 @@ def test_the_messages_of_a_topic_go_to_one_copy_in_order_and_none_is_lost(
             found.setdefault(topic, []).append(payload)
     assert found == by_topic
     assert sum(part.size for _, part in parts) == size
-
-
-@pytest.mark.parametrize("turns", [1, 3])
-def test_a_source_in_one_copy_gets_its_batch_as_it_is(turns: int) -> None:
-    seven: Any = 7
-    reader = Reader(Progress(Position()), seven)
-    batch = RawBatch(["a"], [b"x"], 1.0, 2.0)
-    for _ in range(turns):
-        assert list(reader.divide(batch)) == [(seven, batch)]
