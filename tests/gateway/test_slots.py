@@ -42,6 +42,14 @@ JOINED: dict[str, Any] = {
     },
 }
 """Also a branch that publishes, which may repeat."""
+SPLIT: dict[str, Any] = {
+    "name": "f",
+    "operators": {
+        name: {**operator, "instances": {"in": 2, "minute": 3}.get(name, 2)} if name not in ("by", "out") else operator
+        for name, operator in CHAINED["operators"].items()
+    },
+}
+"""Copies: rows and watermarks go from each of two to each of three."""
 
 
 class InThisProcess(SlotProcess):
@@ -135,11 +143,11 @@ class Walk:
         """One message, whose window is its number divided by ten."""
         self.fed += 1
         payload = b'{"time": %d, "v": %d}' % (self.fed, self.fed % 3 - 1)
-        source = self.run.places["in"].instance
+        ((_, copies),) = self.run.sources()
         batch = RawBatch([f"x/{'ab'[self.fed % 2]}"], [payload], 0.0, 1_000.0, 50, owed)
         with self.lock:
             self.run.progress.fed = self.fed
-            self.slots.put([(source, 0, batch)])
+            self.slots.put([(copies[self.fed % 2 % len(copies)], 0, batch)])
 
     def position(self, read: Callable[[], None]) -> None:
         with self.lock:
@@ -232,7 +240,7 @@ def test_walks_through_deaths_and_failed_commits_ship_everything_once(
 
 
 async def walk_through(draw: random.Random) -> None:
-    walk = Walk(draw, draw.choice([CHAINED, JOINED]), draw.choice(["even", "locality"]), draw.choice([1, 2, 3]))
+    walk = Walk(draw, draw.choice([CHAINED, JOINED, SPLIT]), draw.choice(["even", "locality"]), draw.choice([1, 2, 3]))
     walk.slots.begin(walk.run)
     for process in walk.processes:
         process.start()
@@ -252,8 +260,10 @@ async def walk_through(draw: random.Random) -> None:
     assert shipped == truth(walk.fed)
     assert not hosted.drops
     for process in walk.processes:
-        process.step()
         assert process.slot is not None
+        for _ in range(100):
+            process.link.flush()
+            process.step()
         assert not process.slot._runs, "a slot keeps nothing of a flow that has ended"
         process.stop_now()
 

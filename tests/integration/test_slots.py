@@ -19,6 +19,15 @@ APART = {"slots": 2, "fusion": "none", "placement": "even"}
 """As many links between slots as there can be."""
 
 
+def document(copies: int = 1, **more: Any) -> dict[str, Any]:
+    """The flow of these tests, each operator in so many copies."""
+    made = truth.document(**more)
+    for operator in made["operators"].values():
+        if operator["type"] != "key_by" and copies > 1:
+            operator["instances"] = copies
+    return made
+
+
 def counted(packs: list[dict[str, Any]], size_s: float = 10.0) -> dict[tuple[float, str], int]:
     return {key: row["n"] for key, row in truth.expected(packs, size_s).items()}
 
@@ -53,8 +62,10 @@ def test_a_flow_in_slots_gives_what_it_gives_in_one_process(rig: Rig, pool: dict
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")], "slots end with their daemon"
 
 
-@pytest.mark.parametrize("pool", [APART, {"slots": 2}], ids=["apart", "locality"])
-def test_kill_9_of_slots_under_load_changes_nothing_in_the_results(rig: Rig, pool: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("pool", "copies"), [(APART, 1), ({"slots": 2}, 1), ({"slots": 2}, 2)], ids=["apart", "locality", "copies"]
+)
+def test_kill_9_of_slots_under_load_changes_nothing_in_the_results(rig: Rig, pool: dict[str, Any], copies: int) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -63,7 +74,7 @@ def test_kill_9_of_slots_under_load_changes_nothing_in_the_results(rig: Rig, poo
     gateway, collector = rig.gateway(pool=pool), rig.collector()
     collector.start()
     gateway.start_ready()
-    assert rig.deploy(gateway, truth.document(interval_s=0.3))["accepted"]
+    assert rig.deploy(gateway, document(copies, interval_s=0.3))["accepted"]
     publisher = rig.publishing(truth.as_messages(packs), rate=1_000.0)
     kills = 0
     while publisher.is_alive():
