@@ -190,6 +190,10 @@ class Slots:
         edges = dict.fromkeys((name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs)
         placed = self._place({name: len(copies) for name, copies in sets.items()}, list(edges), len(slots))
         at = {copy.name: slots[placed[name][n]] for name, copies in sets.items() for n, copy in enumerate(copies)}
+        for copies in sets.values():
+            asked = max(node.slot for node in copies[0].nodes)
+            if 0 <= asked < len(slots):
+                at |= {copy.name: (asked + n) % len(slots) for n, copy in enumerate(copies)}
         return [at[name] for name in run.plan.instances]
 
     def _instances_in(self, slot: int) -> int:

@@ -85,6 +85,11 @@ class Stream:
         self.draft.operators[self.name]["instances"] = copies
         return self
 
+    def slot(self, number: int) -> Self:
+        """Ask for a slot for this operator."""
+        self.draft.operators[self.name]["slot"] = number
+        return self
+
     def _next(self, name: str) -> Self:
         return type(self)(self.draft, name)
 

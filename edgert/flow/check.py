@@ -17,7 +17,7 @@ from edgert.flow import on_error
 from edgert.flow.graph import Flow, Node
 from edgert.flow.on_error import OnError
 from edgert.flow.parameters import parse_parameters, parse_values
-from edgert.flow.spec import INSTANCES, OperatorSpec, Registry
+from edgert.flow.spec import COMMON, INSTANCES, SLOT, OperatorSpec, Registry
 from edgert.flow.structure import field_problems, graph_problems, in_order, keys_above
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -125,10 +125,11 @@ class _Checker:
         node = None
         if spec is not None:
             problems, parameters = parse_parameters(path, table, spec)
-            known = ("type", *_input_keys(spec), *(p.name for p in spec.parameters), INSTANCES.name)
+            known = ("type", *_input_keys(spec), *(p.name for p in (*spec.parameters, *COMMON)))
             self.problems += unknown_keys(path, table, known)
             self.problems += problems
-            node = Node(name, spec.type, parameters, self.inputs(path, table, spec), self.copies(path, table, spec))
+            inputs, (copies, slot) = self.inputs(path, table, spec), self.common(path, table, spec)
+            node = Node(name, spec.type, parameters, inputs, copies, slot)
         if len(self.problems) > before:
             self.faulty.add(name)
         return node
@@ -146,9 +147,10 @@ class _Checker:
         self.report(f"{path}.type", f"one of {', '.join(sorted(self.registry))}{hint}", got)
         return None
 
-    def copies(self, path: str, table: Mapping[str, Any], spec: OperatorSpec) -> int:
-        """How many instances are asked for; whether there is a key to divide the rows by is a question to the graph."""
-        problems, values = parse_values(path, table, (INSTANCES,))
+    def common(self, path: str, table: Mapping[str, Any], spec: OperatorSpec) -> tuple[int, int]:
+        """How many instances are asked for, and which slot; whether there is a key to divide the rows by is a question
+        to the graph."""
+        problems, values = parse_values(path, table, COMMON)
         self.problems += problems
         copies: int = values.get(INSTANCES.name, 1)
         where = f"{path}.{INSTANCES.name}"
@@ -157,8 +159,12 @@ class _Checker:
         elif copies > 1 and not spec.stateless and spec.divides_by is None:
             self.report(where, f"1 ({spec.type} does not say by what its rows could be divided)", str(copies))
         else:
-            return copies
-        return 1
+            if values.get(SLOT.name, -1) >= 0 and spec.keys is not None:
+                self.report(
+                    f"{path}.{SLOT.name}", f"none ({spec.type} is no instance by itself)", str(values[SLOT.name])
+                )
+            return copies, values.get(SLOT.name, -1)
+        return 1, -1
 
     def inputs(self, path: str, table: Mapping[str, Any], spec: OperatorSpec) -> tuple[str, ...]:
         """The names in `input` or `inputs`; whether they exist is a question to the graph."""

@@ -20,6 +20,8 @@ class Node:
     inputs: tuple[str, ...] = ()
     instances: int = 1
     """How many copies of it the document asks for."""
+    slot: int = -1
+    """The slot that the document asks for; -1: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def _next(instance: PhysicalInstance, made: Plan) -> PhysicalInstance | None:
     if len(instance.outputs) != 1 or instance.outputs[0].division != FORWARD:
         return None
     behind = made.instances[instance.outputs[0].instance]
-    return behind if len(behind.inputs) == 1 else None
+    return behind if len(behind.inputs) == 1 and behind.nodes[0].slot == instance.nodes[-1].slot else None
 
 
 def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list[list[Node]]:
@@ -192,7 +192,7 @@ def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list
         group = last.get(node.inputs[0]) if fits else None
         if group is not None and len(flow.outputs(node.inputs[0])) == 1 and registry[group[-1].type].stateless:
             fits = not fission or _vanishes([node], registry) or _vanishes(group, registry)
-            if fits or copies_of(group) == node.instances:
+            if (fits or copies_of(group) == node.instances) and group[-1].slot == node.slot:
                 group.append(node)
                 last[node.name] = group
                 continue

@@ -7,7 +7,7 @@ from typing import Any
 from edgert.flow.check import MAX_OPERATORS, NAME
 from edgert.flow.on_error import ACTIONS
 from edgert.flow.parameters import described
-from edgert.flow.spec import INSTANCES, REQUIRED, OperatorSpec, Parameter, Registry
+from edgert.flow.spec import COMMON, INSTANCES, REQUIRED, SLOT, OperatorSpec, Parameter, Registry
 
 _TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "table": "object"}
 
@@ -64,6 +64,8 @@ def _operator(spec: OperatorSpec) -> dict[str, Any]:
             required.append(parameter.name)
     if spec.keys is None and (spec.stateless or spec.divides_by is not None):
         properties[INSTANCES.name] = _parameter(INSTANCES)
+    if spec.keys is None:
+        properties[SLOT.name] = _parameter(SLOT)
     return {
         "type": "object",
         "description": spec.doc,
@@ -94,8 +96,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def operators_markdown(registry: Registry) -> str:
     """A section per operator type with the table of its parameters, for the docs."""
-    takes = f"`{INSTANCES.name}` ({described(INSTANCES)}, `{INSTANCES.default}` if unsaid)"
-    common = f"Beside its own parameters every operator but `key_by` takes {takes}. {INSTANCES.doc}\n"
+    lines = [f"- `{p.name}` ({described(p)}, `{p.default}` if unsaid): {p.doc}" for p in COMMON]
+    common = "\n".join(["Beside its own parameters every operator but `key_by` takes:", "", *lines, ""])
     return "\n".join([common, *(_section(spec) for spec in registry.values())])
 
 

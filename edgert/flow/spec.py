@@ -60,6 +60,16 @@ INSTANCES: Final = Parameter(
     minimum=1,
     maximum=64,
 )
+SLOT: Final = Parameter(
+    "slot",
+    "integer",
+    "The slot in which it runs (the first of its copies; the others follow by turns), where a gateway has so many; -1: "
+    "where `pool.placement` says. It is fused only with operators that say the same.",
+    -1,
+    minimum=-1,
+    maximum=63,
+)
+COMMON: Final = (INSTANCES, SLOT)
 """What every operator but a marker takes beside its own parameters."""
 
 

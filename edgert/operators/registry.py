@@ -7,7 +7,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from edgert.flow.spec import INSTANCES, OperatorSpec, Registry
+from edgert.flow.spec import COMMON, OperatorSpec, Registry
 
 ENTRY_POINTS: Final = "edgert.operators"
 """Entry point group of third parties; each entry point is an `OperatorSpec` or an iterable of them."""
@@ -66,8 +66,8 @@ def with_installed(base: Registry = REGISTRY) -> tuple[Registry, Mapping[str, st
             for spec in specs:
                 if spec.stateless or (spec.role == "inner" and spec.logic is None):
                     raise ValueError(f"expected {spec.type} to have logic=... and not to be stateless (fusion is ours)")
-                if any(parameter.name == INSTANCES.name for parameter in spec.parameters):
-                    raise ValueError(f"expected {spec.type} to have no parameter {INSTANCES.name} (every operator has)")
+                for taken in {p.name for p in spec.parameters} & {p.name for p in COMMON}:
+                    raise ValueError(f"expected {spec.type} to have no parameter {taken} (every operator has)")
             known = dict(registry_of([*known.values(), *specs]))
         except Exception as error:  # noqa: BLE001 - a broken package of someone else must not keep the gateway from starting
             failed[f"{point.name} = {point.value}"] = f"{type(error).__name__}: {error}"

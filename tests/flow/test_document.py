@@ -105,7 +105,7 @@ def test_a_document_with_five_errors_shows_all_five_with_their_paths() -> None:
         "got 'City Air'",
         "operators.readings.qos": "expected an integer from 0 to 2, got 7",
         "operators.valid.where": "expected a value, got the end at column 15",
-        "operators.derived.inptu": "expected one of type, input, set, on_error, instances (did you mean input?), "
+        "operators.derived.inptu": "expected one of type, input, set, on_error, instances, slot (did you mean input?), "
         "got an unknown key",
         "operators.derived.input": "expected the name of an operator, got nothing",
         "operators.minute.size_s": "expected a number from 0.001 to 31622400 (s), got '60'",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, Plan, fields_needed, plan
@@ -202,3 +203,22 @@ def test_the_decoder_is_told_the_fields_that_the_flow_uses(operators: dict[str, 
 def test_asking_for_a_source_that_is_none_is_an_error() -> None:
     with pytest.raises(KeyError):
         fields_needed(flow(out=op("publish", "in", topic="x")), REGISTRY, "nowhere")
+
+
+def test_an_operator_with_a_slot_of_its_own_is_fused_only_with_those_of_the_same() -> None:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "a": {"type": "filter", "input": "in", "where": "v > 0"},
+        "b": {"type": "map", "input": "a", "set": {"w": "v"}, "slot": 1},
+        "c": {"type": "filter", "input": "b", "where": "w > 0", "slot": 1},
+        "by": {"type": "key_by", "input": "c", "keys": ["source"]},
+        "w": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()"}},
+        "out": {"type": "ship", "input": "w"},
+    }
+    made = plan(from_plain({"name": "f", "operators": operators}, REGISTRY), REGISTRY)
+    assert list(made.instances) == ["in+a", "b+c", "w+out"]
+    by = {**operators, "by": {**operators["by"], "slot": 1}}
+    with pytest.raises(DocumentError, match=r"operators\.by\.slot: expected none"):
+        from_plain({"name": "f", "operators": by}, REGISTRY)
+    with pytest.raises(DocumentError, match=r"operators\.a\.slot: expected"):
+        from_plain({"name": "f", "operators": {**operators, "a": {**operators["a"], "slot": 64}}}, REGISTRY)

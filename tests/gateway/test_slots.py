@@ -9,7 +9,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -18,6 +18,7 @@ from edgert.core.clock import VirtualClock
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
 from edgert.links.unix import UnixLink
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
@@ -101,7 +102,9 @@ class InThisProcess(SlotProcess):
 class Walk:
     """A daemon with slots, a database of one flow, and the truth."""
 
-    def __init__(self, draw: random.Random, document: dict[str, Any], placement: str, slots: int) -> None:
+    def __init__(
+        self, draw: random.Random, document: dict[str, Any], placement: str, slots: int, fusion: Fusion | None = None
+    ) -> None:
         self.draw = draw
         self.document = document
         self.forms: list[CommitForm] = []
@@ -113,7 +116,7 @@ class Walk:
         """As the one that keeps anything from being fed."""
         pool = PoolSettings(workers=draw.choice([0, 0, 1]), slots=slots, placement=placement)
         self.slots = Slots(
-            pool, draw.choice(["none", "chains", "full"]), True, REGISTRY, InThisProcess.clock, level="warning",
+            pool, fusion or draw.choice(get_args(Fusion)), True, REGISTRY, InThisProcess.clock, level="warning",
             send=self._sent, stored=self._stored, restoring=self._restoring, failed=self._failed,
             make_process=InThisProcess,
         )  # fmt: skip
@@ -302,3 +305,25 @@ def test_a_slot_that_does_not_read_is_fed_only_what_is_owed() -> None:
     before = walk.processes[0].link.backlog_bytes
     walk.slots.put([(source, 0, RawBatch(["x/a"], [payload], 0.0, 1_000.0, 1_000_100, owed=True))])
     assert walk.processes[0].link.backlog_bytes > before
+
+
+def test_instances_go_where_the_document_or_else_the_placement_says() -> None:
+    def where(document: dict[str, Any], placement: str, slots: int) -> dict[str, int]:
+        walk = Walk(random.Random(1), document, placement, slots, "none")
+        walk.slots.begin(walk.run)
+        return dict(zip(walk.run.plan.instances, walk.slots._hosted[walk.run].where, strict=True))
+
+    assert set(where(CHAINED, "locality", 2).values()) == {0}
+    assert list(where(CHAINED, "even", 2).values()) == [0, 1, 0, 1, 0]
+    assert where(SPLIT, "locality", 2)["in#1"] != where(SPLIT, "locality", 2)["in#2"]
+    by_hand = {"name": "f", "operators": CHAINED["operators"] | {"more": {**CHAINED["operators"]["more"], "slot": 1}}}
+    assert where(by_hand, "locality", 2) == dict.fromkeys(where(by_hand, "locality", 2), 0) | {"more": 1}
+    assert set(where(by_hand, "locality", 1).values()) == {0}, "a slot that is not there"
+
+
+def test_the_next_flow_goes_to_the_emptier_slot() -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 2, "full")
+    walk.slots.begin(walk.run)
+    other = FlowRun(from_plain(CHAINED | {"name": "g"}, REGISTRY), REGISTRY, 1, 1, Progress(Position()), "full")
+    walk.slots.begin(other)
+    assert walk.slots._hosted[walk.run].slots != walk.slots._hosted[other].slots
