@@ -17,6 +17,7 @@ from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
+from edgert.operators.division import CopiesByTopic
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
 from edgert.runtime.progress import Progress
@@ -116,15 +117,14 @@ class Flows:
         return FlowRun(flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission)
 
     def _sources_of(self, run: FlowRun) -> list[Source]:
-        return [
-            Source(
-                run.flow.name,
-                first.parameters["topic"].filter,
-                first.parameters["qos"],
-                Reader(run.progress, copies[0], first.parameters["retained"], copies=copies if len(copies) > 1 else ()),
-            )
-            for first, copies in run.sources()
-        ]
+        sources = []
+        for first, copies in run.sources():
+            topic, qos, retained = (first.parameters[name] for name in ("topic", "qos", "retained"))
+            reader = Reader(run.progress, copies[0], retained)
+            if len(copies) > 1:
+                reader.copies, reader.copy_of = copies, CopiesByTopic(topic, len(copies))
+            sources.append(Source(run.flow.name, topic.filter, qos, reader))
+        return sources
 
     # -- changes
 

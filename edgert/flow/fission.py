@@ -66,6 +66,9 @@ def divided_behind(
 ) -> Keys | None:
     """By what the rows that `consumer` gives on are divided among its instances; `edges`: how they came to it, and by
     what they were divided before."""
+    spec = registry[consumer[0].type]
+    if spec.role == "source":
+        return (spec.divides_by(consumer[0], ()) if spec.divides_by else ()) or None
     keys = divided_among(flow, registry, consumer[0])
     if keys is None:
         came = {divided if how == FORWARD else how.keys or None for how, divided in edges}

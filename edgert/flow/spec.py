@@ -93,7 +93,8 @@ class OperatorSpec:
     divides_by: Callable[[Node, Keys], Keys] | None = None
     """By what rows may be divided among copies of an operator, given the key that a marker declares: rows that are
     alike in these fields meet in one copy. Not asked of stateless ones, which any row may go to. Without it there is
-    one copy; who has it and keeps state also has `Logic.shared`. A source is divided by topic, whatever it gives."""
+    one copy; who has it and keeps state also has `Logic.shared`. A source is divided by the device that a topic
+    names if it gives that, else by topic."""
     ordered: bool = True
     """Whether the order of rows of one key matters to it; not asked of stateless ones."""
     reads_port: int = 0

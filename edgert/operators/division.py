@@ -8,6 +8,7 @@ from typing import Any, Final
 import xxhash
 
 from edgert.core.batch import Row
+from edgert.core.topic_template import TopicTemplate
 from edgert.flow.spec import Keys
 from edgert.operators.aggregates import compile_function
 from edgert.operators.keys import CONSTANTS, key_source
@@ -43,6 +44,22 @@ class Copies(dict[Any, int]):
         if len(self) >= KNOWN:
             self.clear()
         found = self[key] = xxhash.xxh3_64_intdigest(ascii(_alike(key)).encode()) % self.copies
+        return found
+
+
+class CopiesByTopic(dict[str, int]):
+    """By topic: the number of the copy of a source that takes it. Where the topic names the device it is the copy to
+    which rows of that device go when they are divided by device, so that they need not be divided again."""
+
+    def __init__(self, template: TopicTemplate, copies: int) -> None:
+        super().__init__()
+        self._template = template
+        self._by_device = Copies(copies)
+
+    def __missing__(self, topic: str) -> int:
+        if len(self) >= KNOWN:
+            self.clear()
+        found = self[topic] = self._by_device[self._template.captures(topic).get("source", topic)]
         return found
 
 

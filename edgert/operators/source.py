@@ -20,6 +20,7 @@ from edgert.codecs.registry import make as make_codec
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row, size_of
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate, matches
+from edgert.flow.fission import BY_DEVICE
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
 from edgert.operators.devices import Board, Devices
@@ -279,7 +280,7 @@ SPECS = (
         doc="Takes in the messages of one topic template and decodes them to rows.",
         check=_check_dead_letter,
         logic=make_source,
-        divides_by=lambda node, keys: (),
+        divides_by=lambda node, keys: BY_DEVICE if "source" in node.parameters["topic"].names else (),
         parameters=(
             Parameter(
                 "topic",

@@ -7,14 +7,13 @@ that some flow which took it has not committed. Nothing here touches a socket or
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.mqtt.packets import Publish, PublishRun
-from edgert.operators.division import Copies
 from edgert.runtime.id_table import EARLIER, SENT, IdTable
 from edgert.runtime.instance import Instance
 from edgert.runtime.progress import Progress
@@ -32,16 +31,14 @@ class Reader:
     """Whether it takes those that come now; one that is delivered again it takes in any case."""
     copies: tuple[Instance, ...] = ()
     """Of a source that is split: its instances, each of which takes the messages of its share of the topics."""
-    _copy_of: Copies = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._copy_of = Copies(len(self.copies))
+    copy_of: Mapping[str, int] = field(default_factory=dict)
+    """Then: the number of that share by topic."""
 
     def divide(self, batch: RawBatch) -> Iterable[tuple[Instance, RawBatch]]:
         """Which of the copies gets what of a batch. A topic's messages stay in order: they all go to one."""
         parts = [RawBatch([], [], batch.arrival, batch.wall, owed=batch.owed) for _ in self.copies]
         for topic, payload, number in zip(
-            batch.topics, batch.payloads, map(self._copy_of.__getitem__, batch.topics), strict=True
+            batch.topics, batch.payloads, map(self.copy_of.__getitem__, batch.topics), strict=True
         ):
             part = parts[number]
             part.topics.append(topic)

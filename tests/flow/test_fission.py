@@ -76,6 +76,19 @@ def test_lines_of_copies_stand_side_by_side() -> None:
     assert made.location["w"] == "w+out"
 
 
+def test_where_the_topic_names_the_device_windows_by_device_stand_in_line_with_the_source() -> None:
+    made = planned(
+        "full",
+        source=2,
+        ok=op("filter", "in", 2, where="t > 1"),
+        by=op("key_by", "ok", keys=["source"]),
+        w=window("by", 2),
+        out=op("ship", "w", 2),
+    )
+    assert list(made.instances) == ["in+ok+by+w+out#1", "in+ok+by+w+out#2"]
+    assert all(not instance.outputs for instance in made.instances.values())
+
+
 def test_without_fission_a_flow_is_as_if_nothing_were_said_of_instances() -> None:
     operators = {"ok": op("filter", "in", 2, where="t > 1"), "by": op("key_by", "ok", keys=["room"])}
     operators |= {"w": window("by", 4), "out": op("ship", "w", 3)}

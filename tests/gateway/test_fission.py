@@ -77,9 +77,9 @@ async def test_another_number_of_copies_is_a_new_version_which_begins_with_empty
 @in_loop
 async def test_the_page_has_an_edge_from_each_copy_to_each_that_it_feeds(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
-    await gateway.flows.deploy(split(2, 2), "mqtt")
-    crossing = {(f"in#{a}", f"minute#{b}") for a in (1, 2) for b in (1, 2)}
-    assert set(_edges(gateway.flows.runs["f"])) == crossing | {("minute#1", "out"), ("minute#2", "out")}
+    await gateway.flows.deploy(split(2, 3), "mqtt")
+    crossing = {(f"in#{a}", f"minute#{b}") for a in (1, 2) for b in (1, 2, 3)}
+    assert set(_edges(gateway.flows.runs["f"])) == crossing | {(f"minute#{b}", "out") for b in (1, 2, 3)}
     gateway.crash()
 
 

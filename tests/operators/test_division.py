@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import Row
+from edgert.core.topic_template import TopicTemplate
 from edgert.flow.spec import ANY, Keys
 from edgert.operators import division
 from edgert.operators.count_windows import CountWindow
-from edgert.operators.division import Copies, Divider
+from edgert.operators.division import Copies, CopiesByTopic, Divider
 from edgert.operators.fields import key_reader
 from edgert.operators.keys import AS_KEY
 from edgert.operators.source import Source
@@ -116,3 +117,12 @@ def test_a_source_shared_anew_keeps_every_device_and_the_smallest_watermark() ->
     first, second = Source.shared(None, [one, two], 2, lambda key: 0)  # type: ignore[arg-type]
     assert first == {"latest": {"a": 5.0, "b": 9.0, "c": 8.0}, "gone": [], "watermark": 3.0, "greatest": 9.0}
     assert second == {"latest": {}, "gone": [], "watermark": 3.0, "greatest": 9.0}
+
+
+@given(st.text(st.characters(exclude_characters="/+#\0"), min_size=1, max_size=5), st.integers(2, 5))
+def test_a_message_goes_to_the_copy_to_which_rows_of_its_device_go(device: str, copies: int) -> None:
+    by_topic = CopiesByTopic(TopicTemplate("a/{room}/{source}"), copies)
+    rows = Divider((("source", "string"),), copies).divide([{"source": device}])
+    assert rows[by_topic[f"a/r/{device}"]]
+    assert by_topic[f"a/other/{device}"] == by_topic[f"a/r/{device}"]
+    assert 0 <= by_topic["too short"] < copies, "what nobody subscribed to"

@@ -18,6 +18,7 @@ from edgert.core.errors import DocumentError, StoreError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
+from edgert.operators.division import CopiesByTopic
 from edgert.operators.logic import Logic, Message, Now
 from edgert.operators.registry import REGISTRY
 from edgert.operators.trackers import Tracker
@@ -53,10 +54,12 @@ class Way:
     def begin(self, fission: bool) -> None:
         flow = from_plain(self.plain, REGISTRY)
         self.run = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), self.fusion, fission)
-        self.readers = [
-            Reader(self.run.progress, copies[0], copies=copies if len(copies) > 1 else ())
-            for _, copies in self.run.sources()
-        ]
+        self.readers = []
+        for first, copies in self.run.sources():
+            self.readers.append(Reader(self.run.progress, copies[0]))
+            if len(copies) > 1:
+                by_topic = CopiesByTopic(first.parameters["topic"], len(copies))
+                self.readers[-1].copies, self.readers[-1].copy_of = copies, by_topic
 
     def feed(self, messages: Sequence[tuple[str, bytes]], moment: float) -> None:
         batch = RawBatch([t for t, _ in messages], [p for _, p in messages], moment, WALL + moment, 100 * len(messages))

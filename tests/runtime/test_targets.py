@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.position import Position
-from edgert.operators.division import Divider
+from edgert.core.topic_template import TopicTemplate
+from edgert.operators.division import CopiesByTopic, Divider
 from edgert.operators.logic import Now
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.inbox import MESSAGE_BYTES, Reader
@@ -104,7 +105,8 @@ def test_the_messages_of_a_topic_go_to_one_copy_in_order_and_none_is_lost(
     messages: list[tuple[str, bytes]], number: int
 ) -> None:
     copies: Any = tuple(range(number))
-    reader = Reader(Progress(Position()), copies[0], copies=copies)
+    by_topic = CopiesByTopic(TopicTemplate("t/+"), number)
+    reader = Reader(Progress(Position()), copies[0], copies=copies, copy_of=by_topic)
     homes: dict[str, object] = {}
     by_topic: dict[str, list[bytes]] = {}
     for topic, payload in messages:
