@@ -31,6 +31,9 @@ STOP_S: Final = 5.0
 class SlotProcess:
     """Has a link from the beginning: what is sent before the process runs waits for it there."""
 
+    module = "edgert.runtime.slot"
+    """What is run, with the number of the inherited socket."""
+
     def __init__(
         self,
         number: int,
@@ -74,7 +77,7 @@ class SlotProcess:
             loop.add_writer(self.link.fileno(), self._writable, self.link)
         self._started = self._heard = time.monotonic()
         descriptor = self._theirs.fileno()
-        command = [sys.executable, "-m", "edgert.runtime.slot", str(descriptor)]
+        command = [sys.executable, "-m", self.module, str(descriptor)]
         self._process = subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.DEVNULL)
         self._theirs.close()
         log.info("slot %d runs as process %d", self.number, self._process.pid)

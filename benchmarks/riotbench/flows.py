@@ -209,3 +209,12 @@ APPLICATIONS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
 }
 BY_TIME: Final = frozenset({"etl"})
 """Those that look at event times: they must go on when the trace begins anew."""
+
+
+def split(application: str, copies: int) -> dict[str, Any]:
+    """The application with so many copies of each operator."""
+    plain = APPLICATIONS[application]()
+    for operator in plain["operators"].values():
+        if operator["type"] != "key_by" and copies > 1:
+            operator["instances"] = copies
+    return plain

@@ -216,11 +216,14 @@ class Slot:
             if run.flow_run.instances.get(instance.name) is instance:
                 self._links[DAEMON].send(frames.frame(frames.MESSAGES, number, instance.name, messages))
 
-    def _report(self, now: float) -> None:
+    def figures(self) -> dict[str, Any]:
+        """Of the process."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        process = {"cpu_s": used.ru_utime + used.ru_stime, "rss_bytes": _resident_bytes()}
+        return {"cpu_s": used.ru_utime + used.ru_stime, "rss_bytes": _resident_bytes()}
+
+    def _report(self, now: float) -> None:
         reports = {number: run.report(now) for number, run in self._runs.items()}
-        self._links[DAEMON].send(frames.frame(frames.REPORT, process, reports))
+        self._links[DAEMON].send(frames.frame(frames.REPORT, self.figures(), reports))
 
 
 def _resident_bytes() -> int:

@@ -1,0 +1,69 @@
+"""A daemon's side of slots that feed themselves: a process of its own, which says as JSON what they did."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any
+
+from benchmarks.riotbench.flows import split
+from edgert.core.position import Position
+from edgert.core.settings import Pool as PoolSettings
+from edgert.core.system_clock import SystemClock
+from edgert.flow.document import from_plain
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.progress import Progress
+from gateway.slot_process import SlotProcess
+from gateway.slots import Slots
+
+REPORTED_S = 1.0
+"""Slots report once a second."""
+
+
+class FeedingProcess(SlotProcess):
+    """Starts a slot that feeds itself."""
+
+    module = "benchmarks.slots.slot"
+
+
+async def measure(application: str, slots: int, warm_up: float, seconds: float) -> dict[str, Any]:
+    """Rows per second of all slots, and the CPU that a row costs."""
+
+    async def never(flow: str, put: Any) -> None:
+        raise RuntimeError("a slot died")
+
+    host = Slots(
+        PoolSettings(slots=slots), "full", True, REGISTRY, SystemClock(),
+        level="warning", send=lambda instance, messages: None, stored=lambda flow: ([], b""),
+        restoring=never, failed=lambda run, why: print(why), make_process=FeedingProcess,
+    )  # fmt: skip
+    run = FlowRun(from_plain(split(application, slots), REGISTRY), REGISTRY, 1, 1, Progress(Position()))
+    await host.start()
+    host.begin(run)
+    await asyncio.sleep(warm_up + REPORTED_S)
+    before = [dict(slot) for slot in host.slots()]
+    await asyncio.sleep(seconds + REPORTED_S)
+    after = host.slots()
+    await host.stop()
+    rates, costs = [], []
+    for then, now in zip(before, after, strict=True):
+        rows = (now["told"] - then["told"]) / 2  # PRED gives two for each row
+        rates.append(rows / (now["at"] - then["at"]))
+        costs.append((now["cpu_s"] - then["cpu_s"]) / rows * 1e6)
+    return {"rates": rates, "cpu_us": sum(costs) / len(costs), "rss_mb": [now["rss_bytes"] / 1e6 for now in after]}
+
+
+def main() -> None:
+    """Runs it."""
+    parser = argparse.ArgumentParser("host")
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--warm-up", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    given = parser.parse_args()
+    print(json.dumps(asyncio.run(measure("pred", given.slots, given.warm_up, given.seconds))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

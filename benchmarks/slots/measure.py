@@ -1,0 +1,113 @@
+"""The run: PRED in one slot and in two by turns, fed inside the slots; then behind a broker and the daemon."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.ingest.trace import messages
+from benchmarks.processes import MOSQUITTO, child, free_port, module, mosquitto, wait_for
+from benchmarks.report import Benchmark, Options, Report
+from benchmarks.riotbench.flows import split
+from benchmarks.slots.picture import draw
+from edgert.flow.document import to_toml
+
+MORE: Final = 1.7
+SLOTS: Final = (1, 2)
+MQTT_RATE: Final = 4_000
+"""Messages per second, which generator, broker, daemon and slots can bear together on two cores."""
+PROGRAMS: Final = ("daemon", "slots")
+
+
+def measure(options: Options, report: Report) -> None:
+    """Fills the report."""
+    _, trace = messages()
+    report.notes.append(f"rows: {trace}; PRED, each operator in as many copies as there are slots")
+    warm_up, seconds = (0.2, 1.0) if options.quick else (1.0, 4.0)
+    with tempfile.TemporaryDirectory(prefix="edgert-bench-") as folder:
+        for repetition in range(options.repetitions):
+            options.say(f"repetition {repetition + 1} of {options.repetitions}")
+            for slots in SLOTS:
+                _from_memory(options, report, Path(folder), slots, warm_up, seconds)
+            for slots in (0, *SLOTS):
+                place = Path(folder) / f"{repetition}-{slots}"
+                place.mkdir()
+                _over_mqtt(options, report, place, slots, warm_up, seconds)
+    one, two = (_name(slots) for slots in SLOTS)
+    report.ratio("one slot / two slots, rows per second", one, two, 1 / MORE)
+
+
+def _name(slots: int) -> str:
+    return f"fed in the slots, {slots} slot{'s' if slots > 1 else ''}"
+
+
+def _from_memory(options: Options, report: Report, folder: Path, slots: int, warm_up: float, seconds: float) -> None:
+    arguments = ("--slots", slots, "--warm-up", warm_up, "--seconds", seconds)
+    with module("benchmarks.slots.host", folder / "host.log", *arguments) as host:
+        told: dict[str, Any] = json.loads(host.read())
+    report.add(_name(slots), sum(told["rates"]), "rows/s")
+    report.add(f"CPU per row, {_name(slots)}", told["cpu_us"], "µs/row")
+    report.add(f"memory of a slot, {_name(slots)}", max(told["rss_mb"]), "MB")
+    options.say(f"  {_name(slots)}: {sum(told['rates']):,.0f} rows/s, {told['cpu_us']:.2f} µs/row")
+
+
+def _over_mqtt(options: Options, report: Report, folder: Path, slots: int, warm_up: float, seconds: float) -> None:
+    """Where the time goes with a broker and the daemon in front."""
+    web = free_port()
+    with mosquitto(folder) as port:
+        flow, config = folder / "pred.toml", folder / "gateway.toml"
+        flow.write_text(to_toml(split("pred", max(1, slots))), encoding="utf-8")
+        settings = {
+            "gateway": {"id": "bench", "data_dir": str(folder / "data")},
+            "sensors": {"port": port},
+            "central": {"port": port},
+            "web": {"port": web},
+            "pool": {"slots": slots},
+            "flows": {"files": [str(flow)]},
+        }
+        config.write_text(to_toml(settings), encoding="utf-8")
+        load = ("--port", port, "--qos", 0, "--rate", MQTT_RATE, "--seconds", warm_up + seconds + 2.0)
+        with (
+            child([sys.executable, "-m", "gateway", "--config", config], folder / "gateway.log") as daemon,
+            module("benchmarks.ingest.load", folder / "load.log", *load) as publisher,
+        ):
+            wait_for(lambda: " is ready" in daemon.said() or not daemon.alive, "the gateway to be ready")
+            publisher.read()
+            publisher.tell("go")
+            time.sleep(warm_up + 1.0)
+            before = _figures(daemon, web)
+            time.sleep(seconds)
+            after = _figures(daemon, web)
+    count = after["messages"] - before["messages"]
+    label = f"over MQTT, {MQTT_RATE:,}/s, slots = {slots}"
+    for program in PROGRAMS if slots else PROGRAMS[:1]:
+        report.add(f"{label}: CPU of {program}", (after[program] - before[program]) / count * 1e6, "µs/message")
+    options.say(f"  {label}: {(after['daemon'] - before['daemon']) / count * 1e6:.1f} µs per message in the daemon")
+
+
+def _figures(daemon: Any, web: int) -> dict[str, float]:
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{web}/api/status", timeout=10.0) as answer:
+        status = json.load(answer)
+    return {
+        "messages": status["ingest"]["messages"],
+        "daemon": daemon.cpu_s(),
+        "slots": sum(slot.get("cpu_s", 0.0) for slot in status["slots"]),
+    }
+
+
+def _lacks() -> str | None:
+    return None if MOSQUITTO else "mosquitto, the MQTT broker (apt-get install mosquitto)"
+
+
+BENCHMARK = Benchmark(
+    about="slots: rows per second in one and in two, fed inside them; where the time goes behind a broker",
+    measure=measure,
+    draw=draw,
+    lacks=_lacks,
+)
