@@ -24,6 +24,8 @@ from edgert.runtime.slot import Slot
 BATCH_ROWS: Final = 100
 AHEAD_ROWS: Final = 400
 """So many rows wait at most in front of a source."""
+WAIT_S: Final = 0.001
+"""How soon it is looked at again when it has as many."""
 
 
 class FeedingSlot(Slot):
@@ -32,13 +34,15 @@ class FeedingSlot(Slot):
     told = 0
 
     def step(self, longest_s: float = 0.0) -> None:
+        wait_s = WAIT_S
         for run in self._runs.values():
             for source, batches in self._feeds(run):
                 while source.queue.rows < AHEAD_ROWS:
+                    wait_s = 0.0
                     batch = next(batches)
                     batch.arrival, batch.wall = time.monotonic(), time.time()
                     self.pool.put([(source, 0, batch)], wake=False)
-        super().step(0.0)
+        super().step(wait_s)
 
     def _feeds(self, run: Any) -> list[tuple[Instance, Any]]:
         found = getattr(run, "feeds", None)

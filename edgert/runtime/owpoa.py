@@ -71,8 +71,9 @@ class ThreadPerInstance(Pool):
             for instance in removed:
                 self._bells.pop(instance.number).notify()
 
-    def lend(self, time_s: float) -> None:
+    def lend(self, time_s: float, *, again: bool = False) -> bool:
         """Nobody lends a thread here: each instance has its own."""
+        return False
 
     def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float, producer: int = 0) -> None:
         super()._put(instance, source, batch, now, producer)

@@ -65,6 +65,8 @@ class Pool:
         """Whose queue is over its budget."""
         self._stalled: dict[int, set[int]] = {}
         """By instance whose queue is over its budget: those that feed it and are no candidates until it is not."""
+        self._lent_since: float | None = None
+        """When the turn under way on a lent thread began, monotonic seconds; None: there is none."""
         self._resting: dict[int, float] = {}
         """Whose first row failed and is to be tried again, and when, monotonic seconds."""
         self._threads = [
@@ -248,12 +250,15 @@ class Pool:
 
     # -- turns
 
-    def lend(self, time_s: float) -> None:
-        """Runs turns on the caller's thread, as one more worker, until nothing waits or `time_s` are over.
+    def lend(self, time_s: float, *, again: bool = False) -> bool:
+        """Runs turns on the caller's thread, as one more worker, until nothing waits or `time_s` are over. Returns
+        whether something waits then that it could go on with; the workers take that unless the caller says that it
+        lends its thread `again` at once.
 
         For whoever has just put rows: what it has in its caches is worked on there, and no thread is woken for it:
         that makes a message cheaper. Instances that are slow, or new and not known yet, are left to the workers, so an
-        operator that blocks does not block the caller.
+        operator that blocks does not block the caller. The workers leave the others to the caller meanwhile: two
+        threads that compute in turns for want of the interpreter's lock are slower than one.
         """
         turn: Turn | None = None
         instance: Instance | None = None
@@ -266,11 +271,16 @@ class Pool:
                     now = turn.ended
                 number = None if self._stopping else self._choose(now)
                 if number is None:
-                    return
-                if now >= ends or self._instances[number].fast_turns < FAST_TURNS:
-                    self._work.notify(self._asleep)
-                    return
+                    self._lent_since = None
+                    return False
+                slow = self._instances[number].fast_turns < FAST_TURNS
+                if now >= ends or slow:
+                    self._lent_since = None
+                    if slow or not again:
+                        self._work.notify(self._asleep)
+                    return not slow
                 instance, entries = self._take(number)
+                self._lent_since = now
             turn = self._turn(instance, entries)
 
     def _worker(self) -> None:
@@ -293,12 +303,21 @@ class Pool:
         while not self._stopping:
             now = self._clock.monotonic()
             number = self._choose(now)
-            if number is not None:
+            left = number is not None and self._is_the_lenders(number, now)
+            if number is not None and not left:
                 return self._take(number)
+            ends = [SLOW_S] if left else []
+            if self._resting:
+                ends.append(min(self._resting.values()) - now)
             self._asleep += 1
-            self._work.wait(min(self._resting.values()) - now if self._resting else None)
+            self._work.wait(min(ends, default=None))
             self._asleep -= 1
         return None
+
+    def _is_the_lenders(self, number: int, now: float) -> bool:
+        """Whether a worker leaves an instance to a thread that is lent, and does not seem to be stuck."""
+        since = self._lent_since
+        return since is not None and now - since < SLOW_S and self._instances[number].fast_turns >= FAST_TURNS
 
     def _choose(self, now: float) -> int | None:
         """What the policy says, but nobody who would add to a queue that is over its budget: what it would take waits

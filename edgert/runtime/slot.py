@@ -67,6 +67,8 @@ class Slot:
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         link.on_backlog = self._waken
         self._next_tick = self._next_report = clock.monotonic()
+        self._more = False
+        """Something waits in the pool."""
         self._ended = False
         self._ending: list[SlotRun] = []
         """Ended runs with a turn under way."""
@@ -89,11 +91,13 @@ class Slot:
         what is due."""
         now = self._clock.monotonic()
         due = POLL_S if any(run.waiting for run in self._runs.values()) else max(0.0, self._next_tick - now)
+        if self._more:
+            due = 0.0
         for key, events in self._selector.select(min(longest_s, due)):
             self._ready(key.data, events)
         if self._pool is None:
             return
-        self._pool.lend(LEND_S)
+        self._more = self._pool.lend(LEND_S, again=True)
         self._ending = [run for run in self._ending if not run.remove()]
         now = self._clock.monotonic()
         for run in self._runs.values():
