@@ -39,7 +39,6 @@ from gateway.deploy import Deployment
 from gateway.flows import Flows
 from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
-from gateway.slots import Slots
 from gateway.status import Status
 from gateway.uplink import Uplink
 
@@ -100,6 +99,8 @@ class Daemon:
     def _make_host(self) -> Host:
         settings = self.settings.pool
         if settings.slots:
+            from gateway.slots import Slots  # costs a megabyte, so only where it is wanted
+
             return Slots(
                 settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
                 level=self.settings.log.level, send=self._send,
