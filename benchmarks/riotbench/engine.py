@@ -67,10 +67,11 @@ class Feed:
                 time.sleep(wait)
             until = int(tick * self._tick_s * self._rate)
             if until > fed:
-                yield self._batch(fed, until, due)
+                yield self.batch(fed, until, due)
             fed = until
 
-    def _batch(self, first: int, last: int, due: float) -> RawBatch:
+    def batch(self, first: int, last: int, due: float) -> RawBatch:
+        """The messages from `first` to before `last`."""
         size = len(self._topics)
         at, count = first % size, last - first
         if self._stamps:
