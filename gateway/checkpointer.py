@@ -166,21 +166,18 @@ class Checkpointer:
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
             log.error("the state of flow %s could not be compacted: %r", name, error)
 
-    async def restoring(self, name: str, put: Callable[[list[bytes], bytes], None]) -> None:
-        """Calls `put` with the last checkpoint of a flow (state, queues), while none is made and nothing can be fed."""
-
-        def read() -> None:
-            blobs, queue = self._database.state(name), self._database.queue(name)
-            self.position(lambda: put(blobs, queue))
-
+    async def restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
+        """Calls `prepare` with the last checkpoint of a flow (state, queues), while none is made; and what it returns
+        while nothing can be fed. On the store thread."""
         async with self.busy:
             while True:
                 try:
-                    await self._store(read)
-                    return
+                    blobs, queue = await self._store(lambda: (self._database.state(name), self._database.queue(name)))
+                    break
                 except StoreError as error:
                     log.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
                     await asyncio.sleep(RETRY_S)
+            await self._store(lambda: self.position(prepare(blobs, queue)))
 
     def position(self, read: Callable[[], None]) -> None:
         """Runs `read` while nothing can be fed."""

@@ -116,8 +116,8 @@ class Daemon:
         )
         return InProcess(pool, self.clock)
 
-    async def _restoring(self, flow: str, put: Callable[[list[bytes], bytes], None]) -> None:
-        await self.checkpointer.restoring(flow, put)
+    async def _restoring(self, flow: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
+        await self.checkpointer.restoring(flow, prepare)
 
     def _flow_failed(self, run: FlowRun, why: str) -> None:
         self.flows.fail(run, why)

@@ -217,11 +217,14 @@ class Flows:
     async def _hold(self, old: FlowRun) -> None:
         """Before anything is changed: a flow that does not stop stays as it is."""
         if not await asyncio.to_thread(self._host.halt, old, self.checkpointer.position, HOLD_S):
-            raise EdgertError(f"flow {old.flow.name} does not stop: an operator of it is blocked; try again")
+            raise EdgertError(
+                f"flow {old.flow.name} does not stop: an operator of it is blocked, or a slot of it is starting again; "
+                "try again"
+            )
 
     async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> None:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes that."""
-        await self._store(lambda: self._host.drain(old, self._ingest.send))
+        await self._drain(old)
         form = old.form()
         position = old.progress.position()
         last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"")
@@ -231,6 +234,18 @@ class Flows:
         self._ingest.acknowledge()
         self._ingest.regulate()
         self.checkpointer.on_committed()
+
+    async def _drain(self, old: FlowRun) -> None:
+        """What cannot be brought to its end is ended as its last capture left it: the rest of the gateway goes on."""
+        while not old.ended:
+            try:
+                await self._store(lambda: self._host.drain(old, self._ingest.send))
+            except StoreError as error:
+                log.error("the end of flow %s waits for the database: %s", old.flow.name, error)
+                await asyncio.sleep(1.0)
+            except Exception:
+                log.exception("flow %s could not be brought to its end: its open windows are lost", old.flow.name)
+                old.ended = True
 
     async def _write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
         """Tries for a while; with `tries` None until it succeeds: what a drained flow says cannot be taken back."""

@@ -72,6 +72,7 @@ class Ingest:
         self._subscribing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting = threading.Lock()
         self._early: list[tuple[Instance, Sequence[Message]]] = []
         """Messages from before the start: of what a checkpoint had found in queues."""
         self.client = MqttClient(
@@ -99,7 +100,7 @@ class Ingest:
 
     async def start(self, saved_subscriptions: str) -> None:
         """`saved_subscriptions`: what `save_subscriptions` was last given, empty at the first start."""
-        with self.lock:
+        with self._waiting:
             self._loop = asyncio.get_running_loop()
             early, self._early = self._early, []
         for instance, messages in early:
@@ -296,7 +297,7 @@ class Ingest:
     def send(self, instance: Instance, messages: Sequence[Message]) -> None:
         """Publishes what a flow gave out; may be called from any thread."""
         if self._loop is None:
-            with self.lock:
+            with self._waiting:
                 if self._loop is None:
                     self._early.append((instance, messages))
                     return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import subprocess
 import sys
@@ -70,16 +69,21 @@ class SlotProcess:
     # -- life
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Starts the process."""
+        """Starts the process; if the system has no room for one now, later."""
         self._loop, self._starting = loop, None
+        descriptor = self._theirs.fileno()
+        command = [sys.executable, "-m", self.module, str(descriptor)]
+        try:
+            self._process = subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.DEVNULL)
+        except OSError as error:
+            log.error("slot %d cannot be started: %s; tried again in %.0f s", self.number, error, LONGEST_WAIT_S)
+            self._starting = loop.call_later(LONGEST_WAIT_S, self.start, loop)
+            return
+        self._theirs.close()
         loop.add_reader(self.link.fileno(), self._readable, self.link)
         if not self.link.flush():
             loop.add_writer(self.link.fileno(), self._writable, self.link)
         self._started = self._heard = time.monotonic()
-        descriptor = self._theirs.fileno()
-        command = [sys.executable, "-m", self.module, str(descriptor)]
-        self._process = subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.DEVNULL)
-        self._theirs.close()
         log.info("slot %d runs as process %d", self.number, self._process.pid)
 
     def _readable(self, link: UnixLink) -> None:
@@ -162,8 +166,7 @@ class SlotProcess:
         if self._process is not None and self.running and time.monotonic() - self._heard > SILENT_S:
             log.error("slot %d has said nothing for %.0f s and is killed", self.number, SILENT_S)
             self._heard = time.monotonic()
-            with contextlib.suppress(OSError):
-                os.kill(self._process.pid, 9)
+            self._process.kill()  # which does nothing to a process that has ended
 
     def status(self, instances: int) -> dict[str, Any]:
         """For the status object."""

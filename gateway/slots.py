@@ -39,8 +39,12 @@ BACKLOG_BYTES: Final = 8_388_608
 """Such input is not fed to a slot that has so much waiting: it does not keep up, or hangs."""
 ANSWER_S: Final = 1.0
 """Beyond the time that a slot has to reach a batch boundary."""
+MOST_DEATHS: Final = 8
+"""Of slots of a flow without a checkpoint between; then the flow is stopped, so that it does not stop the others."""
 Stored = Callable[[str], tuple[list[bytes], bytes]]
 """(blobs, queue) of a flow's last checkpoint; on the store thread."""
+
+Prepare = Callable[[list[bytes], bytes], Callable[[], None]]
 
 
 class Slots:
@@ -57,12 +61,12 @@ class Slots:
         level: str,
         send: Send,
         stored: Stored,
-        restoring: Callable[[str, Callable[[list[bytes], bytes], None]], Awaitable[None]],
+        restoring: Callable[[str, Prepare], Awaitable[None]],
         failed: Callable[[FlowRun, str], None],
         make_process: type[SlotProcess] = SlotProcess,
     ) -> None:
-        """`restoring(flow, put)` calls `put(blobs, queue)` with the flow's last checkpoint, while no checkpoint is made
-        and nothing can be fed. `failed`: a flow could not be built in its slots."""
+        """`restoring(flow, prepare)` calls `prepare(blobs, queue)` with the flow's last checkpoint, while none is made,
+        and what that returns while nothing can be fed. `failed`: a flow cannot go on in its slots."""
         self._fusion, self._fission, self._registry, self._clock = fusion, fission, registry, clock
         self._send, self._stored, self._restoring, self._failed = send, stored, restoring, failed
         self._place = PLACEMENTS[settings.placement]
@@ -117,10 +121,11 @@ class Slots:
     def _lost(self, hosted: Hosted) -> None:
         with hosted.lock:
             was_down, hosted.down = hosted.down, True
+            hosted.deaths += 1
+            self._to_all(hosted, frame(frames.DROP, hosted.number))
+            self._by_number.pop(hosted.number, None)
+            hosted.died()
             hosted.lock.notify_all()
-        self._to_all(hosted, frame(frames.DROP, hosted.number))
-        self._by_number.pop(hosted.number, None)
-        hosted.died()
         if not was_down:
             task = asyncio.ensure_future(self._bring_back(hosted))
             self._recoveries.add(task)
@@ -129,31 +134,46 @@ class Slots:
     def _recovered(self, task: asyncio.Task[None]) -> None:
         self._recoveries.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("a flow could not be brought back after the death of a slot: %r", error)
+            log.error("a flow could not be brought back after the death of a slot", exc_info=error)
 
     async def _bring_back(self, hosted: Hosted) -> None:
-        name = hosted.run.flow.name
+        run = hosted.run
+        name = run.flow.name
 
-        def put(blobs: list[bytes], queue: bytes) -> None:
-            run = hosted.run
+        def prepare(blobs: list[bytes], queue: bytes) -> Callable[[], None]:
             if run not in self._hosted:
-                return  # halted before
+                return lambda: None  # halted before
             with hosted.lock:
-                run.stored(blobs, queue)
                 lost = hosted.began_anew()
-                self._build(hosted, *self._adapted(hosted, blobs, queue))
-                again = 0
-                for fed in hosted.fed:
-                    if fed.batch is not None:
-                        self._feed(hosted, fed.instance, fed.source, fed.batch)
-                        again += len(fed.batch)
-                hosted.down = False
-            log.warning(
-                "a slot died: flow %s is back at its last checkpoint and was fed %d messages again; %d are lost",
-                name, again, lost,
-            )  # fmt: skip
+                run.stored(blobs, queue)
+            begin = self._adapted(hosted, blobs, queue)
+            return lambda: self._go_on(hosted, begin, lost)
 
-        await self._restoring(name, put)
+        if hosted.deaths >= MOST_DEATHS:
+            self._failed(run, f"its slots died {hosted.deaths} times without a checkpoint between")
+            return
+        try:
+            await self._restoring(name, prepare)
+        except Exception as error:
+            self._failed(run, f"it could not be brought back after the death of a slot: {error!r}")
+            raise
+
+    def _go_on(self, hosted: Hosted, begin: tuple[Sequence[bytes], bytes], lost: int) -> None:
+        """From its checkpoint, with what was fed since; nothing can be fed meanwhile."""
+        with hosted.lock:
+            if hosted.run not in self._hosted:
+                return
+            self._build(hosted, *begin)
+            again = 0
+            for fed in hosted.fed:
+                if fed.batch is not None:
+                    self._feed(hosted, fed.instance, fed.source, fed.batch, again=True)
+                    again += len(fed.batch)
+            hosted.down = False
+        log.warning(
+            "a slot died: flow %s is back at its last checkpoint and was fed %d messages again; %d are lost",
+            hosted.run.flow.name, again, lost,
+        )  # fmt: skip
 
     # -- flows
 
@@ -210,7 +230,7 @@ class Slots:
                 self._fusion, self._fission, hosted.where, list(blobs), queue,
             )  # fmt: skip
             self._to_all(hosted, build)
-        for operator, document in self._models.get(run, {}).items():
+        for operator, document in list(self._models.get(run, {}).items()):
             self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
 
     def remove(self, run: FlowRun) -> None:
@@ -242,9 +262,11 @@ class Slots:
                 if not hosted.down:
                     self._feed(hosted, instance, source, batch)
 
-    def _feed(self, hosted: Hosted, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
+    def _feed(
+        self, hosted: Hosted, instance: Instance, source: int, batch: Batch | RawBatch, *, again: bool = False
+    ) -> None:
         _, place = self._by_instance[instance]
-        data = frame(frames.DATA, hosted.number, place, source, 0, frames.pack_batch(batch))
+        data = frame(frames.DATA, hosted.number, place, source, 0, frames.pack_batch(batch), again and owed(batch))
         self._to(hosted.where[place], data)
 
     def _backlog(self, instance: Instance) -> int:
@@ -299,6 +321,7 @@ class Slots:
             return
         with hosted.lock:
             hosted.trim()
+            hosted.deaths = 0
 
     def drain(self, run: FlowRun, send: Send) -> None:
         """Here, from the database and what was captured when it was halted: it needs no slot any more."""

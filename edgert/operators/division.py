@@ -59,7 +59,7 @@ class CopiesByTopic(dict[str, int]):
     def __missing__(self, topic: str) -> int:
         if len(self) >= KNOWN:
             self.clear()
-        found = self[topic] = self._by_device[self._template.captures(topic).get("source", topic)]
+        found = self[topic] = self._by_device[self._template.captures(topic).get("source") or topic]
         return found
 
 

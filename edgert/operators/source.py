@@ -254,6 +254,8 @@ class Captures(dict[str, dict[str, str]]):
         if len(self) >= KNOWN_TOPICS:
             self.clear()
         found = self[name] = self._topic.captures(name)
+        if found.get("source") == "":  # an empty level, which MQTT allows: what names no device is one by itself
+            found["source"] = name
         return found
 
 

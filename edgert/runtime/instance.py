@@ -201,7 +201,10 @@ class Instance:
             if target.instance.remote is None:
                 left.append((target, batch))
             else:
-                target.instance.remote(target, batch)
+                try:
+                    target.instance.remote(target, batch)
+                except Exception as error:  # noqa: BLE001 - a value of an operator's own making that cannot be packed
+                    self._astray(error, len(batch))
         return left
 
     def finish(self, now: Now) -> Turn:

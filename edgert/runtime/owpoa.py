@@ -46,7 +46,7 @@ class ThreadPerInstance(Pool):
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float | None = None) -> None:
         with self._lock:
             for bell in self._bells.values():
                 bell.notify()

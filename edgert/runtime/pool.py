@@ -79,14 +79,14 @@ class Pool:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
-        """Lets every turn under way end; rows in queues stay there."""
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Lets every turn under way end (waits for it no longer than that); rows in queues stay there."""
         with self._lock:
             self._stopping = True
             self._work.notify_all()
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join()
+                thread.join(timeout_s)
 
     def add(self, instances: Iterable[Instance]) -> None:
         """From now on they are given turns."""
@@ -163,11 +163,19 @@ class Pool:
             if wake and self._asleep:
                 self._work.notify(put)  # a worker each: the first may meet an operator that blocks
 
-    def take_in(self, target: Target, batch: Batch | RawBatch) -> None:
-        """Puts a batch that came from another process; the caller lends its thread next."""
+    def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
+        """Puts a batch that came from another process; the caller lends its thread next. What was `accepted` before is
+        not shed."""
         now = self._clock.monotonic()
         with self._lock:
-            self._put(target.instance, target.source, batch, now, target.producer)
+            if not accepted:
+                self._put(target.instance, target.source, batch, now, target.producer)
+                return
+            instance = target.instance
+            instance.queue.append(Entry(target.source, batch, now, instance.counters.busy_s, target.producer))
+            if instance.queue.over:
+                self._over.add(instance.number)
+            self._policy.rows_added(instance.number, len(batch) or 1)
 
     def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float, producer: int = 0) -> None:
         queue = instance.queue

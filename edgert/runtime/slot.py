@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 REPORT_S: Final = 1.0
 LEND_S: Final = 0.002
 """After reads this thread works on what came itself for so long at most; what is left is the workers'."""
+STOP_S: Final = 2.0
+"""At its end a slot waits so long for turns under way."""
 POLL_S: Final = 0.001
 """How often instances are looked at that are to come to rest."""
 _OF_A_RUN: Final = (
@@ -84,7 +86,7 @@ class Slot:
         while not self._ended:
             self.step()
         if self._pool is not None:
-            self._pool.stop()
+            self._pool.stop(STOP_S)
 
     def step(self, longest_s: float = TICK_S) -> None:
         """Reads what there is (waits for it no longer than that, or until something is due), works on it, and does
@@ -198,9 +200,11 @@ class Slot:
             run = SlotRun(number, self.number, self._links, self.pool, self._registry, self._clock, *rest)
             self._runs[number] = run  # what it finds in its queues may have messages to send
             run.start()
-        except EdgertError as error:
+        except Exception as error:  # whatever it is: BUILD would only come again, and end all flows of this slot
+            if not isinstance(error, EdgertError):
+                log.exception("slot %d: flow %s could not be built", self.number, name)
             self._runs.pop(number, None)
-            self._links[DAEMON].send(frames.frame(frames.FAILED, number, str(error)))
+            self._links[DAEMON].send(frames.frame(frames.FAILED, number, str(error) or repr(error)))
         for early in sorted(n for n in self._early if n <= number):
             for origin, frame in self._early.pop(early):
                 self._for_run(origin, frame)
@@ -246,7 +250,8 @@ def main() -> int:
 
     registry, _ = with_installed()
     Slot(UnixLink(socket.socket(fileno=int(sys.argv[1]))), registry, SystemClock()).serve()
-    return 0
+    logging.shutdown()
+    os._exit(0)  # without waiting for an operator that blocks: its daemon is gone
 
 
 if __name__ == "__main__":

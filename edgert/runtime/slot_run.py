@@ -32,6 +32,8 @@ from edgert.runtime.targets import Target
 
 DAEMON: Final = -1
 """The daemon, where slots have numbers."""
+BACKLOG_BYTES: Final = 4_194_304
+"""What may be under way to another slot; beyond it nobody who feeds it is given a turn."""
 MOST_INSTANCES: Final = 65_536
 """Of a flow."""
 
@@ -89,6 +91,10 @@ class SlotRun:
         """Slot → the newest checkpoint whose marker came from it."""
         self._over = 0
         """The newest checkpoint that was taken here, or given up."""
+        self._told_full: set[int] = set()
+        """Places elsewhere whose queue is full."""
+        self._choked: dict[int, int] = {}
+        """Places elsewhere to which too much is under way → their slot."""
         self._full: dict[int, set[int]] = {}
         """Place of an instance whose queue is over its budget → slots that were told."""
         self._aside: list[tuple[int, list[Any]]] = []
@@ -122,6 +128,9 @@ class SlotRun:
         if link is not None:
             packed = frames.pack_batch(batch)
             link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
+            if link.backlog_bytes > BACKLOG_BYTES and place not in self._choked:  # it does not read: it hangs
+                self._choked[place] = slot
+                self._pool.crowd(self._elsewhere(place))
 
     # -- frames
 
@@ -136,9 +145,12 @@ class SlotRun:
         elif kind == frames.STANDING:
             self._hear_standing(*rest)
         elif kind == frames.FULL:
+            self._told_full.add(rest[0])
             self._pool.crowd(self._elsewhere(rest[0]))
         elif kind == frames.ROOM:
-            self._pool.relieve(self._elsewhere(rest[0]))
+            self._told_full.discard(rest[0])
+            if rest[0] not in self._choked:
+                self._pool.relieve(self._elsewhere(rest[0]))
         elif kind == frames.MARKER:
             self._heard[origin] = rest[0]
         elif kind == frames.MARK:
@@ -150,15 +162,22 @@ class SlotRun:
         elif kind == frames.MODEL:
             self._model(*rest)
 
-    def _put(self, origin: int, place: int, source: int, producer: int, packed: list[Any]) -> None:
+    def _put(self, origin: int, place: int, source: int, producer: int, packed: list[Any], again: bool = False) -> None:
+        """`again`: it was accepted before, in a life that has ended, and must not be shed now."""
         instance = self._all[place]
-        self._pool.take_in(Target(instance, source, producer), frames.unpack_batch(packed))
+        self._pool.take_in(Target(instance, source, producer), frames.unpack_batch(packed), accepted=again)
         if origin != DAEMON and instance.queue.over and origin not in self._full.get(place, ()):
             self._full.setdefault(place, set()).add(origin)
             self._links[origin].send(frames.frame(frames.FULL, self.number, place))
 
     def say_where_room_is(self) -> None:
-        """Lets those go on that were told of a full queue."""
+        """Lets those go on that were told of a full queue, or whose link was."""
+        for place, slot in list(self._choked.items()):
+            link = self._links.get(slot)
+            if link is None or link.backlog_bytes < BACKLOG_BYTES // 2:
+                del self._choked[place]
+                if place not in self._told_full:
+                    self._pool.relieve(self._elsewhere(place))
         for place in [place for place in self._full if not self._all[place].queue.over]:
             for slot in self._full.pop(place):
                 if (link := self._links.get(slot)) is not None:
@@ -232,7 +251,10 @@ class SlotRun:
             if run.places[name].instance.name in self.mine:
                 queues[name] = [[entry.source, entry.producer, frames.pack_batch(entry.batch)] for entry in entries]
         rows = [row for ship in self._ships for row in ship.take()]
-        self._answer(queues, deltas, frames.pack_rows(rows), error)
+        try:
+            self._answer(queues, deltas, frames.pack_rows(rows), error)
+        except Exception as problem:  # noqa: BLE001 - a value that cannot be packed, nor could be in the database
+            self._answer({}, {}, [], f"its state cannot be packed: {problem!r}")
         self._captured = self._stop
         if not self._stop:
             self._go_on()

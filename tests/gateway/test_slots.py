@@ -27,7 +27,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.slot import Slot
 from gateway.hosted import KEPT_BYTES
 from gateway.slot_process import SlotProcess
-from gateway.slots import Slots
+from gateway.slots import MOST_DEATHS, Slots
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
 
@@ -133,9 +133,10 @@ class Walk:
     def _stored(self, name: str) -> tuple[list[bytes], bytes]:
         return [d for form in self.forms for d in form.deltas], self.forms[-1].queue if self.forms else b""
 
-    async def _restoring(self, name: str, put: Callable[[list[bytes], bytes], None]) -> None:
+    async def _restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
         async with self.busy:
-            put(*self._stored(name))
+            ready = prepare(*self._stored(name))
+            self.position(ready)
 
     def _failed(self, run: FlowRun, why: str) -> None:
         raise AssertionError(why)
@@ -236,6 +237,7 @@ def test_walks_through_deaths_and_failed_commits_ship_everything_once(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
+    monkeypatch.setattr("gateway.slots.MOST_DEATHS", 1_000)
     if draw.random() < 0.3:  # the daemon waits too short for some answers, which then come late
         monkeypatch.setattr("gateway.slots.HOLD_S", 0.001)
         monkeypatch.setattr("gateway.slots.ANSWER_S", 0.0)
@@ -327,3 +329,18 @@ def test_the_next_flow_goes_to_the_emptier_slot() -> None:
     other = FlowRun(from_plain(CHAINED | {"name": "g"}, REGISTRY), REGISTRY, 1, 1, Progress(Position()), "full")
     walk.slots.begin(other)
     assert walk.slots._hosted[walk.run].slots != walk.slots._hosted[other].slots
+
+
+@in_loop
+async def test_a_flow_whose_slots_die_again_and_again_without_a_checkpoint_is_stopped() -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
+    stopped: list[str] = []
+    walk.slots._failed = lambda run, why: stopped.append(why)
+    walk.slots.begin(walk.run)
+    (process,) = walk.processes
+    for died in range(MOST_DEATHS):
+        assert not stopped, died
+        process.start()
+        process.die()
+        await asyncio.sleep(0)
+    assert stopped == [f"its slots died {MOST_DEATHS} times without a checkpoint between"]

@@ -104,7 +104,11 @@ class Gateway(Process):
                 time.sleep(0.05)
             return bool(seen)
 
-        wait_until(look, f"{what} of gateway {self.name}; log: {self.text()[-1500:]}", deadline_s)
+        try:
+            wait_until(look, f"{what} of gateway {self.name}", deadline_s)
+        except AssertionError as error:
+            ingest = self.status().get("ingest")
+            raise AssertionError(f"{error}; ingest: {ingest}; log: {self.text()[-1500:]}") from None
         return seen[0]
 
     def start_ready(self) -> None:

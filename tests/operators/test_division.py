@@ -18,7 +18,7 @@ from edgert.operators.count_windows import CountWindow
 from edgert.operators.division import Copies, CopiesByTopic, Divider
 from edgert.operators.fields import key_reader
 from edgert.operators.keys import AS_KEY
-from edgert.operators.source import Source
+from edgert.operators.source import Captures, Source
 from edgert.operators.windows import TumblingWindow
 
 TEXTS = st.sampled_from(["1", "1.0", "True", "a", "ä\u0378"])
@@ -126,3 +126,10 @@ def test_a_message_goes_to_the_copy_to_which_rows_of_its_device_go(device: str, 
     assert rows[by_topic[f"a/r/{device}"]]
     assert by_topic[f"a/other/{device}"] == by_topic[f"a/r/{device}"]
     assert 0 <= by_topic["too short"] < copies, "what nobody subscribed to"
+
+
+def test_a_topic_without_a_device_is_a_device_to_the_source_and_to_the_division_alike() -> None:
+    template = TopicTemplate("s/{source}/t")
+    device = Captures(template)["s//t"]["source"]
+    rows = Divider((("source", "string"),), 4).divide([{"source": device}])
+    assert rows[CopiesByTopic(template, 4)["s//t"]]

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from edgert.links import frames
 from edgert.links.frames import Splitter
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.pool import FAST_TURNS, Pool
-from edgert.runtime.slot_run import DAEMON, SlotRun
+from edgert.runtime.slot_run import BACKLOG_BYTES, DAEMON, SlotRun
+from edgert.runtime.targets import Target
 from tests.runtime.test_flow_run import DOCUMENT
 
 WHERE = [0, 1, 0, 1]
@@ -21,6 +23,8 @@ WHERE = [0, 1, 0, 1]
 
 class Wire:
     """The sending end of a link that keeps what is sent."""
+
+    backlog_bytes = 0
 
     def __init__(self) -> None:
         self.sent: list[list[Any]] = []
@@ -154,3 +158,37 @@ def test_what_a_run_left_full_elsewhere_holds_nobody_up_when_it_has_ended() -> N
     half.run.stop()
     assert half.run.remove()
     assert not half.pool._over
+
+
+def test_a_row_that_cannot_be_packed_costs_itself_and_no_worker() -> None:
+    half = Half()
+    ok = half.run.flow_run.places["ok"].instance
+    batch = Batch([{"time": 1.0, "source": "a", "v": object()}], 0.0)
+    assert half.source.send_away([(Target(ok, 0), batch), (Target(half.source, 0), batch)]) == [
+        (Target(half.source, 0), batch)
+    ]
+    assert half.source.logic.drops["operator failed"] == 1
+    assert half.other.sent == []
+
+
+def test_a_link_that_takes_nothing_holds_up_who_feeds_it() -> None:
+    half = Half()
+    half.other.backlog_bytes = BACKLOG_BYTES + 1
+    for _ in range(2):
+        half.source.send_away([(Target(half.run.flow_run.places["ok"].instance, 0), Batch([], 0.0))])
+    assert len(half.pool._over) == 1
+    half.run.frame(1, [frames.FULL, 5, 1])
+    half.other.backlog_bytes = 0
+    half.run.say_where_room_is()
+    assert len(half.pool._over) == 1, "the queue at its other end is full still"
+    half.run.frame(1, [frames.ROOM, 5, 1])
+    assert not half.pool._over
+
+
+def test_what_is_fed_again_after_a_death_is_not_shed() -> None:
+    half = Half()
+    half.source.queue.budget_bytes = 15
+    raw = ["raw", 10, 0.0, 1_000.0, ["x/a"], [b"{}"]]
+    for _ in range(5):
+        half.run.frame(DAEMON, [frames.DATA, 5, 0, 0, 0, raw, True])
+    assert (half.source.queue.rows, half.source.shed) == (5, 0)
