@@ -344,3 +344,21 @@ async def test_a_flow_whose_slots_die_again_and_again_without_a_checkpoint_is_st
         process.die()
         await asyncio.sleep(0)
     assert stopped == [f"its slots died {MOST_DEATHS} times without a checkpoint between"]
+
+
+@in_loop
+async def test_a_halt_that_came_to_nothing_takes_nothing_from_what_may_have_to_be_fed_again() -> None:
+    """A commit of what was captured before it covers what was fed until then, and no more."""
+    walk = Walk(random.Random(7), CHAINED, "locality", 1, "full")
+    walk.slots.begin(walk.run)
+    (process,) = walk.processes
+    process.start()
+    walk.draw = random.Random(2)
+    assert await walk.while_it_waits(lambda: walk.slots.capture(walk.run, walk.position))
+    hosted = walk.slots._hosted[walk.run]
+    since = len(hosted.since_mark())
+    for _ in range(3):
+        walk.feed()
+    assert not walk.slots.halt(walk.run, walk.position, -1.0)
+    walk.slots.committed(walk.run)
+    assert len(hosted.fed) == since + 3
