@@ -151,7 +151,10 @@ class Checkpointer:
             if not run.pending and not self._host.capture(run, self.position):
                 self.status.blocked += 1
                 log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", run.flow.name)
-            return run.form()
+            form = run.form()
+            if form is None:  # nothing has changed: that is as good as written
+                self._host.committed(run)
+            return form
         except Exception as error:
             self.status.failures += 1
             self._fault = self.status.error = f"flow {run.flow.name}: {error!r}"

@@ -327,6 +327,7 @@ class Daemon:
             self.host.consume(CONSUMPTIONS[self.settings.pool.consumption](rows), rows)
         if "log.level" in given:
             set_up(settings.log.level, env=os.environ)
+            self.host.log_level(settings.log.level)
         return {"applied": sorted(given)}
 
     async def _status_command(self) -> Mapping[str, Any]:

@@ -100,6 +100,8 @@ class Hosted:
 
     def trim(self) -> None:
         """What was captured is committed."""
+        if self.marks:
+            self.deaths = 0
         while self.marks and self.trimmed < self.marks[-1]:
             fed = self.fed.popleft()
             self.trimmed += 1

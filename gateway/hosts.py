@@ -79,6 +79,10 @@ class Host(Protocol):
         """How much an instance takes at a time from now on: the policy, and its most rows."""
         ...
 
+    def log_level(self, level: str) -> None:
+        """How much other processes are to say from now on."""
+        ...
+
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
         """A model that the operator of the running flow has no objection to, and has taken where it runs here."""
         ...
@@ -148,6 +152,9 @@ class InProcess:
 
     def consume(self, consumption: Consumption, rows: int) -> None:
         self.pool.consumption = consumption
+
+    def log_level(self, level: str) -> None:
+        """There are none."""
 
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
         """It has it already."""

@@ -71,9 +71,9 @@ class Slots:
         self._send, self._stored, self._restoring, self._failed = send, stored, restoring, failed
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
+        self._settings: dict[str, Any] = {"pool": pool, "level": level}
         self._processes = [
-            make_process(number, {"pool": pool, "level": level}, self._frame, self._died)
-            for number in range(settings.slots)
+            make_process(number, self._settings, self._frame, self._died) for number in range(settings.slots)
         ]
         for process in self._processes:
             for other in self._processes[: process.number]:
@@ -321,7 +321,6 @@ class Slots:
             return
         with hosted.lock:
             hosted.trim()
-            hosted.deaths = 0
 
     def drain(self, run: FlowRun, send: Send) -> None:
         """Here, from the database and what was captured when it was halted: it needs no slot any more."""
@@ -383,8 +382,18 @@ class Slots:
             process.look()
 
     def consume(self, consumption: Consumption, rows: int) -> None:
+        self._settings["pool"]["consumption_rows"] = rows  # for those that are started later, too
+        self._tell_settings()
+
+    def log_level(self, level: str) -> None:
+        self._settings["level"] = level
+        self._tell_settings()
+
+    def _tell_settings(self) -> None:
         for process in self._processes:
-            process.link.send(frame(frames.SETTINGS, rows))
+            process.link.send(
+                frame(frames.SETTINGS, self._settings["pool"]["consumption_rows"], self._settings["level"])
+            )
 
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
         self._models.setdefault(run, {})[operator] = document

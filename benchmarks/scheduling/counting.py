@@ -17,6 +17,7 @@ from edgert.operators.logic import Now
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.runtime.queue import Entry
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
 
 SEGMENTS: Final = 60
@@ -27,9 +28,9 @@ ROWS: Final = 200
 class Uncounted(Pool):
     """A pool that counts nothing: it only feeds, runs and hands on."""
 
-    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float, producer: int = 0) -> None:
-        change, _ = instance.queue.put(Entry(source, batch, now, 0.0, producer))
-        self._policy.rows_added(instance.number, change)
+    def _put(self, target: Target, batch: Batch | RawBatch, now: float, *, accepted: bool = False) -> None:
+        change, _ = target.instance.queue.put(Entry(target.source, batch, now, 0.0, target.producer))
+        self._policy.rows_added(target.instance.number, change)
 
     def _turn(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
         clock = self._clock

@@ -6,6 +6,7 @@ first_seen   rows whose key did not come before; what came is learned, in bounde
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any, Final
@@ -23,7 +24,7 @@ REMEMBERED: Final = 4_096
 """Keys of which `known` remembers the verdict."""
 
 
-class _BloomFilter(Logic):
+class _BloomFilter(Logic, ABC):
     """What both modes share."""
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -38,8 +39,9 @@ class _BloomFilter(Logic):
         size = batch.size * len(rows) // len(batch.rows) if rows else 0
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
 
+    @abstractmethod
     def _passed(self, rows: Sequence[Row]) -> list[Row]:
-        raise NotImplementedError
+        """Those that go through."""
 
 
 class _Verdicts(dict[Any, bool | None]):

@@ -189,6 +189,24 @@ class Instance:
         if self.errors:
             turn.failing, turn.failed = self.errors.pop()
 
+    def count(self, entries: Sequence[Entry], turn: Turn) -> None:
+        """Adds a turn that has ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2)."""
+        counters = self.counters
+        took = turn.ended - self.started
+        counters.busy_s += took
+        counters.turns += 1
+        first = entries[0]
+        waited = self.started - first.put
+        queued = min(waited, max(0.0, counters.busy_s - took - first.busy_s))
+        counters.queued_s += queued
+        counters.scheduling_s += waited - queued
+        for entry in entries:
+            counters.rows_in += len(entry.batch)
+        for entry in turn.back:
+            counters.rows_in -= len(entry.batch)
+        for arrival, rows in turn.left:
+            self.latency.add(turn.ended - arrival, rows)
+
     def hurry(self) -> None:
         """From now on a row that is to be tried again is tried at once: the flow ends, and there is no later."""
         for guard in self.guards:

@@ -12,6 +12,7 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool, Send
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.profile import Profile
 
@@ -75,8 +76,9 @@ class ThreadPerInstance(Pool):
         """Nobody lends a thread here: each instance has its own."""
         return False
 
-    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float, producer: int = 0) -> None:
-        super()._put(instance, source, batch, now, producer)
+    def _put(self, target: Target, batch: Batch | RawBatch, now: float, *, accepted: bool = False) -> None:
+        super()._put(target, batch, now, accepted=accepted)
+        instance = target.instance
         if not instance.running:
             self._bells[instance.number].notify()
 

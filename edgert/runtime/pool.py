@@ -158,7 +158,7 @@ class Pool:
         with self._lock:
             put = 0
             for instance, source, batch in entries:
-                self._put(instance, source, batch, now)
+                self._put(Target(instance, source), batch, now)
                 put += 1
             if wake and self._asleep:
                 self._work.notify(put)  # a worker each: the first may meet an operator that blocks
@@ -168,23 +168,18 @@ class Pool:
         not shed."""
         now = self._clock.monotonic()
         with self._lock:
-            if not accepted:
-                self._put(target.instance, target.source, batch, now, target.producer)
-                return
-            instance = target.instance
-            instance.queue.append(Entry(target.source, batch, now, instance.counters.busy_s, target.producer))
-            if instance.queue.over:
-                self._over.add(instance.number)
-            self._policy.rows_added(instance.number, len(batch) or 1)
+            self._put(target, batch, now, accepted=accepted)
 
-    def _put(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float, producer: int = 0) -> None:
+    def _put(self, target: Target, batch: Batch | RawBatch, now: float, *, accepted: bool = False) -> None:
+        instance = target.instance
         queue = instance.queue
         busy_s = instance.counters.busy_s
         if instance.running:
             busy_s += now - instance.started
         elif not queue.entries and now > instance.freed:
             instance.counters.idle_s += now - instance.freed
-        change, shed = queue.put(Entry(source, batch, now, busy_s, producer))
+        entry = Entry(target.source, batch, now, busy_s, target.producer)
+        change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
         if queue.size > queue.budget_bytes:
             self._over.add(instance.number)
         if shed:
@@ -384,20 +379,7 @@ class Pool:
         turn.ended = clock.monotonic()
         took = turn.ended - started
         instance.fast_turns = instance.fast_turns + 1 if took < SLOW_S else 0
-        counters = instance.counters
-        counters.busy_s += took
-        counters.turns += 1
-        first = entries[0]
-        waited = started - first.put
-        queued = min(waited, max(0.0, counters.busy_s - took - first.busy_s))
-        counters.queued_s += queued
-        counters.scheduling_s += waited - queued
-        for entry in entries:
-            counters.rows_in += len(entry.batch)
-        for entry in turn.back:
-            counters.rows_in -= len(entry.batch)
-        for arrival, rows in turn.left:
-            instance.latency.add(turn.ended - arrival, rows)
+        instance.count(entries, turn)
         if instance.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
             turn.out = instance.send_away(turn.out)
         if turn.messages:
@@ -415,7 +397,7 @@ class Pool:
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
         ended = turn.ended
         for target, batch in turn.out:
-            self._put(target.instance, target.source, batch, ended, target.producer)
+            self._put(target, batch, ended)
         instance.running = False
         instance.freed = ended
         if turn.back:

@@ -44,11 +44,7 @@ class Queue:
         batch = entry.batch
         if self.size + batch.size > self.budget_bytes and batch.size and self.entries and self.overload != "keep":
             return self._put_over(entry)
-        rows = len(batch) or 1
-        self.entries.append(entry)
-        self.rows += rows
-        self.size += batch.size
-        return rows, 0
+        return self.append(entry), 0
 
     def _put_over(self, entry: Entry) -> tuple[int, int]:
         """Rows that a checkpoint found behind the decoder, or that came back from there to be tried again, stand before
@@ -76,11 +72,13 @@ class Queue:
         """Whether it holds more than its budget."""
         return self.size > self.budget_bytes
 
-    def append(self, entry: Entry) -> None:
-        """Appends whatever the budget says: for what was accepted before."""
+    def append(self, entry: Entry) -> int:
+        """Appends whatever the budget says: for what was accepted before. Returns the change of `rows`."""
+        rows = len(entry.batch) or 1
         self.entries.append(entry)
-        self.rows += len(entry.batch) or 1
+        self.rows += rows
         self.size += entry.batch.size
+        return rows
 
     def put_back(self, entries: Sequence[Entry]) -> int:
         """Before all that waits, whatever the budget says: what was taken and is to be taken again. Returns the change

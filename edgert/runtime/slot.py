@@ -164,7 +164,9 @@ class Slot:
         elif kind == frames.HELLO:
             self._hello(*rest)
         elif kind == frames.SETTINGS:
-            self.pool.consumption = CONSUMPTIONS[self._consumption](rest[0])
+            rows, level = rest
+            self.pool.consumption = CONSUMPTIONS[self._consumption](rows)
+            set_up(level, env=os.environ)
 
     def _for_run(self, origin: int, frame: list[Any]) -> None:
         number = frame[1]

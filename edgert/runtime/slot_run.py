@@ -97,6 +97,9 @@ class SlotRun:
         """Places elsewhere to which too much is under way → their slot."""
         self._full: dict[int, set[int]] = {}
         """Place of an instance whose queue is over its budget → slots that were told."""
+        self._unsaid = ""
+        """Why a capture could not be told to the daemon. What it took is lost with that, so there is no other until the
+        run begins anew from its last checkpoint."""
         self._aside: list[tuple[int, list[Any]]] = []
 
     def start(self) -> None:
@@ -239,6 +242,18 @@ class SlotRun:
             self._go_on()
 
     def _capture(self) -> None:
+        try:
+            if not self._unsaid:
+                self._tell_capture()
+        except Exception as problem:  # noqa: BLE001 - a value that cannot be packed, nor could be in the database
+            self._unsaid = f"its state cannot be packed: {problem!r}"
+        if self._unsaid:
+            self._answer({}, {}, [], self._unsaid)
+        self._captured = self._stop
+        if not self._stop:
+            self._go_on()
+
+    def _tell_capture(self) -> None:
         run = self.flow_run
         deltas: dict[str, Any] = {}
         error = ""
@@ -251,13 +266,7 @@ class SlotRun:
             if run.places[name].instance.name in self.mine:
                 queues[name] = [[entry.source, entry.producer, frames.pack_batch(entry.batch)] for entry in entries]
         rows = [row for ship in self._ships for row in ship.take()]
-        try:
-            self._answer(queues, deltas, frames.pack_rows(rows), error)
-        except Exception as problem:  # noqa: BLE001 - a value that cannot be packed, nor could be in the database
-            self._answer({}, {}, [], f"its state cannot be packed: {problem!r}")
-        self._captured = self._stop
-        if not self._stop:
-            self._go_on()
+        self._answer(queues, deltas, frames.pack_rows(rows), error)
 
     def _answer(self, queues: Any, deltas: dict[str, Any], rows: list[Any], error: str) -> None:
         answer = frames.frame(frames.CAPTURED, self.number, self.capturing, queues, deltas, rows, error)

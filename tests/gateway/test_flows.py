@@ -227,3 +227,19 @@ def test_logic_of_a_flow_is_asked_for_its_state_only_where_it_keeps_some() -> No
         Logic().restore({})
     kept: Mapping[str, Any] | None = Logic().delta()
     assert kept is None
+
+
+@in_loop
+async def test_a_checkpoint_that_finds_nothing_to_write_ends_what_is_kept_for_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a flow without state, fed at QoS 0, would be fed all its input again when a slot dies."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    run = gateway.flows.runs["f"]
+    assert await gateway.checkpoint()
+    ended: list[Any] = []
+    monkeypatch.setattr(gateway.host, "committed", ended.append)
+    await gateway.checkpoint()
+    assert ended == [run]
+    gateway.crash()

@@ -192,3 +192,17 @@ def test_what_is_fed_again_after_a_death_is_not_shed() -> None:
     for _ in range(5):
         half.run.frame(DAEMON, [frames.DATA, 5, 0, 0, 0, raw, True])
     assert (half.source.queue.rows, half.source.shed) == (5, 0)
+
+
+def test_what_a_capture_took_and_could_not_say_is_in_no_later_checkpoint_either() -> None:
+    """The next one would hold the position, and not the state that was taken with the one before."""
+    half = Half()
+    deltas: list[Any] = [{"in": {"bad": object()}}, {"in": {"good": 1}}]
+    half.run._tell_capture = lambda: half.run._answer({}, deltas.pop(0), [], "")  # type: ignore[method-assign]
+    for checkpoint in (1, 2):
+        half.run.frame(1, [frames.MARKER, 5, checkpoint])
+        half.run.frame(DAEMON, [frames.MARK, 5, checkpoint, False, 2.0])
+        half.run.advance(0.1 * checkpoint)
+    faults = [parts[-1] for parts in half.daemon.sent]
+    assert len(faults) == 2
+    assert all("cannot be packed" in fault for fault in faults)
