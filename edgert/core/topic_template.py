@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgert.core.errors import show
@@ -48,8 +48,7 @@ class TopicTemplate:
             self.filter = text
         else:
             self.filter = self._as_filter(text)
-        self._known: dict[str, str] = {}
-        """Topics by the text that fills the only name: most rows come from few devices."""
+        self._known = _Known(self)
         self._format = _NAME.sub(lambda m: f"%({m[1]})s", text.replace("%", "%%"))
 
     def _as_filter(self, text: str) -> str:
@@ -72,26 +71,40 @@ class TopicTemplate:
         levels = topic.split("/")
         return {name: levels[at] for at, name in self._captures if at < len(levels)}
 
-    def fill(self, row: Mapping[str, Any]) -> str:
-        """The topic for one row. Raises `ValueError` when a field is missing or would not make a valid topic."""
-        if len(self.names) != 1:
-            return self._filled(row)
-        value = row.get(self.names[0])
-        if type(value) is not str:
-            return self._filled(row)
-        topic = self._known.get(value)
-        if topic is None:
-            topic = self._filled(row)
-            if len(topic) <= MAX_KNOWN_LENGTH:
-                if len(self._known) >= MAX_KNOWN:
-                    self._known.clear()
-                self._known[value] = topic
-        return topic
+    def fill(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The topic for each row. Raises `ValueError` when a field is missing or would not make a valid topic."""
+        if len(self.names) == 1:
+            name, known = self.names[0], self._known
+            try:
+                return [known[row[name]] for row in rows]
+            except (KeyError, TypeError):  # a row without the field, or whose value is no text
+                pass
+        return [self.filled(row) for row in rows]
 
-    def _filled(self, row: Mapping[str, Any]) -> str:
+    def filled(self, row: Mapping[str, Any]) -> str:
+        """As `fill`, for one row."""
         for name in self.names:
             value = row.get(name)
             text = "" if value is None else str(value)
             if not text or any(c in text for c in "+#/\0"):
                 raise ValueError(f"expected field {name!r} to hold a topic level (no + # /), got {show(value)}")
         return self._format % row
+
+
+class _Known(dict[str, str]):
+    """Topics by the text that fills the only name: most rows come from few devices."""
+
+    def __init__(self, template: TopicTemplate) -> None:
+        super().__init__()
+        self._template = template
+
+    def __missing__(self, text: str) -> str:
+        if type(text) is not str:  # 1 and True are one key, and two topics
+            raise KeyError(text)
+        template = self._template
+        topic = template.filled({template.names[0]: text})
+        if len(topic) <= MAX_KNOWN_LENGTH:
+            if len(self) >= MAX_KNOWN:
+                self.clear()
+            self[text] = topic
+        return topic

@@ -118,6 +118,16 @@ class Scope:
             return str((e.value is None) is side), known
         return f"({self.value_of(e, known)} is {'' if side else 'not '}None)", known
 
+    def _otherwise(self, e: Expression, known: Known) -> Known:
+        """What is known where the code of `true(e)` was falsy: fields that were tested for null, and are not."""
+        match e:
+            case Logic(operator="or"):
+                for operand in e.operands:
+                    known = self._otherwise(operand, known)
+            case Call(function="is_null", arguments=(Field(),)):
+                return self._null_side(e.arguments[0], known, False)[1]
+        return known
+
     def strict(self, e: Expression, known: Known) -> tuple[list[str], str, Known]:
         """Guards, and code of the value that is right when they all hold; what is known then."""
         match e:
@@ -178,7 +188,8 @@ class Scope:
                 return code
             case Call(function="if"):
                 test, inside = self.true(e.arguments[0], known)
-                a, b = self.value_of(e.arguments[1], inside), self.value_of(e.arguments[2], known)
+                a = self.value_of(e.arguments[1], inside)
+                b = self.value_of(e.arguments[2], self._otherwise(e.arguments[0], known))
                 return f"({a} if {test} else {b})"
         guards, code, _ = self.strict(e, known)
         return f"({code} if {_every(guards)} else None)" if guards else code

@@ -320,7 +320,7 @@ class _Writer:
 
 def _bound(variable: str, expression: Expression, code: str) -> list[str]:
     """Lines that see to it that a result is finite and fits 64 bits."""
-    if isinstance(expression, Field | Literal) or type_of_shallow(expression) in (Type.BOOLEAN, Type.STRING):
+    if isinstance(expression, Field | Literal) or type_of(expression) in (Type.BOOLEAN, Type.STRING):
         return []
     if type_of_shallow(expression) is Type.NUMBER:
         null = f"{variable} is not None and " if code.endswith(" else None)") else ""

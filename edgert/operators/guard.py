@@ -215,7 +215,7 @@ class Guard:
         device = row.get("source") if isinstance(row, dict) else None
         names = {"flow": self.flow, "operator": _as_level(self.operator), "source": _as_level(device)}
         payload = row if isinstance(row, bytes) else dead_letter(self.flow, self.operator, reason, row)
-        self.logic.messages.append(Message(topic.fill(names), payload, 1, reason=f"{self.operator}: {reason}"))
+        self.logic.messages.append(Message(topic.filled(names), payload, 1, reason=f"{self.operator}: {reason}"))
 
 
 def repeats(logic: Logic) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from functools import partial
+from itertools import repeat
+from typing import Final, Protocol
 
 from edgert.codecs.field_alone import FieldAlone
 from edgert.codecs.registry import codec_name
@@ -46,6 +48,8 @@ def _publish_fields(node: Node) -> FieldUse:
     return FieldUse(reads=frozenset((alone, *topic.names)) if alone else None)
 
 
+_message: Final = partial(tuple.__new__, Message)
+"""As `Message._make`, in a third of its time."""
 _UNWRITABLE = (ValueError, TypeError, OverflowError)
 
 
@@ -78,9 +82,11 @@ class Publish(Logic):
         return ()
 
     def _written(self, rows: list[Row]) -> list[Message]:
-        topics = map(self._topic.fill, rows)
-        qos, retain = self._qos, self._retain
-        return [Message(*pair, qos, retain) for pair in zip(topics, self._codec.encode(rows), strict=True)]
+        payloads = self._codec.encode(rows)
+        if len(payloads) != len(rows):  # a codec that an installed package adds
+            raise ValueError(f"expected {len(rows)} payloads, got {len(payloads)}")
+        parts = zip(self._topic.fill(rows), payloads, repeat(self._qos), repeat(self._retain), repeat(""), strict=False)
+        return list(map(_message, parts))
 
 
 class Ship(Logic):

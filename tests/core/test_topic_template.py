@@ -46,7 +46,7 @@ def test_a_sinks_template_has_no_wildcards(text: str) -> None:
 
 @given(LEVEL, LEVEL)
 def test_what_a_sink_fills_a_source_captures(one: str, other: str) -> None:
-    topic = TopicTemplate("t%/{one}/x/{other}", sink=True).fill({"one": one, "other": other, "more": 1})
+    topic = TopicTemplate("t%/{one}/x/{other}", sink=True).filled({"one": one, "other": other, "more": 1})
     assert topic == f"t%/{one}/x/{other}"
     assert TopicTemplate("t%/{one}/x/{other}").captures(topic) == {"one": one, "other": other}
 
@@ -54,9 +54,9 @@ def test_what_a_sink_fills_a_source_captures(one: str, other: str) -> None:
 @pytest.mark.parametrize("value", [None, "", "a/b", "+", "a#", "\0"])
 def test_a_field_that_makes_no_level_is_refused(value: object) -> None:
     template = TopicTemplate("a/{b}-{c}", sink=True)
-    assert template.fill({"b": 1.5, "c": True}) == "a/1.5-True"
+    assert template.filled({"b": 1.5, "c": True}) == "a/1.5-True"
     with pytest.raises(ValueError, match="expected field 'b' to hold a topic level"):
-        template.fill({"b": value, "c": 1})
+        template.filled({"b": value, "c": 1})
 
 
 def test_a_position_covers_what_is_below_it_and_no_hole() -> None:
@@ -67,3 +67,14 @@ def test_a_position_covers_what_is_below_it_and_no_hole() -> None:
 def test_values_are_shown_short_whatever_they_are() -> None:
     assert show("x" * 100, 10) == "'xxxxxxxx…"
     assert show(10**5_000) == "a int that cannot be shown"
+
+
+def test_rows_are_filled_by_column_and_each_as_by_itself() -> None:
+    template = TopicTemplate("a/{b}", sink=True)
+    rows = [{"b": value} for value in ("x", 1, True, 1.0, "x", "1")]
+    assert template.fill(rows) == [template.filled(row) for row in rows]
+    assert template.fill(rows[::-1]) == ["a/1", "a/x", "a/1.0", "a/True", "a/1", "a/x"]
+    for bad in ({}, {"b": ""}, {"b": "x/y"}, {"b": None}):
+        with pytest.raises(ValueError, match="expected field 'b'"):
+            template.fill([{"b": "x"}, bad])
+    assert template.fill([{"b": ["x"]}]) == ["a/['x']"]
