@@ -5,19 +5,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.riotbench.flows import split
+from benchmarks.slots.slot import RATE
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.latency import quantile_s
 from edgert.runtime.progress import Progress
 from gateway.slot_process import SlotProcess
 from gateway.slots import Slots
 
+STARTED_S = 30.0
 REPORTED_S = 1.0
 """Slots report once a second."""
 
@@ -29,7 +34,7 @@ class FeedingProcess(SlotProcess):
 
 
 async def measure(application: str, slots: int, warm_up: float, seconds: float) -> dict[str, Any]:
-    """Rows per second of all slots, and the CPU that a row costs."""
+    """Rows per second of all slots, the CPU that a row costs, how long it took, and what was shed."""
 
     async def never(flow: str, put: Any) -> None:
         raise RuntimeError("a slot died")
@@ -42,7 +47,10 @@ async def measure(application: str, slots: int, warm_up: float, seconds: float) 
     run = FlowRun(from_plain(split(application, slots), REGISTRY), REGISTRY, 1, 1, Progress(Position()))
     await host.start()
     host.begin(run)
-    await asyncio.sleep(warm_up + REPORTED_S)
+    async with asyncio.timeout(STARTED_S):
+        while not all(slot.get("told") for slot in host.slots()):
+            await asyncio.sleep(0.1)
+    await asyncio.sleep(warm_up)
     before = [dict(slot) for slot in host.slots()]
     await asyncio.sleep(seconds + REPORTED_S)
     after = host.slots()
@@ -52,7 +60,20 @@ async def measure(application: str, slots: int, warm_up: float, seconds: float) 
         rows = (now["told"] - then["told"]) / 2  # PRED gives two for each row
         rates.append(rows / (now["at"] - then["at"]))
         costs.append((now["cpu_s"] - then["cpu_s"]) / rows * 1e6)
-    return {"rates": rates, "cpu_us": sum(costs) / len(costs), "rss_mb": [now["rss_bytes"] / 1e6 for now in after]}
+    counts = zip(*(_passed(then, now) for then, now in zip(before, after, strict=True)), strict=True)
+    p99 = quantile_s([sum(count) for count in counts], 0.99)
+    return {
+        "rates": rates,
+        "cpu_us": sum(costs) / len(costs),
+        "rss_mb": [now["rss_bytes"] / 1e6 for now in after],
+        "p99_ms": p99 and p99 * 1e3,
+        "shed": sum(now["shed"] for now in after),
+    }
+
+
+def _passed(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[int]:
+    """Rows by how long they took, between two reports of a slot."""
+    return [late - early for early, late in zip(then["latency"], now["latency"], strict=True)]
 
 
 def main() -> None:
@@ -61,7 +82,10 @@ def main() -> None:
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--warm-up", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--rate", type=float, help="rows per second, open-loop; without it as many as they take")
     given = parser.parse_args()
+    if given.rate:
+        os.environ[RATE] = str(given.rate)
     print(json.dumps(asyncio.run(measure("pred", given.slots, given.warm_up, given.seconds))), flush=True)
 
 

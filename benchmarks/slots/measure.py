@@ -18,6 +18,11 @@ from edgert.flow.document import to_toml
 
 MORE: Final = 1.7
 SLOTS: Final = (1, 2)
+BOUND_MS: Final = 100.0
+"""Latency (p99) within which a rate counts as borne."""
+STEP: Final = 1.08
+PROBES: Final = 10
+"""At most so many rates are tried."""
 MQTT_RATE: Final = 4_000
 """Messages per second, which generator, broker, daemon and slots can bear together on two cores."""
 PROGRAMS: Final = ("daemon", "slots")
@@ -32,7 +37,8 @@ def measure(options: Options, report: Report) -> None:
         for repetition in range(options.repetitions):
             options.say(f"repetition {repetition + 1} of {options.repetitions}")
             for slots in SLOTS:
-                _from_memory(options, report, Path(folder), slots, warm_up, seconds)
+                most = _from_memory(options, report, Path(folder), slots, warm_up, seconds)
+                _borne(options, report, Path(folder), slots, most)
             for slots in (0, *SLOTS):
                 place = Path(folder) / f"{repetition}-{slots}"
                 place.mkdir()
@@ -45,14 +51,43 @@ def _name(slots: int) -> str:
     return f"fed in the slots, {slots} slot{'s' if slots > 1 else ''}"
 
 
-def _from_memory(options: Options, report: Report, folder: Path, slots: int, warm_up: float, seconds: float) -> None:
-    arguments = ("--slots", slots, "--warm-up", warm_up, "--seconds", seconds)
-    with module("benchmarks.slots.host", folder / "host.log", *arguments) as host:
+def _host(folder: Path, slots: int, *arguments: object) -> dict[str, Any]:
+    with module("benchmarks.slots.host", folder / "host.log", "--slots", slots, *arguments) as host:
         told: dict[str, Any] = json.loads(host.read())
+    return told
+
+
+def _from_memory(options: Options, report: Report, folder: Path, slots: int, warm_up: float, seconds: float) -> float:
+    """As fast as they take it. Returns rows per second."""
+    told = _host(folder, slots, "--warm-up", warm_up, "--seconds", seconds)
     report.add(_name(slots), sum(told["rates"]), "rows/s")
     report.add(f"CPU per row, {_name(slots)}", told["cpu_us"], "µs/row")
     report.add(f"memory of a slot, {_name(slots)}", max(told["rss_mb"]), "MB")
     options.say(f"  {_name(slots)}: {sum(told['rates']):,.0f} rows/s, {told['cpu_us']:.2f} µs/row")
+    return sum(told["rates"])
+
+
+def _borne(options: Options, report: Report, folder: Path, slots: int, most: float) -> None:
+    """The greatest rate, open-loop, with its p99 within the bound: from `most` up while it is borne, else down until
+    it is."""
+    name = f"borne within {BOUND_MS:g} ms, {_name(slots)}"
+    seconds = 0.5 if options.quick else 2.5
+    best, rate = 0.0, most
+    p99 = float("nan")
+    upward = True
+    for probe in range(2 if options.quick else PROBES):
+        told = _host(folder, slots, "--rate", rate, "--warm-up", 0.5, "--seconds", seconds)
+        bears = bool(told["p99_ms"]) and told["p99_ms"] <= BOUND_MS and not told["shed"]
+        if bears:
+            best, p99 = rate, told["p99_ms"]
+        if probe == 0:
+            upward = bears
+        elif bears is not upward:
+            break
+        rate = rate * STEP if upward else rate / STEP
+    report.add(name, best, "rows/s", fault="" if best else "none of the rates that were tried was borne")
+    report.add(f"latency p99 at that rate, {_name(slots)}", p99, "ms", fault="" if best else "there is none")
+    options.say(f"  {name}: {best:,.0f} rows/s, p99 {p99:.1f} ms")
 
 
 def _over_mqtt(options: Options, report: Report, folder: Path, slots: int, warm_up: float, seconds: float) -> None:

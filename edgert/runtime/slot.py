@@ -97,7 +97,7 @@ class Slot:
             due = 0.0
         for key, events in self._selector.select(min(longest_s, due)):
             self._ready(key.data, events)
-        if self._pool is None:
+        if self._pool is None or self._ended:
             return
         self._more = self._pool.lend(LEND_S, again=True)
         self._ending = [run for run in self._ending if not run.remove()]
