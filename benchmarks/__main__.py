@@ -72,7 +72,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> int:
         return 2
     repetitions = arguments.repetitions or (1 if arguments.quick else benchmark.repetitions)
     report = Report(name, benchmark.about, machine.describe(), repetitions)
-    applications = tuple(dict.fromkeys(arguments.application or benchmark.applications))
+    applications = tuple(dict.fromkeys(arguments.application or benchmark.usual or benchmark.applications))
     options = Options(
         arguments.quick,
         repetitions,

@@ -168,6 +168,8 @@ class Benchmark:
     repetitions: int = 5
     applications: tuple[str, ...] = ()
     """What it measures one after the other, and can measure alone; none if there is only one thing."""
+    usual: tuple[str, ...] = ()
+    """Which of them it measures unless told; empty: all."""
 
 
 def _number(value: float) -> str:

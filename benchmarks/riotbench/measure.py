@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -101,20 +102,11 @@ class Run:
             self._report.add(f"latency {part}: {name}", told[f"{part}_ms"] or float("nan"), "ms")
 
     def borne(self, application: str, subject: Subject) -> float:
-        """The greatest rate at which p99 stays within the bound: steps down by half from the first rate if need be,
-        else steps up, and fine steps from the last good one."""
-        best = FIRST_RATE[application]
-        fault = ""
-        while not self._bears(application, subject, best):
-            if best <= LEAST_RATE:
-                fault = f"not even {best:,.0f} rows/s were borne"
-                break
-            best /= 2
-        for step in () if fault or best < FIRST_RATE[application] else (STEP, FINE_STEP):
-            while self._bears(application, subject, best * step):
-                best *= step
-            if self._options.quick:
-                break
+        """The greatest rate at which p99 stays within the bound."""
+        best, found = greatest_rate(
+            lambda rate: self._bears(application, subject, rate), FIRST_RATE[application], quick=self._options.quick
+        )
+        fault = "" if found else f"not even {best:,.0f} rows/s were borne"
         self._report.add(borne_name(application, subject), best, "rows/s", fault=fault)
         self._options.say(f"  {borne_name(application, subject)}: {best:,.0f} rows/s")
         return best
@@ -129,6 +121,22 @@ class Run:
         for part in CURVE:
             told = self.probe(application, subject, part * most, CURVE_TICK_S)
             points.append([part * most, told["p99_ms"] or 0.0, told["balance"]])
+
+
+def greatest_rate(bears: Callable[[float], bool], first: float, *, quick: bool) -> tuple[float, bool]:
+    """The greatest rate that is borne, and whether there is one: steps down by half from the first rate if need be,
+    else steps up, and fine steps from the last good one."""
+    best = first
+    while not bears(best):
+        if best <= LEAST_RATE:
+            return best, False
+        best /= 2
+    for step in () if best < first else (STEP, FINE_STEP):
+        while bears(best * step):
+            best *= step
+        if quick:
+            break
+    return best, True
 
 
 def _fault(told: dict[str, Any]) -> str:

@@ -1,0 +1,111 @@
+"""What is checked: the most that each queue has held against its bound, and where every row is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from edgert.core.batch import Batch, RawBatch
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.pool import Pool
+from edgert.runtime.report import report
+from edgert.runtime.targets import Target
+
+NOT_ROWS: Final = ("(values)", "(kept)")
+"""Reasons that end so count something of a row that goes on."""
+
+
+class WatchedPool(Pool):
+    """Notes the most bytes that each queue has held at any moment, and the most that one turn of each instance has put
+    on each queue. A look now and then would miss what comes and goes between two turns."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.most: dict[Instance, int] = {}
+        self.turns: dict[tuple[Instance, Instance], int] = {}
+
+    def _put(self, target: Target, batch: Batch | RawBatch, now: float, *, accepted: bool = False) -> None:
+        super()._put(target, batch, now, accepted=accepted)
+        size = target.instance.queue.size
+        if size > self.most.get(target.instance, 0):
+            self.most[target.instance] = size
+
+    def _hand_on(self, instance: Instance, turn: Turn) -> None:
+        sizes: Counter[Instance] = Counter()
+        for target, batch in turn.out:
+            sizes[target.instance] += batch.size
+        for fed, size in sizes.items():
+            if size > self.turns.get((instance, fed), 0):
+                self.turns[instance, fed] = size
+        super()._hand_on(instance, turn)
+
+    def bound(self, instance: Instance) -> int:
+        """The most bytes that its queue may hold. A source sheds, so its queue keeps to its budget. The pool lets no
+        instance begin a turn whose output goes to a queue over its budget; but when a queue is within it, each of those
+        that feed it may be at work already. So it may hold its budget and one turn's output of each of them."""
+        return instance.queue.budget_bytes + sum(size for (_, fed), size in self.turns.items() if fed is instance)
+
+    def fullness(self, run: FlowRun) -> dict[str, float]:
+        """The most that a source's queue and that an inner one has held, as a part of its bound; and by how many bytes
+        one was over its budget at most."""
+        sources = {instance for _, copies in run.sources() for instance in copies}
+        parts = {instance: self.most.get(instance, 0) / self.bound(instance) for instance in run.all}
+        excess = max(self.most.get(instance, 0) - instance.queue.budget_bytes for instance in run.all)
+        return {
+            "source": max(parts[instance] for instance in sources),
+            "inner": max((part for instance, part in parts.items() if instance not in sources), default=0.0),
+            "excess": max(0, excess),
+        }
+
+
+def ledger(run: FlowRun, fed: int, sent: Mapping[str, int]) -> dict[str, int]:
+    """Where the rows are, while nothing runs: of `fed` messages, and of the messages `sent` by each instance.
+
+    All is taken from the counters that users see (`edgert.runtime.report`). `missing`: messages fed that were neither
+    decoded nor dropped with a count and do not wait either. `amiss`: rows that one operator gave and the next did not
+    take and that do not wait in front of it (or the other way round), and rows that reached a sink and were not sent.
+    """
+    reports = {name: report(place, 0.0) for name, place in run.places.items()}
+    sources = [instance.name for _, copies in run.sources() for instance in copies]
+    sources = [(run.plan.instances[name].parts or (run.plan.instances[name],))[0].name for name in sources]
+    decoded = sum(reports[name].rows_out for name in sources)
+    dropped = sum(_rows(reports[name].drops) for name in sources)
+    queued = sum(_waiting(run.places[name].instance) for name in sources)
+    given: Counter[str] = Counter()
+    for giver, taker in edges(run):
+        given[taker] += reports[giver].rows_out
+    amiss = 0
+    for name, place in run.places.items():
+        if name not in sources:
+            waiting = 0 if place.part else _waiting(place.instance)
+            amiss += abs(given[name] - reports[name].rows_in - waiting)
+    ends = [name for name, place in run.places.items() if place.planned.kind == "sink"]
+    reached = sum(reports[name].rows_in - _rows(reports[name].drops) for name in ends)
+    return {
+        "fed": fed,
+        "decoded": decoded,
+        "dropped": dropped,
+        "queued": queued,
+        "missing": fed - decoded - dropped - queued,
+        "amiss": amiss + abs(reached - sum(sent.values())),
+    }
+
+
+def _rows(drops: Mapping[str, int]) -> int:
+    return sum(rows for reason, rows in drops.items() if not reason.endswith(NOT_ROWS))
+
+
+def _waiting(instance: Instance) -> int:
+    return sum(len(entry.batch) for entry in instance.queue.entries)
+
+
+def edges(run: FlowRun) -> Iterator[tuple[str, str]]:
+    """From place to place."""
+    parts = {p.name: [part.name for part in p.parts or (p,)] for p in run.plan.instances.values()}
+    for planned in run.plan.instances.values():
+        yield from pairwise(parts[planned.name])
+        for output in planned.outputs:
+            yield parts[planned.name][-1], parts[output.instance][0]
