@@ -31,8 +31,8 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.runtime.progress import Progress
+from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
 from tests.runtime.test_flow_run import flow_run as plain_flow_run
-from tests.runtime.test_pool import DEADLINE_S, Pass, instance, rows
 
 NOW = Now(0.0, 1_000.0)
 

@@ -17,7 +17,7 @@ from edgert.runtime.inbox import MESSAGE_BYTES, Reader
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
-from tests.runtime.test_pool import Pass, instance
+from tests.runtime.pools import Pass, instance
 
 
 def spread(copies: int, by: str = "") -> Spread:
