@@ -108,7 +108,12 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
 
 
 def _fields(node: Node) -> FieldUse:
-    return FieldUse(frozenset((*node.parameters["on"], *node.parameters["fields"])), frozenset())
+    """Whatever a row of the first input has in the joined fields is replaced."""
+    return FieldUse(frozenset(node.parameters["on"]), frozenset(node.parameters["fields"]))
+
+
+def _fields_beside(node: Node) -> FieldUse:
+    return FieldUse(frozenset((*node.parameters["on"], *node.parameters["fields"])), keeps=frozenset())
 
 
 def _make(build: Build) -> JoinLatest:
@@ -123,6 +128,7 @@ SPECS = (
         many_inputs=True,
         check=_check,
         fields=_fields,
+        fields_beside=_fields_beside,
         keyed=False,
         logic=_make,
         divides_by=lambda node, keys: tuple((name, ANY) for name in node.parameters["on"]),
