@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from edgert.flow.fission import FORWARD, Division, copies_of, divided_behind, division, split
 from edgert.flow.graph import Flow, Node
-from edgert.flow.spec import Keys, OperatorSpec, Registry
+from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Registry
 from edgert.flow.structure import ALWAYS, keys_above
 
 Kind = Literal["source", "stateless", "stateful", "sink"]
@@ -227,21 +227,21 @@ def fields_needed(flow: Flow, registry: Registry, source: str) -> frozenset[str]
 def _fields_behind(flow: Flow, registry: Registry) -> dict[str, frozenset[str] | None]:
     """Per operator: the fields of its output rows at which any operator behind it looks (None: all)."""
     behind: dict[str, frozenset[str] | None] = {}
-    before: dict[str, frozenset[str] | None] = {}
+    wanted: dict[str, list[frozenset[str] | None]] = {name: [] for name in flow.nodes}
     for node in reversed(tuple(flow.nodes.values())):
-        after = behind[node.name] = _union([before[n.name] for n in flow.outputs(node.name)])
-        use = registry[node.type].fields(node)
-        through: frozenset[str] | None
-        if use.keeps is not None:
-            through = use.keeps if after is None else use.keeps & after
-        elif after is None or use.writes is None:
-            through = after
-        else:
-            through = after - use.writes
+        after = behind[node.name] = _union(wanted[node.name])
         stateful = _kind(registry[node.type]) == "stateful"
         keys = keys_above(flow, registry, node.name) if stateful else ()  # the marker only names them: it is read here
-        before[node.name] = _union([through, use.reads, frozenset(key for key, _ in keys)])
+        for name, use in registry[node.type].uses(node):
+            wanted[name] += (_through(use, after), use.reads, frozenset(key for key, _ in keys))
     return behind
+
+
+def _through(use: FieldUse, after: frozenset[str] | None) -> frozenset[str] | None:
+    """Of the fields at which anything `after` an operator looks: those that come from before it."""
+    if use.keeps is not None:
+        return use.keeps if after is None else use.keeps & after
+    return after if after is None or use.writes is None else after - use.writes
 
 
 def _union(parts: list[frozenset[str] | None]) -> frozenset[str] | None:

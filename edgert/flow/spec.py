@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -86,6 +86,8 @@ class OperatorSpec:
     """Works row by row without memory: chains of such operators are fused into one instance."""
     fields: Callable[[Node], FieldUse] = field(default=lambda node: ALL_FIELDS)
     """The fields used, from parsed parameters; decides what the decoder builds. Unsaid means all."""
+    fields_beside: Callable[[Node], FieldUse] | None = None
+    """Those used of every input but the first, where these are rows of another kind; unsaid means the same."""
     logic: Callable[[Any], Any] | None = None
     """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless ones are compiled instead."""
     keyed: bool = True
@@ -103,6 +105,11 @@ class OperatorSpec:
     """Given by a marker only: it tells the next stateful operator its key and costs nothing at run time."""
     check: Callable[[Node, Flow], Iterable[Problem]] = field(default=lambda node, flow: ())
     """Rules that need the whole graph (for instance: `ship` needs a window upstream)."""
+
+    def uses(self, node: Node) -> Iterator[tuple[str, FieldUse]]:
+        """Every input of `node`, and the fields used of its rows."""
+        for number, name in enumerate(node.inputs):
+            yield name, (self.fields_beside if number and self.fields_beside else self.fields)(node)
 
 
 Registry = Mapping[str, OperatorSpec]

@@ -97,8 +97,9 @@ def field_problems(flow: Flow, registry: Registry) -> list[Problem]:
         parts = [there[i] for i in node.inputs]
         arriving = None if None in parts else frozenset().union(*(p for p in parts if p is not None))
         use = spec.fields(node)
-        if arriving is not None and use.reads is not None:
-            for name in sorted(use.reads - arriving - ALWAYS):
+        if arriving is not None:
+            reads = frozenset().union(*(of.reads or () for _, of in spec.uses(node)))
+            for name in sorted(reads - arriving - ALWAYS):
                 expected = f"fields that arrive here ({', '.join(sorted(arriving | ALWAYS))})"
                 problems.append(Problem(f"operators.{node.name}", expected, show(name)))
         keys = frozenset(k for k, _ in keys_above(flow, registry, node.name)) if not spec.stateless else frozenset()

@@ -21,13 +21,13 @@ from edgert.mqtt.events import (
     Refused,
     Released,
 )
+from edgert.mqtt.incoming import Incoming
 from edgert.mqtt.keepalive import KeepAlive, Verdict
 from edgert.mqtt.options import SessionOptions, connect_packet
 from edgert.mqtt.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
 from edgert.mqtt.packets import (
     MAX_PACKET_ID,
     V5,
-    V311,
     Connack,
     Disconnect,
     Oversized,
@@ -37,7 +37,6 @@ from edgert.mqtt.packets import (
     Puback,
     Pubcomp,
     Publishes,
-    PublishRun,
     Pubrec,
     Pubrel,
     Suback,
@@ -48,14 +47,9 @@ from edgert.mqtt.packets import (
 from edgert.mqtt.requests import Requests
 from edgert.mqtt.states import TRANSITIONS, Input, State
 from edgert.mqtt.topics import check_filter
+from edgert.mqtt.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 
 __all__ = ["Session", "SessionOptions", "State"]
-
-PROTOCOLS = {V5: "5", V311: "3.1.1"}
-PROBE_TIMEOUT_S = 3.0
-"""How long `auto` waits for an answer to version 5. Some brokers (amqtt) read such a CONNECT as if it were 3.1.1, take
-properties for lengths and wait for bytes that never come."""
-_UNSUPPORTED_VERSION = (0x01, 0x84)
 
 
 class Session:
@@ -66,19 +60,15 @@ class Session:
         self.state = State.IDLE
         self.connection = 0
         self.client_id = options.client_id
-        self.duplicates = 0
-        """QoS 2 messages that came again after their PUBREC, and were answered without being delivered twice."""
         for level in PROTOCOLS:
             connect_packet(options, level)  # what cannot be encoded is told now
-        self._level = V311 if options.protocol == "3.1.1" else V5
-        self._spoke_5 = False
-        self._decoder = Decoder(self._level, options.max_packet_bytes)
+        self._versions = Versions(options.protocol)
+        self._decoder = Decoder(self._versions.level, options.max_packet_bytes)
         self._output: list[bytes] = []
+        self._incoming = Incoming(self._output.append)
         self._outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
         self._limits = Limits()
         self._requests = Requests()
-        self._received: set[int] = set()
-        """QoS 2 packet ids whose PUBREC was sent and whose PUBREL has not come."""
         self._last_id = 0
         self._began_at = 0.0
         self._keep_alive = KeepAlive(0.0, 0.0, 0.0)
@@ -98,7 +88,12 @@ class Session:
     @property
     def protocol(self) -> str:
         """Version in use, or the one that the next connection will try: '5' or '3.1.1'."""
-        return PROTOCOLS[self._level]
+        return PROTOCOLS[self._versions.level]
+
+    @property
+    def duplicates(self) -> int:
+        """QoS 2 messages that came again after their PUBREC, and were answered without being delivered twice."""
+        return self._incoming.duplicates
 
     @property
     def outgoing(self) -> int:
@@ -110,39 +105,27 @@ class Session:
     def connect(self, now: float) -> bytes:
         """CONNECT for a connection just made. What was owed to the last one is forgotten."""
         self._move(Input.CONNECT)
-        self._decoder = Decoder(self._level, self.options.max_packet_bytes)
+        self._decoder = Decoder(self._versions.level, self.options.max_packet_bytes)
         self._output.clear()
         self._requests.clear()
         self._began_at = now
-        return connect_packet(self.options, self._level)
+        return connect_packet(self.options, self._versions.level)
 
     def lost(self, text: str) -> list[Event]:
         """The transport's connection was closed from over there, or broke."""
-        if self.state is State.CONNECTING:
-            # Some brokers close without a word on a version that they do not know.
-            return self._give_up(f"{text} before CONNACK", fall_back=True)
-        return self._give_up(text) if self.state is State.CONNECTED else []
+        if self._idle():
+            return []
+        return self._give_up(f"{text} before CONNACK" if self.state is State.CONNECTING else text)
 
-    def _give_up(self, text: str, fall_back: bool = False) -> list[Event]:
+    def _give_up(self, text: str) -> list[Event]:
+        unanswered = self.state is State.CONNECTING
         self._move(Input.LOST)
-        return [Closed(text, retry=self._next_version(fall_back and not self._spoke_5))]
-
-    def _next_version(self, fall_back: bool) -> bool:
-        """With `auto`, what the next connection tries: 5, unless 5 was just tried and it is time to `fall_back`.
-
-        A broker that has spoken 5 knows it: whatever it does then means something else (a restart), and 3.1.1 with its
-        small window must not be the answer, unless it says so itself.
-        """
-        if self.options.protocol != "auto":
-            return False
-        fall_back = fall_back and self._level == V5
-        self._level = V311 if fall_back else V5
-        return fall_back
+        return [Closed(text, retry=self._versions.ended(unanswered))]
 
     def disconnect(self, reason: int = 0) -> None:
         """Say good-bye (DISCONNECT goes to the output). The Will is not published unless `reason` is 4."""
         if self.state is State.CONNECTED:
-            self._output.append(encode.disconnect(self._level, reason))
+            self._output.append(encode.disconnect(self._versions.level, reason))
         if self.state is not State.IDLE:
             self._move(Input.LEAVE)
 
@@ -153,12 +136,9 @@ class Session:
         """
         if self.state is State.CONNECTING:
             limit = self.options.connect_timeout_s
-            probing = self.options.protocol == "auto" and self._level == V5 and not self._spoke_5
-            if probing:
+            if self._versions.probing:
                 limit = min(limit, PROBE_TIMEOUT_S)
-            if now - self._began_at >= limit:
-                return self._give_up(f"no CONNACK within {limit:g} s", fall_back=probing)
-            return []
+            return self._give_up(f"no CONNACK within {limit:g} s") if now - self._began_at >= limit else []
         if self.state is not State.CONNECTED:
             return []
         verdict = self._keep_alive.tick(now, reading)
@@ -193,16 +173,16 @@ class Session:
             check_filter(one.filter)
         groups: dict[int | None, list[int]] = {}
         for place, one in enumerate(subscriptions):
-            groups.setdefault(one.subscription_id if self._level == V5 else None, []).append(place)
+            groups.setdefault(one.subscription_id if self._versions.level == V5 else None, []).append(place)
         asked = self._ask([one.filter for one in subscriptions], list(groups.values()), adds=True)
         for packet_id, places in asked.items():
-            self._output.append(encode.subscribe(self._level, packet_id, [subscriptions[i] for i in places]))
+            self._output.append(encode.subscribe(self._versions.level, packet_id, [subscriptions[i] for i in places]))
         return next(iter(asked))
 
     def unsubscribe(self, filters: Sequence[str]) -> int:
         """UNSUBSCRIBE; returns a token that `Unsubscribed` carries. ProtocolError while not connected."""
         (token,) = self._ask(filters, [range(len(filters))], adds=False)
-        self._output.append(encode.unsubscribe(self._level, token, filters))
+        self._output.append(encode.unsubscribe(self._versions.level, token, filters))
         return token
 
     def acknowledge(self, packets: Iterable[tuple[int, int]], connection: int | None = None) -> bool:
@@ -213,15 +193,7 @@ class Session:
         """
         if self.state is not State.CONNECTED or connection not in (None, self.connection):
             return False
-        ids: list[int] = []
-        for packet_id, qos in packets:
-            if qos == 1:
-                ids.append(packet_id)
-            elif qos == 2:
-                self._put_pubacks(ids)
-                self._received.add(packet_id)
-                self._output.append(encode.acknowledgement(encode.PUBREC, packet_id))
-        self._put_pubacks(ids)
+        self._incoming.acknowledge(packets)
         return True
 
     def publish(
@@ -240,7 +212,7 @@ class Session:
         if qos == 0:
             if self.state is not State.CONNECTED:
                 raise PublishRefused("expected a connection for a message of QoS 0, got none")
-            packet = encode.publish(self._level, topic, payload, retain=retain, properties=properties)
+            packet = encode.publish(self._versions.level, topic, payload, retain=retain, properties=properties)
             if problem := self._limits.problem(0, retain, len(packet)):
                 raise refusal(problem)
             self._output.append(packet)
@@ -285,16 +257,16 @@ class Session:
 
     def _fail(self, fault: ProtocolError, events: list[Event]) -> None:
         early = self.state is State.CONNECTING
-        if not early and self._level == V5:
-            self._output.append(encode.disconnect(self._level, 0x82))
+        if not early and self._versions.level == V5:
+            self._output.append(encode.disconnect(self._versions.level, 0x82))
         self._move(Input.LOST)
-        retry = self._next_version(fall_back=early and not self._spoke_5)
+        retry = self._versions.ended(unanswered=early)
         events.append(Closed(f"the broker broke the protocol: {fault}", 0x82, retry))
 
     def _on_connack(self, packet: Connack, now: float, events: list[Event]) -> None:
         if packet.reason:
             self._move(Input.REFUSED)
-            retry = self._next_version(fall_back=packet.reason in _UNSUPPORTED_VERSION)
+            retry = self._versions.refused(packet.reason)
             text = packet.properties.get("reason_string", "")
             text = reason_text(packet.reason) + (f": {text}" if text else "")
             events.append(Refused(packet.reason, f"the broker refused the connection: {text}", retry))
@@ -303,13 +275,13 @@ class Session:
             raise ProtocolError("expected no session after a clean start, got one")
         self._move(Input.ACCEPTED)
         self.connection += 1
-        self._spoke_5 = self._spoke_5 or self._level == V5
+        self._versions.accepted()
         self._limits = Limits.of(packet.properties)
         interval_s = packet.properties.get("server_keep_alive", self.options.keep_alive_s)
         self._keep_alive = KeepAlive(interval_s, self.options.ping_timeout_s, now)
         self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)
         if not packet.session_present:
-            self._received.clear()
+            self._incoming.clear()
         events.append(
             Connected(
                 packet.session_present,
@@ -324,32 +296,15 @@ class Session:
         self._send_waiting(events)
 
     def _on_messages(self, messages: Publishes, events: list[Event]) -> None:
-        if self._received:
-            messages = [
-                m for m in messages if isinstance(m, PublishRun) or m.qos != 2 or not self._answered_before(m.packet_id)
-            ]
-        if messages:
-            events.append(Messages(messages))
+        if fresh := self._incoming.fresh(messages):
+            events.append(Messages(fresh))
 
     def _on_oversized(self, packet: Oversized, events: list[Event]) -> None:
-        if packet.qos != 2 or not self._answered_before(packet.packet_id):
+        if packet.qos != 2 or not self._incoming.answered_before(packet.packet_id):
             events.append(packet)
 
-    def _answered_before(self, packet_id: int) -> bool:
-        """A QoS 2 message whose PUBREC was lost is answered again and not delivered again (section 4.3.3)."""
-        if packet_id not in self._received:
-            return False
-        self.duplicates += 1
-        self._output.append(encode.acknowledgement(encode.PUBREC, packet_id))
-        return True
-
     def _on_pubrel(self, packet: Pubrel, events: list[Event]) -> None:
-        known = packet.packet_id in self._received
-        self._received.discard(packet.packet_id)
-        # A PUBREL may come for a PUBREC of before our restart; the broker wants its PUBCOMP all the same.
-        reason = 0 if known or self._level != V5 else 0x92
-        self._output.append(encode.acknowledgement(encode.PUBCOMP, packet.packet_id, reason))
-        if known:
+        if self._incoming.released(packet.packet_id, self._versions.level):
             events.append(Released(packet.packet_id))
 
     def _on_puback(self, packet: Puback, events: list[Event]) -> None:
@@ -373,7 +328,7 @@ class Session:
 
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
         self._move(Input.LOST)
-        self._next_version(fall_back=False)
+        self._versions.ended(unanswered=False)
         text = packet.properties.get("reason_string", "")
         text = reason_text(packet.reason) + (f": {text}" if text else "")
         events.append(Closed(f"the broker disconnected us: {text}", packet.reason))
@@ -404,12 +359,7 @@ class Session:
                 return self._last_id
         raise PublishRefused("expected a free packet identifier, got none")
 
-    def _put_pubacks(self, ids: list[int]) -> None:
-        if ids:
-            self._output.append(encode.pubacks(ids))
-            ids.clear()
-
     def _send_waiting(self, events: list[Event]) -> None:
         if self.state is State.CONNECTED:
-            refused = self._outgoing.send(self._level, self._limits, self._output.append)
+            refused = self._outgoing.send(self._versions.level, self._limits, self._output.append)
             events.extend(Published(packet_id, reason) for packet_id, reason in refused)

@@ -10,8 +10,9 @@ from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
+from edgert.operators.by_key import ByKey
 from edgert.operators.division import shared_by_key
-from edgert.operators.fields import field_name, field_names, hashable, key_reader
+from edgert.operators.fields import field_name, field_names, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 AHEAD_S = 60.0
@@ -27,14 +28,13 @@ class JoinLatest(Logic):
 
     def __init__(self, on: Sequence[str], fields: Sequence[str], missing: str = "null", max_age_s: float = 0.0) -> None:
         super().__init__()
-        self.latest: dict[Any, tuple[float, dict[str, Any]]] = {}
+        self._by_key: ByKey[tuple[float, dict[str, Any]]] = ByKey("latest")
+        self.latest = self._by_key.kept
         self._fields = tuple(fields)
         self._key_of = key_reader(on)
         self._drops_missing = missing == "drop"
         self._max_age_s = max_age_s
         self._nothing = dict.fromkeys(fields)
-        self._dirty: dict[Any, None] = {}
-        self._forgotten: list[Any] = []
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
@@ -49,7 +49,7 @@ class JoinLatest(Logic):
 
     def _remember(self, rows: Sequence[Row], limit: float) -> None:
         """`limit`: a time beyond it counts as it, or one wrong clock would keep out all that come after."""
-        fields, key_of, latest, dirty = self._fields, self._key_of, self.latest, self._dirty
+        fields, key_of, latest, dirty = self._fields, self._key_of, self.latest, self._by_key.changed
         for row in rows:
             key = key_of(row)
             kept = latest.get(key)
@@ -57,12 +57,7 @@ class JoinLatest(Logic):
             if kept is None or time >= kept[0]:
                 latest[key] = (time, {name: row.get(name) for name in fields})
                 dirty[key] = None
-        while len(latest) > MAX_KEYS:
-            key = next(iter(latest))
-            del latest[key]
-            dirty.pop(key, None)
-            self._forgotten.append(key)
-            self.drops["too many keys (keys)"] += 1
+        self._by_key.forget_beyond(MAX_KEYS, self.drops)
 
     def _join(self, rows: Sequence[Row]) -> list[Row]:
         get, key_of, nothing, oldest = self.latest.get, self._key_of, self._nothing, self._max_age_s
@@ -82,23 +77,14 @@ class JoinLatest(Logic):
         return out
 
     def delta(self) -> Any | None:
-        if not self._dirty and not self._forgotten:
-            return None
-        latest = self.latest
-        state = {"gone": self._forgotten, "latest": [[k, *latest[k]] for k in self._dirty]}
-        self._dirty, self._forgotten = {}, []
-        return state
+        return self._by_key.delta(lambda kept: kept)
 
     def snapshot(self) -> Any | None:
-        if not self.latest:
-            return None
-        return {"gone": [], "latest": [[k, *kept] for k, kept in self.latest.items()]}
+        return self._by_key.snapshot(lambda kept: kept)
 
     def restore(self, state: Any) -> None:
-        for key in state["gone"]:
-            self.latest.pop(hashable(key), None)
-        for key, time, kept in state["latest"]:
-            self.latest[hashable(key)] = (time, kept)
+        for key, time, kept in self._by_key.told(state):
+            self.latest[key] = (time, kept)
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("latest", snapshots, copies, copy_of)
@@ -122,7 +108,12 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
 
 
 def _fields(node: Node) -> FieldUse:
-    return FieldUse(frozenset((*node.parameters["on"], *node.parameters["fields"])), frozenset())
+    """Whatever a row of the first input has in the joined fields is replaced."""
+    return FieldUse(frozenset(node.parameters["on"]), frozenset(node.parameters["fields"]))
+
+
+def _fields_beside(node: Node) -> FieldUse:
+    return FieldUse(frozenset((*node.parameters["on"], *node.parameters["fields"])), keeps=frozenset())
 
 
 def _make(build: Build) -> JoinLatest:
@@ -137,6 +128,7 @@ SPECS = (
         many_inputs=True,
         check=_check,
         fields=_fields,
+        fields_beside=_fields_beside,
         keyed=False,
         logic=_make,
         divides_by=lambda node, keys: tuple((name, ANY) for name in node.parameters["on"]),

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.fields import field_name, hashable, key_reader, new_field
+from edgert.operators.by_key import ByKey
+from edgert.operators.fields import field_name, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 from edgert.sketches.hashing import hash_of
 from edgert.sketches.hyperloglog import HyperLogLog, precision_for
@@ -43,13 +44,12 @@ class Sketched(Logic, ABC):
 
     def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, sketch_bytes: int) -> None:
         super().__init__()
-        self.kept: dict[Any, Kept] = {}
+        self._by_key: ByKey[Kept] = ByKey("kept")
+        self.kept = self._by_key.kept
         self.most_keys = min(MAX_KEYS, MEMORY_BYTES // (sketch_bytes + OVERHEAD_BYTES))
         """Beyond it the key that was new longest ago is forgotten, and counted."""
         self._field, self._output, self._period_s = field, output, period_s
         self._key_of = key_reader(keys)
-        self._dirty: dict[Any, None] = {}
-        self._forgotten: list[Any] = []
 
     @abstractmethod
     def fresh(self) -> Sketch:
@@ -65,7 +65,7 @@ class Sketched(Logic, ABC):
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark, batch.size)),)
 
     def _told(self, rows: Sequence[Row], limit: float) -> list[Row]:
-        field, output, key_of, kept, dirty = self._field, self._output, self._key_of, self.kept, self._dirty
+        field, output, key_of, kept, dirty = self._field, self._output, self._key_of, self.kept, self._by_key.changed
         span = self._period_s
         out = []
         bad = late = period = 0
@@ -91,32 +91,17 @@ class Sketched(Logic, ABC):
             self.drops["bad_value (values)"] += bad
         if late:
             self.drops["late (values)"] += late
-        while len(kept) > self.most_keys:
-            key = next(iter(kept))
-            del kept[key]
-            dirty.pop(key, None)
-            self._forgotten.append(key)
-            self.drops["too many keys (keys)"] += 1
+        self._by_key.forget_beyond(self.most_keys, self.drops)
         return out
 
     def delta(self) -> Any | None:
-        if not self._dirty and not self._forgotten:
-            return None
-        told = [(key, self.kept[key]) for key in self._dirty]
-        state = {"gone": self._forgotten, "kept": [[key, k.period, k.sketch.changes()] for key, k in told]}
-        self._dirty, self._forgotten = {}, []
-        return state
+        return self._by_key.delta(lambda kept: (kept.period, kept.sketch.changes()))
 
     def snapshot(self) -> Any | None:
-        if not self.kept:
-            return None
-        return {"gone": [], "kept": [[key, k.period, k.sketch.state()] for key, k in self.kept.items()]}
+        return self._by_key.snapshot(lambda kept: (kept.period, kept.sketch.state()))
 
     def restore(self, state: Any) -> None:
-        for key in state["gone"]:
-            self.kept.pop(hashable(key), None)
-        for key, period, changes in state["kept"]:
-            key = hashable(key)
+        for key, period, changes in self._by_key.told(state):
             held = self.kept.get(key)
             if held is None or held.period != period:
                 held = self.kept[key] = Kept(period, self.fresh())

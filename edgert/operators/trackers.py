@@ -14,8 +14,9 @@ from typing import Any
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import ANY, FieldUse, Keys, OperatorSpec, Parameter
+from edgert.operators.by_key import ByKey
 from edgert.operators.division import shared_by_key
-from edgert.operators.fields import field_name, hashable, key_reader, new_field
+from edgert.operators.fields import field_name, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 MAX_KEYS = 100_000
@@ -28,11 +29,10 @@ class Tracker(Logic, ABC):
 
     def __init__(self, field: str, output: str, keys: Sequence[str]) -> None:
         super().__init__()
-        self.tracks: dict[Any, Track] = {}
+        self._by_key: ByKey[Track] = ByKey("tracks")
+        self.tracks = self._by_key.kept
         self._field, self._output = field, output
         self._key_of = key_reader(keys)
-        self._dirty: dict[Any, None] = {}
-        self._forgotten: list[Any] = []
 
     @abstractmethod
     def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
@@ -52,7 +52,7 @@ class Tracker(Logic, ABC):
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark, batch.size)),)
 
     def _followed(self, rows: Sequence[Row]) -> list[Row]:
-        field, output, tracks, dirty = self._field, self._output, self.tracks, self._dirty
+        field, output, tracks, dirty = self._field, self._output, self.tracks, self._by_key.changed
         key_of, follow = self._key_of, self.follow
         out = []
         bad = 0
@@ -70,30 +70,18 @@ class Tracker(Logic, ABC):
             out.append({**row, output: made})
         if bad:
             self.drops["bad_value (values)"] += bad
-        while len(tracks) > MAX_KEYS:
-            key = next(iter(tracks))
-            del tracks[key]
-            dirty.pop(key, None)
-            self._forgotten.append(key)
-            self.drops["too many keys (keys)"] += 1
+        self._by_key.forget_beyond(MAX_KEYS, self.drops)
         return out
 
     def delta(self) -> Any | None:
-        if not self._dirty and not self._forgotten:
-            return None
-        tracks = self.tracks
-        state = {"gone": self._forgotten, "tracks": [[k, list(tracks[k])] for k in self._dirty]}
-        self._dirty, self._forgotten = {}, []
-        return state
+        return self._by_key.delta(lambda track: (list(track),))
 
     def snapshot(self) -> Any | None:
-        return {"gone": [], "tracks": [[k, list(t)] for k, t in self.tracks.items()]} if self.tracks else None
+        return self._by_key.snapshot(lambda track: (list(track),))
 
     def restore(self, state: Any) -> None:
-        for key in state["gone"]:
-            self.tracks.pop(hashable(key), None)
-        for key, track in state["tracks"]:
-            self.tracks[hashable(key)] = list(track)
+        for key, track in self._by_key.told(state):
+            self.tracks[key] = list(track)
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("tracks", snapshots, copies, copy_of)

@@ -17,7 +17,8 @@ from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import compile_function
-from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
+from edgert.operators.by_key import ByKey
+from edgert.operators.fields import field_name, field_names, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 MAX_KEYS: Final = 10_000
@@ -143,11 +144,10 @@ class TrainRegression(Logic):
         self, target: str, fields: Sequence[str], size: int, output: str = "model", keys: Sequence[str] = ()
     ) -> None:
         super().__init__()
-        self.windows: dict[Any, Sums] = {}
+        self._by_key: ByKey[Sums] = ByKey("windows")
+        self.windows = self._by_key.kept
         self._columns, self._size, self._output, self._keys = (*fields, target), size, output, tuple(keys)
         self._key_of = key_reader(keys)
-        self._dirty: dict[Any, None] = {}
-        self._forgotten: list[Any] = []
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
@@ -157,7 +157,7 @@ class TrainRegression(Logic):
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark)),)
 
     def _trained(self, rows: Sequence[Row]) -> list[Row]:
-        columns, windows, key_of, dirty = self._columns, self.windows, self._key_of, self._dirty
+        columns, windows, key_of, dirty = self._columns, self.windows, self._key_of, self._by_key.changed
         out = []
         bad = 0
         size = self._size
@@ -180,12 +180,7 @@ class TrainRegression(Logic):
                 windows[key] = Sums(len(columns), sums.version + 1)
         if bad:
             self.drops["bad_value (values)"] += bad
-        while len(windows) > MAX_KEYS:
-            key = next(iter(windows))
-            del windows[key]
-            dirty.pop(key, None)
-            self._forgotten.append(key)
-            self.drops["too many keys (keys)"] += 1
+        self._by_key.forget_beyond(MAX_KEYS, self.drops)
         return out
 
     def _result(self, row: Row, key: Any, sums: Sums) -> Row:
@@ -201,22 +196,14 @@ class TrainRegression(Logic):
         return {**row_head(row), **dict(zip(self._keys, values, strict=True)), self._output: model}
 
     def delta(self) -> Any | None:
-        if not self._dirty and not self._forgotten:
-            return None
-        state = {"gone": self._forgotten, "windows": [[key, self.windows[key].slots[:]] for key in self._dirty]}
-        self._dirty, self._forgotten = {}, []
-        return state
+        return self._by_key.delta(lambda sums: (sums.slots[:],))
 
     def snapshot(self) -> Any | None:
-        if not self.windows:
-            return None
-        return {"gone": [], "windows": [[key, sums.slots[:]] for key, sums in self.windows.items()]}
+        return self._by_key.snapshot(lambda sums: (sums.slots[:],))
 
     def restore(self, state: Any) -> None:
-        for key in state["gone"]:
-            self.windows.pop(hashable(key), None)
-        for key, slots in state["windows"]:
-            self.windows[hashable(key)] = Sums.of(slots, len(self._columns))
+        for key, slots in self._by_key.told(state):
+            self.windows[key] = Sums.of(slots, len(self._columns))
 
 
 def row_head(row: Row) -> Row:

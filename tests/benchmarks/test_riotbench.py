@@ -20,7 +20,7 @@ from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.bloom import Known
-from edgert.operators.logic import Message
+from edgert.operators.logic import Message, Now
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
@@ -38,7 +38,7 @@ def out(application: str) -> int:
     valid = sum(all(low <= v[name] <= high for name, (low, high) in RANGES.items()) for v in values)
     known = Known(["source"], known_devices(), BLOOM["false_positive_rate"])
     given = Batch([{"source": message.topic.split("/")[1]} for message in trace], 0.0)
-    (passed,) = known.process(given, 0, engine.Now(0.0, 0.0))
+    (passed,) = known.process(given, 0, Now(0.0, 0.0))
     rounds = ROWS // len(trace)
     return {
         "etl": len(passed.batch) * rounds,
@@ -54,7 +54,7 @@ def feed(application: str) -> engine.Feed:
 
 def finish(run: FlowRun, told: list[int]) -> None:
     """What the end of the run left in queues, and what still waits in operators."""
-    now = engine.Now(0.0, 0.0)
+    now = Now(0.0, 0.0)
     for instance in run.all:
         for entry in (*instance.queue.take_all(), None):
             turn = instance.finish(now) if entry is None else instance.run([entry], now)

@@ -206,7 +206,7 @@ def test_asking_for_a_source_that_is_none_is_an_error() -> None:
 
 
 def test_an_operator_with_a_slot_of_its_own_is_fused_only_with_those_of_the_same() -> None:
-    operators = {
+    operators: dict[str, dict[str, Any]] = {
         "in": {"type": "mqtt_source", "topic": "x/{source}"},
         "a": {"type": "filter", "input": "in", "where": "v > 0"},
         "b": {"type": "map", "input": "a", "set": {"w": "v"}, "slot": 1},

@@ -13,7 +13,7 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Queue
 from gateway.status import _edges
 from tests.gateway.test_flows import Gateway
-from tests.runtime.test_pool import Pass
+from tests.runtime.pools import Pass
 from tests.waiting import in_loop
 
 

@@ -115,8 +115,9 @@ class Walk:
         self.lock = threading.Lock()
         """As the one that keeps anything from being fed."""
         pool = PoolSettings(workers=draw.choice([0, 0, 1]), slots=slots, placement=placement)
+        fused: Fusion = draw.choice(get_args(Fusion)) if fusion is None else fusion
         self.slots = Slots(
-            pool, fusion or draw.choice(get_args(Fusion)), True, REGISTRY, InThisProcess.clock, level="warning",
+            pool, fused, True, REGISTRY, InThisProcess.clock, level="warning",
             send=self._sent, stored=self._stored, restoring=self._restoring, failed=self._failed,
             make_process=InThisProcess,
         )  # fmt: skip

@@ -47,7 +47,7 @@ def test_bad_payloads_are_counted_dead_lettered_and_cost_nothing_else(rig: Rig) 
     assert rig.deploy(gateway, truth.document(dead_letter="lost/letters"))["accepted"]
     letters: list[bytes] = []
     client = rig.client()
-    client.on_message = lambda _c, _d, message: letters.append(message.payload)
+    client.on_message = lambda _c, _d, message: letters.append(bytes(message.payload))
     client.subscribe("lost/letters", 1)
     huge = b"[" + b" " * 10_000_000 + b"]"
     messages: list[Message] = []

@@ -49,7 +49,7 @@ def test_a_batch_comes_out_as_it_went_in(
     packed = next(iter(Splitter().feed(frame(pack_batch(batch)))))[0]
     again = unpack_batch(packed)
     assert again == batch
-    assert [list(row) for row in again.rows] == [list(row) for row in rows], "order of the fields"  # type: ignore[union-attr]
+    assert [list(row) for row in again.rows] == [list(row) for row in rows], "order of the fields"
 
 
 def test_raw_messages_come_out_as_they_went_in() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Sized
 from itertools import pairwise
 from typing import Any
 
@@ -356,7 +356,7 @@ def test_topic_caches_stay_within_their_bound(level: int) -> None:
 @pytest.mark.parametrize("level", [V5, V311])
 def test_topic_caches_stay_within_their_bytes_however_long_the_topics_are(level: int) -> None:
     decoder = Decoder(level)
-    caches = (decoder._topics, decoder._heads) if level == V5 else (decoder._topics,)
+    caches: Sequence[Collection[Sized]] = (decoder._topics, decoder._heads) if level == V5 else (decoder._topics,)
     largest = [0] * len(caches)
     for i in range(10_000):
         decoder.feed_untrusted(encode.publish(level, f"{i:0240}", b""), [])

@@ -81,7 +81,7 @@ def test_a_row_that_fails_elsewhere_does_not_count_the_others_twice() -> None:
 
 def test_only_what_somebody_reads_is_built() -> None:
     flow = from_plain(document(annotate(field="k"), keep="room v"), REGISTRY)
-    assert fields_needed(flow, REGISTRY, "in") == {"k", "v"}
+    assert fields_needed(flow, REGISTRY, "in") == frozenset({"k", "v"})
     nodes = [flow.nodes["n0"]]
     made = Fused(nodes, frozenset({"room"}))
     assert given_on(made, row("s", k="a")) == [row("s", k="a", room="hall")]

@@ -108,7 +108,7 @@ def test_of_few_new_keys_only_those_are_told_and_of_many_the_filter() -> None:
     passed(made, "a", "b", "a")
     assert made.delta() == {"inserted": made_bytes("a") + made_bytes("b")}
     passed(made, *range(5_000))
-    assert set(made.delta()) == {"filters", "counts"}
+    assert set(made.delta() or ()) == {"filters", "counts"}
     passed(made, "c")
     assert made.delta() == {"inserted": made_bytes("c")}
 
@@ -116,7 +116,9 @@ def test_of_few_new_keys_only_those_are_told_and_of_many_the_filter() -> None:
 def made_bytes(key: str) -> bytes:
     made = FirstSeen(["k"], 10, 0.01)
     passed(made, key)
-    told: bytes = made.delta()["inserted"]
+    delta = made.delta()
+    assert delta is not None
+    told: bytes = delta["inserted"]
     return told
 
 
@@ -156,7 +158,7 @@ def test_what_cannot_work_is_refused_with_its_place(parameters: dict[str, Any], 
 def test_a_flow_decodes_the_key_and_has_the_mode_it_asks_for() -> None:
     for parameters, kind in (({"values": ["a"]}, Known), ({"mode": "first_seen"}, FirstSeen)):
         flow = from_plain(document(fields=["k"], **parameters), REGISTRY)
-        assert fields_needed(flow, REGISTRY, "in") == {"k", "v"}
+        assert fields_needed(flow, REGISTRY, "in") == frozenset({"k", "v"})
         instances = build(plan(flow, REGISTRY, "none"), REGISTRY).instances
         assert type(instances["f"].logic) is kind
 

@@ -12,6 +12,7 @@ from edgert.core.batch import NO_WATERMARK, Batch
 from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
+from edgert.flow.physical import fields_needed
 from edgert.operators import joins
 from edgert.operators.joins import JoinLatest
 from edgert.operators.logic import Now
@@ -90,6 +91,37 @@ def test_deltas_and_snapshots_bring_it_back(steps: list[tuple[int, str, int]]) -
     if (snapshot := made.snapshot()) is not None:
         by_snapshot.restore(unpack(pack(snapshot)))
     assert by_deltas.latest == by_snapshot.latest == made.latest
+
+
+def joining(**first: Any) -> dict[str, Any]:
+    """`first`: the operator whose rows go through; the mean of `v` is joined to them as `m`."""
+    return {"name": "f", "operators": {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "first": {"input": "in", **first},
+        "by": {"type": "key_by", "input": "in", "keys": ["room"]},
+        "mean": {"type": "count_window", "input": "by", "size": 3, "aggregates": {"m": "mean(v)"}},
+        "joined": {"type": "join_latest", "inputs": ["first", "mean"], "on": ["room"], "fields": ["m"]},
+        "brief": {"type": "select", "input": "joined", "fields": ["t", "m"]},
+        "out": {"type": "publish", "input": "brief", "topic": "y"},
+    }}  # fmt: skip
+
+
+def test_a_source_decodes_joined_fields_only_where_something_else_looks_at_them() -> None:
+    def needed(**first: Any) -> frozenset[str]:
+        found = fields_needed(from_plain(joining(**first), REGISTRY), REGISTRY, "in")
+        assert found is not None
+        return found
+
+    assert needed(type="filter", where="t > 0") == {"t", "room", "v"}
+    assert needed(type="filter", where="m > 0") == {"t", "room", "v", "m"}, "the source may have one of its own"
+
+
+def test_a_joined_field_must_arrive() -> None:
+    plain = joining(type="select", fields=["t", "room"])
+    from_plain(plain, REGISTRY)
+    plain["operators"]["joined"]["fields"] = ["n"]
+    with pytest.raises(DocumentError, match=r"operators\.joined: expected fields that arrive here .*got 'n'"):
+        from_plain(plain, REGISTRY)
 
 
 def test_a_document_must_name_two_inputs_and_fields_of_its_own() -> None:

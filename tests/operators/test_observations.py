@@ -182,7 +182,7 @@ def document(**parameters: Any) -> dict[str, Any]:
 
 def test_a_flow_decodes_what_must_be_equal_and_what_is_wanted() -> None:
     flow = from_plain(document(on=["source", "room"]), REGISTRY)
-    assert fields_needed(flow, REGISTRY, "in") == {"t", "h", "room"}
+    assert fields_needed(flow, REGISTRY, "in") == frozenset({"t", "h", "room"})
 
 
 @pytest.mark.parametrize(

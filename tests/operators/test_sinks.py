@@ -51,7 +51,7 @@ def publishing(**parameters: Any) -> Any:
 
 def test_a_field_can_be_published_alone() -> None:
     flow = publishing(payload_field="v")
-    assert fields_needed(flow, REGISTRY, "in") == {"v", "room"}
+    assert fields_needed(flow, REGISTRY, "in") == frozenset({"v", "room"})
     made = make_publish(Build(flow.nodes["out"], flow, None, (), 1, frozenset()))
     values = [21.5, 3, "warm ü", True, {"a": [1]}, None, "", "\ud800"]
     made.process(Batch([{"time": 1.0, "source": "a", "room": "r", "v": v} for v in values], 0.0), 0, NOW)

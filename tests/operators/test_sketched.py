@@ -145,7 +145,7 @@ def document(kind: str, **parameters: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["distinct_count", "second_moment"])
 def test_a_flow_decodes_the_field_and_the_key(kind: str) -> None:
     flow = from_plain(document(kind), REGISTRY)
-    assert fields_needed(flow, REGISTRY, "in") == {"room", "v"}
+    assert fields_needed(flow, REGISTRY, "in") == frozenset({"room", "v"})
     for period_s in (0.5, -1):
         with pytest.raises(DocumentError, match="period_s"):
             from_plain(document(kind, period_s=period_s), REGISTRY)

@@ -120,4 +120,6 @@ def test_a_flow_with_all_of_them_decodes_what_they_need() -> None:
         "brief": {"type": "select", "input": "soon", "fields": ["estimate", "ahead"]},
         "out": {"type": "publish", "input": "brief", "topic": "y"},
     }
-    assert fields_needed(from_plain({"name": "f", "operators": operators}, REGISTRY), REGISTRY, "in") == {"t", "room"}
+    assert fields_needed(from_plain({"name": "f", "operators": operators}, REGISTRY), REGISTRY, "in") == frozenset(
+        {"t", "room"}
+    )

@@ -33,7 +33,7 @@ from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
 from edgert.scheduling.policies import POLICIES
 from gateway.models import Models
-from tests.runtime.test_pool import DEADLINE_S
+from tests.runtime.pools import DEADLINE_S
 
 WALL = 1_700_000_000.0
 Rows = list[dict[str, Any]]

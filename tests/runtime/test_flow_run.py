@@ -293,7 +293,8 @@ def test_queues_of_another_plan_raise_store_error() -> None:
     form = rig.checkpoint()
     assert form
     other = flow_run()
-    other.places.pop("in")
+    assert isinstance(other.places, dict)
+    del other.places["in"]
     with pytest.raises(StoreError, match="that of in"):
         other.restore(form.deltas, form.queue, NOW)
 

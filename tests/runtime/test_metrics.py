@@ -1,7 +1,8 @@
 import re
 from pathlib import Path
 
-from edgert.runtime.metrics import METRICS, markdown, samples
+from edgert.runtime.metrics import METRICS, samples
+from edgert.runtime.metrics.__main__ import markdown
 from tests.gateway.status_example import example_status
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"

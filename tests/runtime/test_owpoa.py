@@ -13,7 +13,7 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
-from tests.runtime.test_pool import DEADLINE_S, Pass, instance, rows
+from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from edgert.operators.logic import Emission, Logic, Now
 from edgert.runtime.pool import Pool
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.profile import Profile
-from tests.runtime.test_pool import DEADLINE_S, Pass, instance, rows
+from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
 
 
 def test_the_policy_is_told_the_graph_and_what_rows_cost_and_give() -> None:

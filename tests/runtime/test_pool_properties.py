@@ -19,9 +19,10 @@ from edgert.core.clock import VirtualClock
 from edgert.flow.on_error import OnError
 from edgert.operators.guard import FAILED
 from edgert.operators.logic import Emission, Logic, Now
-from edgert.runtime.instance import Instance, Target
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Overload, Queue
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 from tests.runtime.virtual import VirtualWorkers, could_run
@@ -63,6 +64,11 @@ def relay(instance: Instance) -> Relay:
     return cast(Relay, instance.logic)
 
 
+def edges(before: Instance, instance: Instance) -> list[Target]:
+    """Those from one to the other."""
+    return [t for t in before.outputs.get(0, ()) if isinstance(t, Target) and t.instance is instance]
+
+
 class World:
     """A random graph with its pool, and what has been put into it."""
 
@@ -97,7 +103,7 @@ class World:
         self.instances.append(made)
 
     def feeders(self, instance: Instance) -> list[Instance]:
-        return [b for b in self.instances for t in b.outputs.get(0, ()) if t.instance is instance]
+        return [before for before in self.instances for _ in edges(before, instance)]
 
     def _cost(self, instance: Instance, rows: int) -> float:
         if instance.name in self.blocked:
@@ -138,7 +144,7 @@ class World:
             assert not instance.queue.entries, f"{instance.name} waits for ever"
             came: dict[int, list[int]] = {}
             for before in self.feeders(instance):
-                by = next(t.source for t in before.outputs[0] if t.instance is instance)
+                by = edges(before, instance)[0].source
                 came[by] = [n for _, n in relay(before).seen for _ in range(relay(before).copies)]
             if instance in self.sources:
                 came[0] = self.put[instance.name]

@@ -8,7 +8,7 @@ from edgert.core.clock import VirtualClock
 from edgert.runtime.latency import quantile_s
 from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.scheduling.consumption import at_most
-from tests.runtime.test_pool import Pass, instance, rows
+from tests.runtime.pools import Pass, instance, rows
 
 
 def test_times_of_a_turn_are_told_apart() -> None:

@@ -31,8 +31,8 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.runtime.progress import Progress
+from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
 from tests.runtime.test_flow_run import flow_run as plain_flow_run
-from tests.runtime.test_pool import DEADLINE_S, Pass, instance, rows
 
 NOW = Now(0.0, 1_000.0)
 
@@ -199,7 +199,8 @@ def test_whatever_is_fused_the_same_rows_are_counted_lost_and_sent_on(
 ) -> None:
     """`times` counts per value, so a value that comes again has fewer faults left."""
     left = dict.fromkeys((-3, -2, -1), times)
-    kept, lost = [], []
+    kept: list[int] = []
+    lost: list[int] = []
     for value in (v for some in batches for v in some):
         asked = min(left.get(value, 0), (3 if action == "retry" else 0) + 1)
         if value < 0:
@@ -271,7 +272,7 @@ def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
     one: Instance = instance("one", Pass(act), instance("after", Pass(lambda batch: passed.set())))
     one.guards[0].policy = replace(OnError(), action="retry", backoff_s=0.01)
     pool: Pool = ThreadPerInstance(SystemClock()) if dedicated else Pool(SystemClock(), workers=2)
-    pool.add([one, one.outputs[0][0].instance])
+    pool.add([one, *one.outputs[0][0].instances])
     pool.start()
     pool.put([(one, 0, rows(1))])
     assert passed.wait(DEADLINE_S)

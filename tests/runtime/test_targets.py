@@ -17,7 +17,7 @@ from edgert.runtime.inbox import MESSAGE_BYTES, Reader
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
-from tests.runtime.test_pool import Pass, instance
+from tests.runtime.pools import Pass, instance
 
 
 def spread(copies: int, by: str = "") -> Spread:
@@ -108,9 +108,9 @@ def test_the_messages_of_a_topic_go_to_one_copy_in_order_and_none_is_lost(
     by_topic = CopiesByTopic(TopicTemplate("t/+"), number)
     reader = Reader(Progress(Position()), copies[0], copies=copies, copy_of=by_topic)
     homes: dict[str, object] = {}
-    by_topic: dict[str, list[bytes]] = {}
+    sent: dict[str, list[bytes]] = {}
     for topic, payload in messages:
-        by_topic.setdefault(topic, []).append(payload)
+        sent.setdefault(topic, []).append(payload)
     found: dict[str, list[bytes]] = {}
     size = sum(len(p) + MESSAGE_BYTES for _, p in messages)
     parts = list(reader.divide(RawBatch([t for t, _ in messages], [p for _, p in messages], 1.0, 2.0, size)))
@@ -120,5 +120,5 @@ def test_the_messages_of_a_topic_go_to_one_copy_in_order_and_none_is_lost(
         for topic, payload in zip(part.topics, part.payloads, strict=True):
             assert homes.setdefault(topic, copy) == copy
             found.setdefault(topic, []).append(payload)
-    assert found == by_topic
+    assert found == sent
     assert sum(part.size for _, part in parts) == size

@@ -51,7 +51,7 @@ class VirtualWorkers:
                 assert number not in pool._held
                 assert number not in pool._resting
                 instance, entries = pool._take(number)
-                assert not any(t.instance.queue.over for ts in instance.outputs.values() for t in ts)
+                assert not over_behind(instance)
             turn = pool._turn(instance, entries)
             self.free -= 1
             self._measure(instance, entries, turn)
@@ -76,10 +76,15 @@ class VirtualWorkers:
             self.at(until, lambda: None)
 
 
+def over_behind(instance: Instance) -> bool:
+    """Whether a queue that it feeds is over its budget."""
+    return any(one.queue.over for targets in instance.outputs.values() for to in targets for one in to.instances)
+
+
 def could_run(pool: Pool, instances: Sequence[Instance]) -> list[Instance]:
     """Instances that a free worker should have taken: rows wait, nothing is in the way, and there is room behind."""
     return [
         i for i in instances
         if i.queue.entries and not i.running and i.number not in pool._held and i.number not in pool._resting
-        and not any(t.instance.queue.over for ts in i.outputs.values() for t in ts)
+        and not over_behind(i)
     ]  # fmt: skip

@@ -1,0 +1,55 @@
+"""What an operator keeps by key: of so many keys at most, and as a checkpoint tells it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from edgert.operators.fields import hashable
+
+Value = TypeVar("Value")
+
+
+class ByKey(Generic[Value]):
+    """A delta or snapshot has the keys that are `gone`, and under `name` an entry for each other, beginning with it."""
+
+    def __init__(self, name: str) -> None:
+        self.kept: dict[Any, Value] = {}
+        """It is never another dict: an operator may give it a name of its own."""
+        self.changed: dict[Any, None] = {}
+        """Keys to tell in the next delta, which begins with another dict. Who changes what is kept notes it here."""
+        self._name = name
+        self._gone: list[Any] = []
+
+    def forget_beyond(self, most: int, drops: Counter[str]) -> None:
+        """Of more keys the one that was new longest ago is forgotten, and counted."""
+        kept = self.kept
+        while len(kept) > most:
+            key = next(iter(kept))
+            del kept[key]
+            self.changed.pop(key, None)
+            self._gone.append(key)
+            drops["too many keys (keys)"] += 1
+
+    def delta(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:
+        """What changed since the last one. `entry`: what there is to tell of a key, beside itself."""
+        if not self.changed and not self._gone:
+            return None
+        kept = self.kept
+        state = {"gone": self._gone, self._name: [[key, *entry(kept[key])] for key in self.changed]}
+        self.changed, self._gone = {}, []
+        return state
+
+    def snapshot(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:
+        """All of it, or None if there is nothing."""
+        if not self.kept:
+            return None
+        return {"gone": [], self._name: [[key, *entry(value)] for key, value in self.kept.items()]}
+
+    def told(self, state: Any) -> Iterator[tuple[Any, ...]]:
+        """Forgets what a delta or snapshot says is gone; then its entries, for the operator to apply."""
+        for key in state["gone"]:
+            self.kept.pop(hashable(key), None)
+        for key, *rest in state[self._name]:
+            yield hashable(key), *rest

@@ -1,0 +1,50 @@
+"""The connection to the central side, and the results that wait for it."""
+
+from __future__ import annotations
+
+from edgert.runtime.metrics.metric import Metric
+from edgert.runtime.metrics.readers import at
+
+METRICS = (
+    Metric(
+        "edgert_central_connected",
+        "gauge",
+        "",
+        "1 while the central broker is connected, else 0.",
+        (),
+        at("central", "connected"),
+    ),
+    Metric(
+        "edgert_outbox_batches",
+        "gauge",
+        "batches",
+        "Result batches that the collector has not acknowledged yet.",
+        (),
+        at("central", "outbox_batches"),
+    ),
+    Metric("edgert_outbox_rows", "gauge", "rows", "Result rows in the outbox.", (), at("central", "outbox_rows")),
+    Metric(
+        "edgert_outbox_bytes",
+        "gauge",
+        "bytes",
+        "Size of the outbox in the database.",
+        (),
+        at("central", "outbox_bytes"),
+    ),
+    Metric(
+        "edgert_outbox_acknowledged_total",
+        "counter",
+        "batches",
+        "Result batches that the collector acknowledged.",
+        (),
+        at("central", "acknowledged"),
+    ),
+    Metric(
+        "edgert_central_last_ack_age_seconds",
+        "gauge",
+        "seconds",
+        "Time since the collector's last acknowledgement; absent before the first.",
+        (),
+        at("central", "last_ack_age_s"),
+    ),
+)

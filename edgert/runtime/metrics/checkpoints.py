@@ -1,0 +1,41 @@
+"""The checkpoints."""
+
+from __future__ import annotations
+
+from edgert.runtime.metrics.metric import Metric
+from edgert.runtime.metrics.readers import at
+
+METRICS = (
+    Metric(
+        "edgert_checkpoint_commits_total",
+        "counter",
+        "commits",
+        "Checkpoints committed to the database.",
+        (),
+        at("checkpoint", "commits"),
+    ),
+    Metric(
+        "edgert_checkpoint_failures_total",
+        "counter",
+        "commits",
+        "Checkpoints whose commit failed; their content stays pending and goes into the next.",
+        (),
+        at("checkpoint", "failures"),
+    ),
+    Metric(
+        "edgert_checkpoint_blocked_total",
+        "counter",
+        "checkpoints",
+        "Checkpoints put off because a flow reached no boundary in time.",
+        (),
+        at("checkpoint", "blocked"),
+    ),
+    Metric(
+        "edgert_checkpoint_last_seconds",
+        "gauge",
+        "seconds",
+        "Duration of the last checkpoint.",
+        (),
+        at("checkpoint", "last_ms", scale=0.001),
+    ),
+)

@@ -1,0 +1,57 @@
+"""The flows, and what was dropped anywhere in them."""
+
+from __future__ import annotations
+
+from edgert.runtime.metrics.metric import Metric
+from edgert.runtime.metrics.readers import drops, each_flow, latency
+
+METRICS = (
+    Metric(
+        "edgert_flow_balance_ratio",
+        "gauge",
+        "ratio",
+        "Coefficient of variation of the utilisation over a flow's instances; 0 is all alike.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("balance")),
+    ),
+    Metric(
+        "edgert_flow_latency_seconds",
+        "gauge",
+        "seconds",
+        "Time from arrival to a sink within which so many of a flow's rows of the last second came.",
+        ("flow", "quantile"),
+        latency,
+    ),
+    Metric(
+        "edgert_flow_running",
+        "gauge",
+        "",
+        "1 while a flow runs, 0 while it is stopped.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("state") == "running"),
+    ),
+    Metric(
+        "edgert_flow_version",
+        "gauge",
+        "",
+        "Version of the document that a flow runs.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("version")),
+    ),
+    Metric(
+        "edgert_flow_shipped_rows_total",
+        "counter",
+        "rows",
+        "Result rows of a flow that went into the outbox.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("rows_shipped")),
+    ),
+    Metric(
+        "edgert_dropped_rows_total",
+        "counter",
+        "rows",
+        "Rows (or messages) dropped, by place and reason. Nothing is dropped without being counted here.",
+        ("flow", "operator", "reason"),
+        drops,
+    ),
+)

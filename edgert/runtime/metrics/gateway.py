@@ -1,0 +1,27 @@
+"""The gateway process."""
+
+from __future__ import annotations
+
+from edgert.runtime.metrics.metric import Metric
+from edgert.runtime.metrics.readers import at, info
+
+METRICS = (
+    Metric(
+        "edgert_gateway_info",
+        "gauge",
+        "",
+        "Always 1; says which gateway, fleet and version this is.",
+        ("gateway", "fleet", "version"),
+        info,
+    ),
+    Metric("edgert_uptime_seconds", "gauge", "seconds", "Time since the gateway started.", (), at("uptime_s")),
+    Metric("edgert_resident_bytes", "gauge", "bytes", "Resident memory of the gateway process.", (), at("rss_bytes")),
+    Metric(
+        "edgert_cpu_ratio",
+        "gauge",
+        "ratio",
+        "CPU used by the gateway process; 1 is one core fully used.",
+        (),
+        at("cpu_percent", scale=0.01),
+    ),
+)

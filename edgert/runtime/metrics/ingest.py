@@ -1,0 +1,73 @@
+"""What comes from the sensors' broker."""
+
+from __future__ import annotations
+
+from edgert.runtime.metrics.metric import Metric
+from edgert.runtime.metrics.readers import at
+
+METRICS = (
+    Metric(
+        "edgert_ingest_connected",
+        "gauge",
+        "",
+        "1 while the sensors' broker is connected, else 0.",
+        (),
+        at("ingest", "connected"),
+    ),
+    Metric(
+        "edgert_ingest_messages_total",
+        "counter",
+        "messages",
+        "Messages received from the sensors' broker.",
+        (),
+        at("ingest", "messages"),
+    ),
+    Metric(
+        "edgert_ingest_bytes_total",
+        "counter",
+        "bytes",
+        "Bytes received from the sensors' broker.",
+        (),
+        at("ingest", "bytes"),
+    ),
+    Metric(
+        "edgert_ingest_unacknowledged_messages",
+        "gauge",
+        "messages",
+        "Messages received and not yet acknowledged: no checkpoint covers them yet.",
+        (),
+        at("ingest", "unacknowledged"),
+    ),
+    Metric(
+        "edgert_ingest_reconnects_total",
+        "counter",
+        "connections",
+        "Connections to the sensors' broker made after the first one.",
+        (),
+        at("ingest", "reconnects"),
+    ),
+    Metric(
+        "edgert_ingest_sessions_lost_total",
+        "counter",
+        "sessions",
+        "Connections on which the broker had no session for us: what it held is lost to us.",
+        (),
+        at("ingest", "sessions_lost"),
+    ),
+    Metric(
+        "edgert_ingest_redelivered_messages_total",
+        "counter",
+        "messages",
+        "Messages that the broker delivered again and that were told from new ones.",
+        (),
+        at("ingest", "redelivered"),
+    ),
+    Metric(
+        "edgert_ingest_ambiguous_messages_total",
+        "counter",
+        "messages",
+        "Messages taken for redeliveries that may have been new, equal ones; they were dropped.",
+        (),
+        at("ingest", "ambiguous"),
+    ),
+)

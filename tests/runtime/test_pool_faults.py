@@ -1,0 +1,80 @@
+"""What raises in the pool costs the rows at fault, is counted, and ends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from edgert.core.batch import Batch
+from edgert.core.clock import VirtualClock
+from edgert.operators.logic import Emission, Message, Now
+from edgert.runtime.instance import Instance
+from edgert.runtime.pool import Pool
+from edgert.scheduling.consumption import at_most
+from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows, running
+
+
+def test_an_operator_that_raises_loses_the_rows_at_fault_only_and_is_counted() -> None:
+    def act(batch: Batch) -> None:
+        if any(row["n"] == 3 for row in batch.rows):
+            raise ZeroDivisionError("as told")
+
+    after = instance("after", Pass())
+    broken = instance("broken", Pass(act), after)
+    with running(broken, after) as pool:
+        for n in range(6):
+            pool.put([(broken, 0, rows(n, n + 1))])
+        assert pool.wait_empty([broken, after], DEADLINE_S)
+    assert [n for _, n in after.logic.seen] == [0, 1, 1, 2, 2, 4, 4, 5, 5, 6]  # type: ignore[attr-defined]
+    assert (broken.failures, broken.logic.drops["operator failed"]) == (2, 2)
+
+
+def test_an_operator_that_raises_on_everything_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def act(batch: Batch) -> None:
+        raise ZeroDivisionError("as told")
+
+    clock = VirtualClock()
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([one])
+    for _ in range(4):
+        pool.put([(one, 0, rows(*range(10)))], wake=False)
+        pool.lend(1.0)
+        clock.advance(0.5)
+    assert [r.getMessage() for r in caplog.records] == [
+        "operator one failed (1 times so far): ZeroDivisionError('as told')",
+        "operator one failed (21 times so far): ZeroDivisionError('as told')",
+    ]
+
+
+def test_messages_are_handed_on_and_a_fault_there_is_counted() -> None:
+    class Talks(Pass):
+        def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
+            self.messages.append(Message("t", b"x"))
+            return super().process(batch, source, now)
+
+    sent: list[Message] = []
+
+    def send(by: Instance, messages: Sequence[Message]) -> None:
+        sent.extend(messages)
+        if len(sent) == 2:
+            raise OSError("as told")
+
+    one = instance("one", Talks())
+    with running(one, send=send, consumption=at_most(1)) as pool:
+        pool.put([(one, 0, rows(n)) for n in range(3)])
+        assert pool.wait_empty([one], DEADLINE_S)
+    assert (len(sent), one.logic.drops["not sent"]) == (3, 1)
+
+
+def test_a_fault_in_the_last_words_of_an_operator_is_counted_and_ends_nothing() -> None:
+    class Mute(Pass):
+        def flush(self, now: Now) -> Sequence[Emission]:
+            raise ValueError("as told")
+
+    one = instance("one", Mute())
+    assert one.finish(Now(0.0, 0.0)).out == []
+    assert (one.failures, one.logic.drops["operator failed"]) == (1, 1)
