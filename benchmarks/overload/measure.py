@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.borne import greatest_rate
 from benchmarks.ingest.trace import messages
 from benchmarks.overload.picture import draw
 from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
-from benchmarks.riotbench.measure import BOUND_MS, FIRST_RATE, greatest_rate
+from benchmarks.riotbench.measure import BOUND_MS, FIRST_RATE
 
 OVERLOADS: Final = ("shed-oldest", "shed-newest")
 TIMES: Final = 3.0
 REACHED: Final = 0.99
 """Part of that which must really have been fed."""
-TRIES: Final = 2
 COLLAPSE: Final = 1.5
 GROWTH: Final = 1.1
 PART: Final = 0.1
@@ -57,14 +57,10 @@ class Run:
 
     def bears(self, application: str, overload: str, rate: float) -> bool:
         """Whether nothing is shed at that rate and latency (p99) stays within the bound that `riotbench` uses: rows
-        that pile up show there long before the queue is full. In one of two tries: a neighbour can only disturb, and of
-        a rate found too low three times as much would be no overload."""
-        for _ in range(TRIES):
-            _, told = self.load(application, overload, rate, self._steady)
-            p99 = told["p99_ms"]
-            if p99 and p99 <= BOUND_MS[application] and not told["shed"] and not told["failures"]:
-                return True
-        return False
+        that pile up show there long before the queue is full."""
+        _, told = self.load(application, overload, rate, self._steady)
+        p99 = told["p99_ms"]
+        return bool(p99) and p99 <= BOUND_MS[application] and not told["shed"] and not told["failures"]
 
     def overload(self, application: str, overload: str) -> None:
         """One policy: the rate borne, then three times as much."""

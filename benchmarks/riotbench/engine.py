@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -95,6 +96,7 @@ class Seen:
 
     def __init__(self, run: FlowRun, told: list[int]) -> None:
         self.cpu_s = time.process_time()
+        self.switches = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
         self.at = time.monotonic()
         self.told = told[0]
         self.latency = [sum(counts) for counts in zip(*(i.latency.counts for i in run.all), strict=True)]
@@ -112,6 +114,7 @@ def outcome(before: Seen, after: Seen, rows: int, run: FlowRun, longest: int) ->
     p50, p99 = (quantile_s(latency, part) for part in (0.5, 0.99))
     return {
         "cpu_us": (after.cpu_s - before.cpu_s) / max(1, rows) * 1e6,
+        "switches": (after.switches - before.switches) / max(1, rows),
         "rows": rows,
         "out_per_s": (after.told - before.told) / passed,
         "p50_ms": None if p50 is None else p50 * 1e3,

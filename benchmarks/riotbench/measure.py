@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import statistics
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.borne import greatest_rate
 from benchmarks.ingest.trace import messages
 from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
@@ -31,9 +32,9 @@ BOUND_MS: Final[dict[str, float]] = {"etl": 50.0, "stats": 100.0, "pred": 100.0,
 PUBLISHED: Final[dict[str, float]] = {"etl": 1 / 1.35, "stats": 1 / 3, "pred": 1 / 1.57}
 """owpoa's rate divided by that of congestion-aware, as EdgeWise publishes it (a Raspberry Pi 3)."""
 FIRST_RATE: Final[dict[str, float]] = {"etl": 3_000.0, "stats": 5_000.0, "pred": 10_000.0, "train": 10_000.0}
-STEP, FINE_STEP = 1.4, 1.09
-LEAST_RATE: Final = 100.0
-CURVE: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1)
+AGAIN: Final = 0.7
+"""Part of the rate borne in the repetition before at which the next begins to look."""
+CURVE: Final = (0.4, 0.7, 0.9, 1.1)
 """Rates of the curves, as parts of what congestion-aware bears."""
 CURVE_TICK_S: Final = 0.005
 
@@ -47,6 +48,9 @@ class Spans:
 
 
 FULL, QUICK = Spans(0.5, 2.0), Spans(0.2, 0.4)
+OF_A_CURVE: Final = Spans(0.3, 0.9)
+ROWS: Final = 200
+"""Rows per turn at most, as a gateway has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +60,35 @@ class Subject:
     policy: str
     consumption: str = "at-most"
     fusion: str = "chains"
+    rows: int = ROWS
 
     @property
     def label(self) -> str:
         """Its name in figures."""
         words = [self.policy, *([] if self.consumption == "at-most" else [self.consumption])]
-        return ", ".join([*words, *([] if self.fusion == "chains" else [f"fusion {self.fusion}"])])
+        words += [] if self.fusion == "chains" else [f"fusion {self.fusion}"]
+        return ", ".join([*words, *([] if self.rows == ROWS else [f"at most {self.rows} per turn"])])
 
 
 ENGINE = Subject("congestion-aware", fusion="full")
 BASELINE = Subject(LOOP, fusion="full")
 HAND = Subject(BY_HAND, fusion="full")
 RIVALS = (Subject(OWPOA), Subject("congestion-aware"), ENGINE)
+BY_ROW = (Subject(OWPOA, rows=1), Subject("congestion-aware", rows=1))
+"""One row per turn, as in the engines that EdgeWise was measured against."""
 SWEEP = tuple(Subject(policy, consumption) for policy in POLICIES for consumption in CONSUMPTIONS)
+
+
+@dataclass(slots=True)
+class Point:
+    """Of a curve: what was seen at one rate, by repetition."""
+
+    rate: float
+    p99_ms: list[float] = field(default_factory=list)
+    longest: list[int] = field(default_factory=list)
+    """Rows in the longest queue."""
+    balance: list[float] = field(default_factory=list)
+    """Coefficient of variation of the utilisation of the instances."""
 
 
 class Run:
@@ -77,15 +97,20 @@ class Run:
     def __init__(self, options: Options, report: Report, folder: Path) -> None:
         self._options, self._report, self._folder = options, report, folder
         self._spans = QUICK if options.quick else FULL
-        self.curves: dict[str, list[list[float]]] = {}
-        """Points (rate, p99 in ms, balance) by application and subject."""
+        self.curves: dict[str, list[Point]] = {}
+        """By application and subject."""
+        self._most: dict[tuple[str, Subject], list[float]] = {}
+        """Rates borne in the repetitions so far."""
 
-    def probe(self, application: str, subject: Subject, rate: float, tick_s: float) -> dict[str, Any]:
+    def probe(
+        self, application: str, subject: Subject, rate: float, tick_s: float, spans: Spans | None = None
+    ) -> dict[str, Any]:
         """One load."""
+        spans = spans or self._spans
         arguments: tuple[object, ...] = (
             "--application", application, "--policy", subject.policy, "--consumption", subject.consumption,
-            "--fusion", subject.fusion, "--rate", rate, "--tick", tick_s,
-            "--warm-up", self._spans.warm_up, "--seconds", self._spans.steady,
+            "--consumption-rows", subject.rows, "--fusion", subject.fusion, "--rate", rate, "--tick", tick_s,
+            "--warm-up", spans.warm_up, "--seconds", spans.steady,
         )  # fmt: skip
         with module("benchmarks.riotbench.engine", self._folder / "engine.log", *arguments) as engine:
             told: dict[str, Any] = json.loads(engine.read())
@@ -101,42 +126,41 @@ class Run:
         for part in ("p50", "p99"):
             self._report.add(f"latency {part}: {name}", told[f"{part}_ms"] or float("nan"), "ms")
 
-    def borne(self, application: str, subject: Subject) -> float:
+    def borne(self, application: str, subject: Subject) -> None:
         """The greatest rate at which p99 stays within the bound."""
+        before = self._most.setdefault((application, subject), [])
+        first = AGAIN * statistics.median(before) if before else FIRST_RATE[application]
         best, found = greatest_rate(
-            lambda rate: self._bears(application, subject, rate), FIRST_RATE[application], quick=self._options.quick
+            lambda rate: self._bears(application, subject, rate), first, quick=self._options.quick
         )
+        before.append(best)
         fault = "" if found else f"not even {best:,.0f} rows/s were borne"
         self._report.add(borne_name(application, subject), best, "rows/s", fault=fault)
         self._options.say(f"  {borne_name(application, subject)}: {best:,.0f} rows/s")
-        return best
 
     def _bears(self, application: str, subject: Subject, rate: float) -> bool:
         told = self.probe(application, subject, rate, CURVE_TICK_S)
         return bool(told["p99_ms"] and told["p99_ms"] <= BOUND_MS[application] and not _fault(told))
 
-    def curve(self, application: str, subject: Subject, most: float) -> None:
-        """Latency against rate."""
-        points = self.curves.setdefault(f"{application}: {subject.label}", [])
-        for part in CURVE:
-            told = self.probe(application, subject, part * most, CURVE_TICK_S)
-            points.append([part * most, told["p99_ms"] or 0.0, told["balance"]])
+    def switches(self, application: str) -> None:
+        """What the rivals cost at one rate that both bear, and how often their threads changed."""
+        rate = CURVE[0] * self._most[application, RIVALS[1]][0]
+        for subject in RIVALS[:2]:
+            told = self.probe(application, subject, rate, CURVE_TICK_S)
+            name = f"{application}, {CURVE[0]:.0%} of that: {subject.label}"
+            self._report.add(f"CPU: {name}", told["cpu_us"], "µs/row", fault=_fault(told))
+            self._report.add(f"context switches: {name}", told["switches"] * 1e3, "per 1,000 rows")
 
-
-def greatest_rate(bears: Callable[[float], bool], first: float, *, quick: bool) -> tuple[float, bool]:
-    """The greatest rate that is borne, and whether there is one: steps down by half from the first rate if need be,
-    else steps up, and fine steps from the last good one."""
-    best = first
-    while not bears(best):
-        if best <= LEAST_RATE:
-            return best, False
-        best /= 2
-    for step in () if best < first else (STEP, FINE_STEP):
-        while bears(best * step):
-            best *= step
-        if quick:
-            break
-    return best, True
+    def curve(self, application: str, subject: Subject) -> None:
+        """Latency, the longest queue and balance against rate; the same rates in every repetition."""
+        most = self._most[application, RIVALS[1]][0]
+        points = self.curves.setdefault(f"{application}: {subject.label}", [Point(part * most) for part in CURVE])
+        spans = self._spans if self._options.quick else OF_A_CURVE
+        for point in points:
+            told = self.probe(application, subject, point.rate, CURVE_TICK_S, spans)
+            point.p99_ms.append(told["p99_ms"] or 0.0)
+            point.longest.append(told["longest"])
+            point.balance.append(told["balance"])
 
 
 def _fault(told: dict[str, Any]) -> str:
@@ -165,11 +189,13 @@ def measure(options: Options, report: Report) -> None:
                 options.say(f"repetition {repetition + 1} of {options.repetitions}, {application}")
                 for rate, tick_s in COST_RATES[application].items():
                     run.cost(application, rate, tick_s)
-                most = [run.borne(application, subject) for subject in RIVALS][1]
-                if repetition == 0:
-                    for subject in SWEEP[:1] if options.quick else (*SWEEP, RIVALS[0], ENGINE):
-                        run.curve(application, subject, most)
-    report.notes += [f"curve of {name}: {json.dumps(points)}" for name, points in run.curves.items()]
+                for subject in (*RIVALS, *([] if options.quick else BY_ROW)):
+                    run.borne(application, subject)
+                run.switches(application)
+                for subject in SWEEP[:1] if options.quick else (*SWEEP, RIVALS[0], ENGINE):
+                    run.curve(application, subject)
+    for name, points in run.curves.items():
+        report.notes.append(f"curve of {name}: {json.dumps([asdict(point) for point in points])}")
     for application in options.applications:
         for rate in COST_RATES[application]:
             of, to = (cost_name(application, subject, rate) for subject in (ENGINE, BASELINE))
@@ -177,8 +203,11 @@ def measure(options: Options, report: Report) -> None:
             if application == "pred":
                 hand = cost_name(application, HAND, rate)
                 report.ratio(f"{application}, {rate:,} rows/s: engine / by hand", of, hand)
-        of, to = borne_name(application, RIVALS[0]), borne_name(application, RIVALS[1])
+        of, to = (borne_name(application, subject) for subject in RIVALS[:2])
         report.ratio(f"{application}: owpoa / congestion-aware, rate borne", of, to, PUBLISHED.get(application))
+        if not options.quick:
+            of, to = (borne_name(application, subject) for subject in BY_ROW)
+            report.ratio(f"{application}: owpoa / congestion-aware, rate borne, one row per turn", of, to)
 
 
 BENCHMARK = Benchmark(
@@ -186,6 +215,5 @@ BENCHMARK = Benchmark(
     measure=measure,
     draw=draw,
     lacks=lambda: None,
-    repetitions=3,
     applications=tuple(APPLICATIONS),
 )

@@ -48,7 +48,7 @@ async def measure(application: str, slots: int, warm_up: float, seconds: float) 
     await host.start()
     host.begin(run)
     async with asyncio.timeout(STARTED_S):
-        while not all(slot.get("told") for slot in host.slots()):
+        while not all(slot.get("told") for slot in host.slots()):  # noqa: ASYNC110 - it comes from another process
             await asyncio.sleep(0.1)
     await asyncio.sleep(warm_up)
     before = [dict(slot) for slot in host.slots()]

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.borne import greatest_rate
 from benchmarks.ingest.trace import messages
 from benchmarks.processes import MOSQUITTO, child, free_port, module, mosquitto, wait_for
 from benchmarks.report import Benchmark, Options, Report
@@ -20,9 +21,8 @@ MORE: Final = 1.7
 SLOTS: Final = (1, 2)
 BOUND_MS: Final = 100.0
 """Latency (p99) within which a rate counts as borne."""
-STEP: Final = 1.08
-PROBES: Final = 10
-"""At most so many rates are tried."""
+BEGIN: Final = 0.7
+"""Part of what slots take as fast as they can that is tried first."""
 MQTT_RATE: Final = 4_000
 """Messages per second, which generator, broker, daemon and slots can bear together on two cores."""
 PROGRAMS: Final = ("daemon", "slots")
@@ -64,30 +64,24 @@ def _from_memory(options: Options, report: Report, folder: Path, slots: int, war
     report.add(f"CPU per row, {_name(slots)}", told["cpu_us"], "µs/row")
     report.add(f"memory of a slot, {_name(slots)}", max(told["rss_mb"]), "MB")
     options.say(f"  {_name(slots)}: {sum(told['rates']):,.0f} rows/s, {told['cpu_us']:.2f} µs/row")
-    return sum(told["rates"])
+    return float(sum(told["rates"]))
 
 
 def _borne(options: Options, report: Report, folder: Path, slots: int, most: float) -> None:
-    """The greatest rate, open-loop, with its p99 within the bound: from `most` up while it is borne, else down until
-    it is."""
-    name = f"borne within {BOUND_MS:g} ms, {_name(slots)}"
+    """The greatest rate, open-loop, with its p99 within the bound; the search begins below `most`."""
     seconds = 0.5 if options.quick else 2.5
-    best, rate = 0.0, most
-    p99 = float("nan")
-    upward = True
-    for probe in range(2 if options.quick else PROBES):
+    p99 = {}
+
+    def bears(rate: float) -> bool:
         told = _host(folder, slots, "--rate", rate, "--warm-up", 0.5, "--seconds", seconds)
-        bears = bool(told["p99_ms"]) and told["p99_ms"] <= BOUND_MS and not told["shed"]
-        if bears:
-            best, p99 = rate, told["p99_ms"]
-        if probe == 0:
-            upward = bears
-        elif bears is not upward:
-            break
-        rate = rate * STEP if upward else rate / STEP
-    report.add(name, best, "rows/s", fault="" if best else "none of the rates that were tried was borne")
-    report.add(f"latency p99 at that rate, {_name(slots)}", p99, "ms", fault="" if best else "there is none")
-    options.say(f"  {name}: {best:,.0f} rows/s, p99 {p99:.1f} ms")
+        p99[rate] = told["p99_ms"] or float("nan")
+        return p99[rate] <= BOUND_MS and not told["shed"]
+
+    name = f"borne within {BOUND_MS:g} ms, {_name(slots)}"
+    rate, found = greatest_rate(bears, most * BEGIN, quick=options.quick)
+    report.add(name, rate, "rows/s", fault="" if found else "none of the rates that were tried was borne")
+    report.add(f"latency p99 at that rate, {_name(slots)}", p99[rate], "ms")
+    options.say(f"  {name}: {rate:,.0f} rows/s, p99 {p99[rate]:.1f} ms")
 
 
 def _over_mqtt(options: Options, report: Report, folder: Path, slots: int, warm_up: float, seconds: float) -> None:

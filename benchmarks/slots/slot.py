@@ -1,7 +1,7 @@
 """A slot that feeds its own sources from memory, as fast as they take it or at a rate: what is measured is the slot.
 
-Started by `benchmarks.slots.host` in place of `edgert.runtime.slot`; all else about it is the same. A rate is open-loop:
-what is due is fed whether or not the slot keeps up, and its latency counts from when its first row was due.
+Started by `benchmarks.slots.host` in place of `edgert.runtime.slot`; all else about it is the same. A rate is open-
+loop: what is due is fed whether or not the slot keeps up, and its latency counts from when its first row was due.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FeedingSlot(Slot):
     """Reports also how many messages its sinks gave out, which go nowhere; how long rows took; and what was shed."""
 
     told = 0
-    rate = float(os.environ.get(RATE, 0.0))
+    rate = float(os.environ.get(RATE, "0"))
 
     def step(self, longest_s: float = 0.0) -> None:
         wait_s = WAIT_S

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.borne import greatest_rate
 from benchmarks.ingest.trace import RANGES, messages
 from benchmarks.report import Options, Report
 from benchmarks.riotbench import engine
 from benchmarks.riotbench.flows import APPLICATIONS, BLOOM, BY_TIME, TRAINED, known_devices
-from benchmarks.riotbench.measure import ENGINE, Run, Subject
+from benchmarks.riotbench.measure import SWEEP, Run, Subject, measure
 from benchmarks.riotbench.picture import draw
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
@@ -116,22 +117,40 @@ def test_one_application_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("capacity", "borne"), [(11_000.0, 10_900.0), (40_000.0, 38_416.0), (3_000.0, 2_500.0), (0.0, 78.125)]
+    ("capacity", "rate"), [(11_000.0, 10_900.0), (40_000.0, 38_416.0), (3_000.0, 2_970.25), (0.0, 78.125)]
 )
-def test_the_rate_borne_is_looked_for_upwards_and_downwards(
-    capacity: float, borne: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_rate_borne_is_looked_for_upwards_and_downwards(capacity: float, rate: float) -> None:
+    found, any_at_all = greatest_rate(lambda tried: tried <= capacity, 10_000.0, quick=False)
+    assert found == pytest.approx(rate, rel=1e-3)
+    assert any_at_all == (capacity > 0)
+
+
+def test_a_rate_that_was_disturbed_once_is_tried_again() -> None:
+    tried: list[float] = []
+
+    def bears(rate: float) -> bool:
+        tried.append(rate)
+        return rate < 15_000.0 and tried.count(rate) == 2
+
+    assert greatest_rate(bears, 10_000.0, quick=True) == (14_000.0, True)
+
+
+def test_every_subject_of_a_run_is_measured_at_the_same_rates_and_drawn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def probe(self: Run, application: str, subject: Subject, rate: float, tick_s: float) -> dict[str, Any]:
-        return {"p99_ms": 10.0 if rate <= capacity else 1e3, "shed": 0, "failures": 0}
+    def probe(self: Run, application: str, subject: Subject, rate: float, *_: Any) -> dict[str, Any]:
+        p99 = 10.0 if rate <= 20_000 else 1e3
+        return {"p99_ms": p99, "p50_ms": 1.0, "cpu_us": 8.0, "longest": 7, "balance": 0.5, "switches": 0.01,
+                "shed": 0, "failures": 0}  # fmt: skip
 
     monkeypatch.setattr(Run, "probe", probe)
-    report = Report("riotbench", "x", {}, 1)
-    run = Run(Options(False, 1, say=lambda text: None), report, tmp_path)
-    assert run.borne("pred", ENGINE) == pytest.approx(borne)
-    (figure,) = report.figures.values()
-    assert figure.valid == (capacity > 0)
-
-
-def test_the_picture_shows_the_curves_of_the_notes(tmp_path: Path) -> None:
-    report = Report("riotbench", "x", {}, 1, notes=["curve of pred: owpoa: [[1000, 2.0, 0.5], [2000, 3.0, 0.4]]"])
+    report = Report("riotbench", "x", {}, 2)
+    measure(Options(False, 2, say=lambda text: None, applications=("pred",)), report)
+    curves = [json.loads("[" + note.partition(": [")[2]) for note in report.notes if note.startswith("curve")]
+    assert len(curves) == len(SWEEP) + 2
+    assert {tuple(point["rate"] for point in curve) for curve in curves} == {
+        tuple(point["rate"] for point in curves[0])
+    }
+    assert all(len(point["p99_ms"]) == 2 for curve in curves for point in curve)
+    assert report.ratios["pred: owpoa / congestion-aware, rate borne"].values == [1.0, 1.0]
     assert draw(report, tmp_path).stat().st_size > 10_000
