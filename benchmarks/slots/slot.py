@@ -51,7 +51,7 @@ class FeedingSlot(Slot):
     def _feeds(self, run: Any) -> list[Feed]:
         if not hasattr(run, "feeds"):
             run.feeds = [
-                Feed(copy, _share(first.parameters["topic"], len(copies), number))
+                Feed(copy, *_share(first.parameters["topic"], len(copies), number))
                 for first, copies in run.flow_run.sources()
                 for number, copy in enumerate(copies)
                 if copy.name in run.mine
@@ -76,6 +76,8 @@ class Feed:
     source: Instance
     share: Sequence[Any]
     """The trace's messages of its devices, which come over and over."""
+    part: float
+    """Which part of the trace that is."""
     given: int = 0
     began: float = 0.0
 
@@ -86,7 +88,7 @@ class Feed:
 
     def due(self, rate: float) -> Iterator[RawBatch]:
         """What is due by now of `rate` rows per second, which is that of all sources together."""
-        mine = rate * len(self.share) / len(messages()[0])
+        mine = rate * self.part
         self.began = self.began or time.monotonic()
         while (rows := int((time.monotonic() - self.began) * mine) - self.given) >= BATCH_ROWS:
             yield self._next(min(rows, BATCH_ROWS), self.began + self.given / mine)
@@ -98,10 +100,11 @@ class Feed:
         return RawBatch([m.topic for m in part], [m.payload for m in part], arrival, time.time(), size)
 
 
-def _share(template: Any, copies: int, number: int) -> Sequence[Any]:
+def _share(template: Any, copies: int, number: int) -> tuple[Sequence[Any], float]:
     trace, _ = messages()
     copy_of = CopiesByTopic(template, copies)
-    return [m for m in trace if copies == 1 or copy_of[m.topic] == number]
+    mine = [m for m in trace if copies == 1 or copy_of[m.topic] == number]
+    return mine, len(mine) / len(trace)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 PROFILED_ROWS = 100
 """Fewer rows than this say too little of what a row costs."""
-SLOW_S = 0.005
-"""A turn that took longer makes its instance one of the slow."""
+SLOW_S = 0.02
+"""A turn that took longer makes its instance one of the slow. Well above the interpreter's switch interval (5 ms): who
+loses the lock in the middle of a turn is not slow, but left to the workers would lose it again and again."""
 FAST_TURNS = 20
 """So many turns in a row that were not slow make an instance one that a lent thread may run."""
 LOGGED_S = 1.0
@@ -66,7 +67,8 @@ class Pool:
         self._stalled: dict[int, set[int]] = {}
         """By instance whose queue is over its budget: those that feed it and are no candidates until it is not."""
         self._lent_since: float | None = None
-        """When the turn under way on a lent thread began, monotonic seconds; None: there is none."""
+        """When the turn under way on a lent thread began, or the thread went that is lent again at once, monotonic
+        seconds; None: there is none."""
         self._resting: dict[int, float] = {}
         """Whose first row failed and is to be tried again, and when, monotonic seconds."""
         self._threads = [
@@ -278,7 +280,7 @@ class Pool:
                     return False
                 slow = self._instances[number].fast_turns < FAST_TURNS
                 if now >= ends or slow:
-                    self._lent_since = None
+                    self._lent_since = now if again and not slow else None
                     if slow or not again:
                         self._work.notify(self._asleep)
                     return not slow

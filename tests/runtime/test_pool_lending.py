@@ -55,3 +55,19 @@ def test_instances_that_are_new_or_slow_are_left_to_the_workers() -> None:
     pool.put([(only, 0, rows(1))])
     pool.lend(1.0)
     assert only.counters.turns == 1, "it took long the last time"
+
+
+def test_a_thread_that_is_lent_again_at_once_keeps_its_work_unless_it_stays_away() -> None:
+    """Or both work in turns for want of the interpreter's lock, which costs half as much again."""
+    clock = VirtualClock()
+    only = instance("only", Pass(lambda batch: clock.advance(0.001)))
+    known(only)
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([only])
+    pool.put([(only, 0, rows(*range(100)))], wake=False)
+    assert pool.lend(0.01, again=True)
+    assert pool._is_the_lenders(only.number, clock.monotonic())
+    clock.advance(SLOW_S)
+    assert not pool._is_the_lenders(only.number, clock.monotonic())
+    assert pool.lend(0.01)
+    assert not pool._is_the_lenders(only.number, clock.monotonic()), "not lent again at once"
