@@ -1,5 +1,5 @@
-"""What counting costs, and what all that the pool does beside the operators' work: PRED on one thread, fed from memory,
-by turns with and without counters in one process."""
+"""What counting costs, what the policy costs, and all that the pool does beside the operators' work: PRED on one
+thread, fed from memory, by turns with and without counters in one process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
+from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import at_most
 
 SEGMENTS: Final = 60
 ROUNDS: Final = 40
 ROWS: Final = 200
+TOLD: Final = frozenset(("rows_added", "rows_taken", "busy", "free", "choose"))
 
 
 class Uncounted(Pool):
@@ -40,8 +42,28 @@ class Uncounted(Pool):
         return turn
 
 
+class Noted(CongestionAware):
+    """A policy that notes what it is told and asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in TOLD:
+            return found
+
+        def noting(*given: Any) -> Any:
+            self.calls.append((name, given))
+            return found(*given)
+
+        return noting
+
+
 def measure(rows: int) -> dict[str, Any]:
-    """Ratios with / without, segment by segment; and the pool's own time as a part of the operators'."""
+    """Ratios with / without, segment by segment; the pool's own time, and that of its policy, as a part of the
+    operators'."""
     pools: list[tuple[Pool, Any]] = []
     for kind in (Pool, Uncounted):
         pool, run = kind(SystemClock(), workers=0, consumption=at_most(rows)), flow_run("pred", "full")
@@ -51,7 +73,8 @@ def measure(rows: int) -> dict[str, Any]:
         pools.append((pool, run))
     feed = Feed(1.0, 1.0)
     batches = [feed.batch(n * ROWS, (n + 1) * ROWS, time.monotonic()) for n in range(ROUNDS)]
-    ratios, own = [], []
+    told = _told(rows, batches)
+    ratios, own, policy = [], [], []
     for segment in range(SEGMENTS):
         spent = []
         for pool, run in pools if segment % 2 else reversed(pools):
@@ -61,9 +84,36 @@ def measure(rows: int) -> dict[str, Any]:
             if type(pool) is Pool:
                 working = sum(instance.counters.busy_s for instance in run.all) - busy
                 own.append((cost - working) / working)
+                policy.append(_again(told) / working)
         counted, uncounted = spent if segment % 2 else reversed(spent)
         ratios.append(counted / uncounted)
-    return {"counted": statistics.median(ratios), "own": statistics.median(own)}
+    return {
+        "counted": statistics.median(ratios),
+        "own": statistics.median(own),
+        "policy": statistics.median(policy),
+    }
+
+
+def _told(rows: int, batches: Sequence[RawBatch]) -> list[tuple[str, tuple[Any, ...]]]:
+    """What a policy is told and asked while the `batches` are worked on."""
+    policy, run = Noted(), flow_run("pred", "full")
+    pool = Pool(SystemClock(), workers=0, consumption=at_most(rows), policy=policy)
+    pool.add(run.all)
+    policy.calls.clear()
+    _work(pool, run, batches)
+    return policy.calls
+
+
+def _again(told: Sequence[tuple[str, tuple[Any, ...]]]) -> float:
+    """How long a policy takes for all that, by itself."""
+    policy = CongestionAware()
+    for number in {given[0] for name, given in told if name != "choose"}:
+        policy.add(number)
+    calls = [(getattr(policy, name), given) for name, given in told]
+    began = time.process_time()
+    for call, given in calls:
+        call(*given)
+    return time.process_time() - began
 
 
 def _work(pool: Pool, run: Any, batches: Sequence[RawBatch]) -> float:

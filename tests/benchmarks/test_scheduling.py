@@ -20,3 +20,4 @@ def test_both_pools_do_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     told = counting.measure(50)
     assert 0.1 < told["counted"] < 10
     assert told["own"] > -0.9
+    assert 0.0 < told["policy"] < 10
