@@ -89,15 +89,15 @@ class Splitter:
 def pack_batch(batch: Batch | RawBatch) -> list[Any]:
     """A batch in plain values. Monotonic times go as they are: all processes of a board share that clock."""
     if isinstance(batch, RawBatch):
-        return ["raw", batch.size, batch.arrival, batch.wall, batch.topics, batch.payloads]
+        return ["raw", batch.size, batch.arrival, batch.wall, batch.topics, batch.payloads, batch.owed]
     return ["rows", batch.size, batch.arrival, batch.watermark, pack_rows(batch.rows)]
 
 
 def unpack_batch(packed: Sequence[Any]) -> Batch | RawBatch:
-    """As `pack_batch` had it. Raises ValueError or TypeError for anything else."""
+    """As `pack_batch` had it. Raises ValueError, TypeError or IndexError for anything else."""
     kind, size, arrival, moment, *rest = packed
     if kind == "raw":
-        return RawBatch(rest[0], rest[1], arrival, moment, size)
+        return RawBatch(rest[0], rest[1], arrival, moment, size, rest[2])
     return Batch(unpack_rows(rest[0]), arrival, moment, size)
 
 

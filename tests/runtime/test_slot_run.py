@@ -54,7 +54,7 @@ class Half:
         return self.run.flow_run.places["in"].instance
 
     def data(self, origin: int, place: int = 0, rows: int = 1) -> None:
-        raw = ["raw", 10, 0.0, 1_000.0, ["x/a"] * rows, [b'{"time": 1, "v": 1}'] * rows]
+        raw = ["raw", 10, 0.0, 1_000.0, ["x/a"] * rows, [b'{"time": 1, "v": 1}'] * rows, False]
         self.run.frame(origin, [frames.DATA, 5, place, 0, 0, raw])
 
 
@@ -188,7 +188,7 @@ def test_a_link_that_takes_nothing_holds_up_who_feeds_it() -> None:
 def test_what_is_fed_again_after_a_death_is_not_shed() -> None:
     half = Half()
     half.source.queue.budget_bytes = 15
-    raw = ["raw", 10, 0.0, 1_000.0, ["x/a"], [b"{}"]]
+    raw = ["raw", 10, 0.0, 1_000.0, ["x/a"], [b"{}"], False]
     for _ in range(5):
         half.run.frame(DAEMON, [frames.DATA, 5, 0, 0, 0, raw, True])
     assert (half.source.queue.rows, half.source.shed) == (5, 0)
