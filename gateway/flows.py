@@ -58,6 +58,10 @@ class Flows:
         self._sources: dict[str, list[Source]] = {}
         self._changing = asyncio.Lock()
         self.models = Models(host.offer_model)
+        self._entering: dict[FlowRun, str] = {}
+        """New versions that take input and are not in `runs` yet, and why they failed, if they did."""
+        self._leaving: FlowRun | None = None
+        """A run that is brought to its end here: it needs its host no more."""
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""
 
@@ -102,7 +106,10 @@ class Flows:
     def fail(self, run: FlowRun, why: str) -> None:
         """A flow that began could not go on after all: nothing is fed to it, and nobody waits for it."""
         name = run.flow.name
-        if self.runs.get(name) is not run:
+        if run in self._entering:
+            self._entering[run] = why  # `deploy` sees to it, when the old version has ended
+            return
+        if self.runs.get(name) is not run or run is self._leaving:
             return
         log.error("flow %s cannot go on and is stopped; deploy it anew: %s", name, why)
         self.failed[name] = why
@@ -129,7 +136,10 @@ class Flows:
     # -- changes
 
     async def deploy(self, flow: Flow, origin: str) -> int:
-        """Starts a flow or replaces it by a new version; returns its version. The same document changes nothing."""
+        """Starts a flow or replaces it by a new version; returns its version. The same document changes nothing.
+
+        Raises `EdgertError` where that cannot be done: the old version goes on then, but where the new one failed when
+        it had taken over already; that one is stopped, as in `fail`."""
         async with self._changing:
             old = self.runs.get(flow.name)
             if old is not None and old.flow.document == flow.document:
@@ -138,12 +148,16 @@ class Flows:
             run = self._run(flow, stored, Position())
             for refused in self.models.started(run):
                 log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
+            fault = ""
             if old is None:
                 await self._start(stored, run)
             else:
-                await self._replace(stored, run, old)
+                fault = await self._replace(stored, run, old)
             self._stored[flow.name] = replace(stored, epoch=run.epoch)
             self.failed.pop(flow.name, None)
+            if fault:
+                self.fail(run, fault)
+                raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")
             log.info("flow %s version %d runs", flow.name, stored.version)
             return stored.version
 
@@ -174,11 +188,14 @@ class Flows:
         self._ingest.swap(instead_of, sources, enter)
         self._sources[run.flow.name] = sources
 
-    async def _replace(self, stored: StoredFlow, run: FlowRun, old: FlowRun) -> None:
+    async def _replace(self, stored: StoredFlow, run: FlowRun, old: FlowRun) -> str:
         """In one step what arrives goes to the new version; then the old one is run to its end, and its last words and
-        the new epoch are one transaction. A crash before that brings the old version back, with its input."""
+        the new epoch are one transaction. A crash before that brings the old version back, with its input.
+
+        Returns why the new version cannot go on, if it failed meanwhile."""
         async with self.checkpointer.busy:
             await self._hold(old)
+            self._entering[run] = ""
             self._host.begin(run)
             self._attach(run, self._sources[run.flow.name], old.progress)
             placed = replace(stored, position=run.progress.committed)
@@ -188,6 +205,7 @@ class Flows:
 
             await self._end(old, put)
             self.runs[run.flow.name] = run
+            return self._entering.pop(run)
 
     def _put(
         self, stored: StoredFlow, run: FlowRun, last: FlowCommit | None, pages: dict[int, bytes], index: int
@@ -224,11 +242,13 @@ class Flows:
 
     async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> None:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes that."""
+        self._leaving = old
         await self._drain(old)
         form = old.form()
         position = old.progress.position()
         last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"")
         await self._write(lambda pages, index: put(last, pages, index), tries=None)
+        self._leaving = None
         self._ingest.swap((), (), lambda: self._ingest.inbox.remove_flow(old.progress))
         self._host.remove(old)
         self._ingest.acknowledge()

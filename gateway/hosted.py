@@ -5,20 +5,26 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.position import Position
+from edgert.flow.physical import Plan
 from edgert.links import frames
-from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.flow_run import Captured, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report
 
 KEPT_BYTES: Final = 4_194_304
 """Input that nobody is owed an acknowledgement for (QoS 0) is kept for replay only up to this; what is owed one is kept
-in any case, and bounded by the point at which the gateway stops reading."""
+in any case, and bounded by the point at which the gateway stops reading. No batch has both."""
+
+
+Place = Callable[[Mapping[str, int], Sequence[tuple[str, str]], int], Mapping[str, Sequence[int]]]
+"""See `edgert.scheduling.locality_fairness`."""
 
 
 @dataclass(slots=True)
@@ -28,9 +34,20 @@ class Fed:
     instance: Instance
     source: int
     batch: Batch | RawBatch | None
-    """None: it would have been too much to keep."""
+    """None: it would have been too much to keep. Neighbours without become one."""
+    number: int
+    """How many had been fed by then, in all."""
     lost: int = 0
-    """Messages that were in it then."""
+    """Messages that were in it."""
+
+
+class Answer(NamedTuple):
+    """What a slot has said to a checkpoint."""
+
+    queues: dict[str, Any] | None
+    """None: it came to no batch boundary."""
+    reports: dict[str, Report]
+    fault: str
 
 
 @dataclass(eq=False, slots=True)
@@ -49,23 +66,29 @@ class Hosted:
     lock: threading.Condition = field(default_factory=threading.Condition)
     fed: deque[Fed] = field(default_factory=deque)
     """Since the last committed checkpoint, oldest first."""
-    trimmed: int = 0
-    """How many were taken out of `fed`, in all."""
+    fed_in_all: int = 0
+    """How many were ever put into `fed`."""
     kept_bytes: int = 0
     """In `fed`, of what nobody is owed an acknowledgement for."""
     marks: list[int] = field(default_factory=list)
     """Of captures not committed yet: how many had been fed in all by then."""
     checkpoint: int = 0
-    answers: dict[int, tuple[dict[str, Any] | None, str]] = field(default_factory=dict)
-    """Slot → queues (None: it came to no batch boundary) and fault, of the checkpoint under way."""
+    answers: dict[int, Answer] = field(default_factory=dict)
+    """By slot, of the checkpoint under way."""
     rows: list[Row] = field(default_factory=list)
     """To be shipped with the next capture that is whole."""
     drops: Counter[str] = field(default_factory=Counter)
     """Messages that did not come as far as a slot, or were lost with one."""
     reports: dict[str, Report] = field(default_factory=dict)
-    """By place, of the present life."""
+    """By place, of the present life; so are the next two."""
+    captured: dict[str, Report] = field(default_factory=dict)
+    """At the last capture that was whole."""
+    committed: dict[str, Report] = field(default_factory=dict)
+    """At the last one that was committed: what was counted since is counted again with what is fed again."""
     before: dict[str, Report] = field(default_factory=dict)
-    """By place, of the lives before."""
+    """By place, of the lives before, up to the checkpoint from which the present one began."""
+    shown: dict[str, Report] = field(default_factory=dict)
+    """By place, what had been said when it began: figures do not go back with the flow."""
 
     @property
     def slots(self) -> set[int]:
@@ -73,55 +96,81 @@ class Hosted:
 
     def keep(self, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
         """Notes what is fed."""
-        self.fed.append(Fed(instance, source, batch))
-        if not owed(batch):
+        self.fed_in_all += 1
+        self.fed.append(Fed(instance, source, batch, self.fed_in_all))
+        if not batch.owed:
             self.kept_bytes += batch.size
             if self.kept_bytes > KEPT_BYTES:
                 self._forget()
 
     def _forget(self) -> None:
         """The older half of what nobody is owed an acknowledgement for."""
+        left: deque[Fed] = deque()
         for fed in self.fed:
-            if self.kept_bytes <= KEPT_BYTES // 2:
-                return
-            if fed.batch is not None and not owed(fed.batch):
+            if self.kept_bytes > KEPT_BYTES // 2 and fed.batch is not None and not fed.batch.owed:
                 self.kept_bytes -= fed.batch.size
                 fed.lost, fed.batch = len(fed.batch), None
+            last = left[-1] if left else None
+            if last is None or last.batch is not None or fed.batch is not None or self._parted(last, fed):
+                left.append(fed)
+            else:
+                last.number, last.lost = fed.number, last.lost + fed.lost
+        self.fed = left
+
+    def _parted(self, one: Fed, other: Fed) -> bool:
+        """Whether a capture holds the one and not the other."""
+        return any(one.number <= mark < other.number for mark in self.marks)
 
     def mark(self) -> None:
         """All that was fed until now belongs to the next capture."""
         self.checkpoint += 1
         self.answers = {}
-        self.marks.append(self.trimmed + len(self.fed))
+        self.marks.append(self.fed_in_all)
 
     def since_mark(self) -> list[Fed]:
         """What was fed since the last capture."""
-        return list(self.fed)[self.marks[-1] - self.trimmed :]
+        return [fed for fed in self.fed if fed.number > self.marks[-1]]
 
     def trim(self) -> None:
         """What was captured is committed."""
         if self.marks:
             self.deaths = 0
-        while self.marks and self.trimmed < self.marks[-1]:
+            self.committed = self.captured
+        while self.marks and self.fed and self.fed[0].number <= self.marks[-1]:
             fed = self.fed.popleft()
-            self.trimmed += 1
-            if fed.batch is not None and not owed(fed.batch):
+            if fed.batch is not None and not fed.batch.owed:
                 self.kept_bytes -= fed.batch.size
         self.marks.clear()
+
+    def answer(self, slot: int, checkpoint: int, answer: Answer, deltas: dict[str, Any], rows: Sequence[Row]) -> None:
+        """Takes what a slot has said. If too late it is no answer, but what it brings was taken out of the flow."""
+        self.run.taken.append(deltas)
+        self.rows += rows
+        if checkpoint == self.checkpoint:
+            self.answers[slot] = answer
+            self.lock.notify_all()
 
     def answered(self) -> bool:
         """Whether nothing more can be said to the checkpoint under way."""
         return self.down or self.answers.keys() == self.slots
 
     def whole(self) -> bool:
-        """Whether every slot has given its part of the checkpoint under way."""
-        given = (queues is not None and not fault for queues, fault in self.answers.values())
+        """Whether every slot gave its part."""
+        given = (answer.queues is not None and not answer.fault for answer in self.answers.values())
         return not self.down and self.answers.keys() == self.slots and all(given)
 
-    def queues(self) -> dict[str, list[Entry]]:
-        """Of the checkpoint under way, all slots together."""
-        told = [queues for queues, _ in self.answers.values() if queues is not None]
-        return {name: [_entry(packed) for packed in entries] for part in told for name, entries in part.items()}
+    def take(self, at: Position) -> None:
+        """The checkpoint under way is whole: it is pending from now on."""
+        run, answers = self.run, self.answers.values()
+        queues = {name: found for answer in answers if answer.queues for name, found in answer.queues.items()}
+        entries = {name: [_entry(packed) for packed in found] for name, found in queues.items()}
+        run.pending.append(Captured(at, [delta for delta in run.taken if delta], self.rows, entries))
+        run.taken, self.rows = [], []
+        self.captured = {name: report for answer in answers for name, report in answer.reports.items()}
+
+    def faults(self) -> list[str]:
+        """Why slots that came to a batch boundary could not give their part."""
+        return [answer.fault for answer in self.answers.values() if answer.queues is not None and answer.fault]
 
     def began_anew(self) -> int:
         """Notes that it is at its last checkpoint. Returns how many messages are lost: fed since, and not kept."""
@@ -129,23 +178,24 @@ class Hosted:
         self.run.taken.clear()
         self.rows.clear()
         self.marks.clear()
+        self.shown = {name: self._counted(name) for name in self.run.places}
+        for name, report in self.committed.items():
+            self.before[name] = report.after(self.before.get(name, Report()))
+        self.reports, self.captured, self.committed = {}, {}, {}
         lost = sum(fed.lost for fed in self.fed)
-        for fed in self.fed:
-            fed.lost = 0
+        self.fed = deque(fed for fed in self.fed if fed.batch is not None)
         if lost:
             self.drops["lost with a slot"] += lost
         return lost
 
-    def died(self) -> None:
-        """What was counted in the life that has ended stays counted."""
-        for name, last in self.reports.items():
-            self.before[name] = last.after(self.before.get(name, Report()))
-        self.reports = {}
+    def _counted(self, name: str) -> Report:
+        counted = self.reports.get(name, Report()).after(self.before.get(name, Report()))
+        return counted.at_least(self.shown[name]) if name in self.shown else counted
 
     def report(self, name: str) -> Report:
         """What the place `name` has done, in all its lives."""
         place = self.run.places[name]
-        found = self.reports.get(name, Report()).after(self.before.get(name, Report()))
+        found = self._counted(name)
         drops = Counter(found.drops)
         if not place.part:
             drops["not sent"] += place.instance.unsent
@@ -155,9 +205,18 @@ class Hosted:
         return found
 
 
-def owed(batch: Batch | RawBatch) -> bool:
-    """Whether somebody is owed an acknowledgement for it."""
-    return isinstance(batch, RawBatch) and batch.owed
+def where(plan: Plan, place: Place, slots: Sequence[int]) -> list[int]:
+    """The slot of each instance of a flow, in the plan's order; `slots` in the order in which they are to be taken."""
+    sets = {copies[0].name: copies for copies in plan.sets()}
+    set_of = {copy.name: name for name, copies in sets.items() for copy in copies}
+    edges = dict.fromkeys((name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs)
+    placed = place({name: len(copies) for name, copies in sets.items()}, list(edges), len(slots))
+    at = {copy.name: slots[placed[name][n]] for name, copies in sets.items() for n, copy in enumerate(copies)}
+    for copies in sets.values():
+        asked = max(node.slot for node in copies[0].nodes)
+        if 0 <= asked < len(slots):
+            at |= {copy.name: (asked + n) % len(slots) for n, copy in enumerate(copies)}
+    return [at[name] for name in plan.instances]
 
 
 def _entry(packed: Sequence[Any]) -> Entry:

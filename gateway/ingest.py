@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 import xxhash
 
@@ -326,9 +326,9 @@ class Ingest:
             log.error("a step of the connection failed: %r", error)
 
 
-def _entries(batches: Mapping[Route, RawBatch]) -> Iterator[tuple[Instance, int, RawBatch]]:
+def _entries(batches: Iterable[tuple[Route, RawBatch]]) -> Iterator[tuple[Instance, int, RawBatch]]:
     """Which instance gets what, by its only input."""
-    for route, batch in batches.items():
+    for route, batch in batches:
         for reader in route.readers:
             if reader.copies:
                 for instance, part in reader.divide(batch):

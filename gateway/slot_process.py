@@ -19,8 +19,14 @@ from edgert.links.unix import LinkClosed, UnixLink
 
 log = logging.getLogger(__name__)
 
-SILENT_S: Final = 60.0
-"""A slot that has said nothing for so long (it reports once a second) hangs, and is killed."""
+QUIET_S: Final = 3.0
+"""A slot that has not reported for so long (it does once a second) is asked for no checkpoint until it does: the flows
+in others would wait for it in vain."""
+SILENT_S: Final = 30.0
+"""One that has not reported for so long hangs, and is killed. Its reports come from the thread that reads its links, so
+an operator that blocks a worker does not silence it."""
+LOOK_S: Final = 1.0
+"""What passes between two looks counts for no more: then it was this process that stood still, or the machine."""
 YOUNG_S: Final = 5.0
 """One that dies sooner than this after its start is started again later and later."""
 LONGEST_WAIT_S: Final = 10.0
@@ -48,7 +54,9 @@ class SlotProcess:
         self._settings, self._on_frame, self._on_death = settings, on_frame, on_death
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._started = self._heard = 0.0
+        self._started = self._looked = 0.0
+        self.silent_s = 0.0
+        """Since its last report, or its start."""
         self._wait_s = 0.0
         self._starting: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -83,13 +91,13 @@ class SlotProcess:
         loop.add_reader(self.link.fileno(), self._readable, self.link)
         if not self.link.flush():
             loop.add_writer(self.link.fileno(), self._writable, self.link)
-        self._started = self._heard = time.monotonic()
+        self._started = time.monotonic()
+        self.silent_s = 0.0
         log.info("slot %d runs as process %d", self.number, self._process.pid)
 
     def _readable(self, link: UnixLink) -> None:
         try:
             for received in link.receive():
-                self._heard = time.monotonic()
                 self._on_frame(self, received)
         except (LinkClosed, PayloadError) as error:
             self._lost(link, error)
@@ -161,11 +169,24 @@ class SlotProcess:
         """Not while it waits to be started again."""
         return self._process is not None and self._starting is None
 
-    def look(self) -> None:
-        """Kills a slot that hangs; its end is noticed as any other."""
-        if self._process is not None and self.running and time.monotonic() - self._heard > SILENT_S:
-            log.error("slot %d has said nothing for %.0f s and is killed", self.number, SILENT_S)
-            self._heard = time.monotonic()
+    @property
+    def answers(self) -> bool:
+        """Whether it is worth asking it for something."""
+        return self.running and self.silent_s < QUIET_S
+
+    def reported(self, figures: dict[str, Any]) -> None:
+        """It has said how it is."""
+        self.figures, self.silent_s = figures, 0.0
+
+    def look(self, now: float) -> None:
+        """Kills a slot that hangs; its end is noticed as any other. To be called several times a second."""
+        passed, self._looked = now - self._looked, now
+        if self._process is None or not self.running:
+            return
+        self.silent_s += min(passed, LOOK_S)
+        if self.silent_s > SILENT_S:
+            log.error("slot %d has not reported for %.0f s and is killed", self.number, SILENT_S)
+            self.silent_s = 0.0
             self._process.kill()  # which does nothing to a process that has ended
 
     def status(self, instances: int) -> dict[str, Any]:

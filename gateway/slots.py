@@ -21,14 +21,14 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.operators.logic import Message, Now
-from edgert.runtime.flow_run import HOLD_S, Captured, FlowRun
+from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report
 from edgert.runtime.state import pack_queues, pack_state
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from gateway.hosted import Hosted, owed
+from gateway.hosted import Answer, Hosted, where
 from gateway.hosts import Entries, Send
 from gateway.hosts import Position as Locked
 from gateway.slot_process import SlotProcess
@@ -124,7 +124,6 @@ class Slots:
             hosted.deaths += 1
             self._to_all(hosted, frame(frames.DROP, hosted.number))
             self._by_number.pop(hosted.number, None)
-            hosted.died()
             hosted.lock.notify_all()
         if not was_down:
             task = asyncio.ensure_future(self._bring_back(hosted))
@@ -204,17 +203,7 @@ class Slots:
     def _where(self, run: FlowRun) -> list[int]:
         """Slots by the placement, the emptiest of them first."""
         order = sorted(self._processes, key=lambda p: (self._instances_in(p.number), p.number))
-        slots = [process.number for process in order]
-        sets = {copies[0].name: copies for copies in run.plan.sets()}
-        set_of = {copy.name: name for name, copies in sets.items() for copy in copies}
-        edges = dict.fromkeys((name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs)
-        placed = self._place({name: len(copies) for name, copies in sets.items()}, list(edges), len(slots))
-        at = {copy.name: slots[placed[name][n]] for name, copies in sets.items() for n, copy in enumerate(copies)}
-        for copies in sets.values():
-            asked = max(node.slot for node in copies[0].nodes)
-            if 0 <= asked < len(slots):
-                at |= {copy.name: (asked + n) % len(slots) for n, copy in enumerate(copies)}
-        return [at[name] for name in run.plan.instances]
+        return where(run.plan, self._place, [process.number for process in order])
 
     def _instances_in(self, slot: int) -> int:
         return sum(hosted.where.count(slot) for hosted in self._hosted.values())
@@ -255,7 +244,7 @@ class Slots:
         for instance, source, batch in entries:
             hosted, _ = self._by_instance[instance]
             with hosted.lock:
-                if not owed(batch) and not hosted.down and self._backlog(instance) > BACKLOG_BYTES:
+                if not batch.owed and not hosted.down and self._backlog(instance) > BACKLOG_BYTES:
                     hosted.drops["a slot does not keep up"] += len(batch)
                     continue
                 hosted.keep(instance, source, batch)
@@ -266,7 +255,7 @@ class Slots:
         self, hosted: Hosted, instance: Instance, source: int, batch: Batch | RawBatch, *, again: bool = False
     ) -> None:
         _, place = self._by_instance[instance]
-        data = frame(frames.DATA, hosted.number, place, source, 0, frames.pack_batch(batch), again and owed(batch))
+        data = frame(frames.DATA, hosted.number, place, source, 0, frames.pack_batch(batch), again and batch.owed)
         self._to(hosted.where[place], data)
 
     def _backlog(self, instance: Instance) -> int:
@@ -288,8 +277,8 @@ class Slots:
         """Marks the place in the input and waits for every slot's answer. With `stop` they wait then: to be dropped,
         or told to go on."""
         hosted = self._hosted[run]
-        if hosted.down or not all(self._processes[slot].running for slot in hosted.slots):
-            return False  # soon
+        if hosted.down or not all(self._processes[slot].answers for slot in hosted.slots):
+            return False  # soon; meanwhile no other flow's checkpoint has to wait for that
         at: list[Position] = []
 
         def mark() -> None:
@@ -303,12 +292,10 @@ class Slots:
         with hosted.lock:
             hosted.lock.wait_for(hosted.answered, timeout_s + ANSWER_S)
             if hosted.whole():
-                deltas = [delta for delta in run.taken if delta]
-                run.pending.append(Captured(at[0], deltas, hosted.rows, hosted.queues()))
-                run.taken, hosted.rows = [], []
+                hosted.take(at[0])
                 return True
             hosted.marks.pop()
-            faults = [fault for queues, fault in hosted.answers.values() if queues is not None and fault]
+            faults = hosted.faults()
             if not hosted.down:
                 self._to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
         if faults:
@@ -351,7 +338,8 @@ class Slots:
     def _frame(self, process: SlotProcess, received: list[Any]) -> None:
         kind, *rest = received
         if kind == frames.REPORT:
-            process.figures, reports = rest
+            figures, reports = rest
+            process.reported(figures)
             for number, places in reports.items():
                 if (hosted := self._by_number.get(number)) is not None:
                     hosted.reports |= {name: Report.from_plain(plain) for name, plain in places.items()}
@@ -360,14 +348,11 @@ class Slots:
         if hosted is None:
             return  # of a life that has ended
         if kind == frames.CAPTURED:
-            _, checkpoint, queues, deltas, rows, fault = rest
+            _, checkpoint, queues, deltas, rows, reports, fault = rest
+            counted = {name: Report.from_plain(plain) for name, plain in reports.items()}
             with hosted.lock:
-                # an answer that comes too late is none, but what it brings was taken out of the flow
-                hosted.run.taken.append(deltas)
-                hosted.rows += frames.unpack_rows(rows)
-                if checkpoint == hosted.checkpoint:
-                    hosted.answers[process.number] = (queues, fault)
-                    hosted.lock.notify_all()
+                answer = Answer(queues, counted, fault)
+                hosted.answer(process.number, checkpoint, answer, deltas, frames.unpack_rows(rows))
         elif kind == frames.MESSAGES:
             _, name, messages = rest
             self._send(hosted.run.instances[name], [Message(*message) for message in messages])
@@ -379,7 +364,7 @@ class Slots:
     def tick(self, runs: Iterable[FlowRun]) -> None:
         """The slots do it themselves; one that is silent hangs, and is ended."""
         for process in self._processes:
-            process.look()
+            process.look(self._clock.monotonic())
 
     def consume(self, consumption: Consumption, rows: int) -> None:
         self._settings["pool"]["consumption_rows"] = rows  # for those that are started later, too

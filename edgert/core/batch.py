@@ -7,7 +7,7 @@ Rows are shared between branches and queues: an operator never changes a row tha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 Row = dict[str, Any]
 """One row: always has `time` (event time, float seconds since the epoch, UTC) and `source` (device id, str)."""
@@ -30,6 +30,8 @@ class Batch:
     """No row with an earlier event time is expected after this batch (seconds since the epoch)."""
     size: int = 0
     """Estimated resident bytes, for the queue's byte budget."""
+    owed: ClassVar[bool] = False
+    """As of a `RawBatch`."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -47,7 +49,8 @@ class RawBatch:
     """The same moment as event time would tell it (seconds since the epoch, UTC)."""
     size: int = 0
     owed: bool = False
-    """Whether an acknowledgement is owed for any of them."""
+    """Whether acknowledgements are owed for them (QoS 1 and 2): for all of a batch or for none, so that what may be
+    dropped can be told from what may not."""
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -69,6 +72,7 @@ def part(batch: Batch | RawBatch, start: int, stop: int) -> Batch | RawBatch:
     length = len(batch)
     size = batch.size * stop // length - batch.size * start // length
     if isinstance(batch, RawBatch):
-        return RawBatch(batch.topics[start:stop], batch.payloads[start:stop], batch.arrival, batch.wall, size)
+        topics, payloads = batch.topics[start:stop], batch.payloads[start:stop]
+        return RawBatch(topics, payloads, batch.arrival, batch.wall, size, batch.owed)
     watermark = batch.watermark if stop == length else NO_WATERMARK
     return Batch(batch.rows[start:stop], batch.arrival, watermark, size)

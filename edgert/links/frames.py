@@ -38,7 +38,8 @@ MARKER: Final = "marker"
 ABORT: Final = "abort"
 """daemon → slot: that checkpoint will not come; go on."""
 CAPTURED: Final = "captured"
-"""slot → daemon: what a run has changed and what waits in its queues; or that it came to no boundary in time."""
+"""slot → daemon: what a run has changed, what waits in its queues and what it has counted; or that it came to no
+boundary in time."""
 MODEL: Final = "model"
 """daemon → slot: a model for an operator."""
 MESSAGES: Final = "messages"
@@ -89,15 +90,15 @@ class Splitter:
 def pack_batch(batch: Batch | RawBatch) -> list[Any]:
     """A batch in plain values. Monotonic times go as they are: all processes of a board share that clock."""
     if isinstance(batch, RawBatch):
-        return ["raw", batch.size, batch.arrival, batch.wall, batch.topics, batch.payloads]
+        return ["raw", batch.size, batch.arrival, batch.wall, batch.topics, batch.payloads, batch.owed]
     return ["rows", batch.size, batch.arrival, batch.watermark, pack_rows(batch.rows)]
 
 
 def unpack_batch(packed: Sequence[Any]) -> Batch | RawBatch:
-    """As `pack_batch` had it. Raises ValueError or TypeError for anything else."""
+    """As `pack_batch` had it. Raises ValueError, TypeError or IndexError for anything else."""
     kind, size, arrival, moment, *rest = packed
     if kind == "raw":
-        return RawBatch(rest[0], rest[1], arrival, moment, size)
+        return RawBatch(rest[0], rest[1], arrival, moment, size, rest[2])
     return Batch(unpack_rows(rest[0]), arrival, moment, size)
 
 

@@ -20,12 +20,10 @@ from edgert.operators.logic import Build, Logic
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.source import Source
 from edgert.runtime.instance import Instance
-from edgert.runtime.queue import Queue
+from edgert.runtime.queue import OWED_BYTES, Queue
 from edgert.runtime.targets import Marks, Spread, Target
 
 QUEUE_BYTES = 4_194_304
-OWED_BYTES = 8_388_608
-"""Budget at least of a source at QoS 1 or 2: twice the input at which the gateway stops reading from the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +123,14 @@ def _places(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Plac
 
 
 def _queue(planned: PhysicalInstance) -> Queue:
-    """Only a source sheds. What an acknowledgement is owed for is not shed: the gateway stops reading before that."""
+    """Only a source sheds, and never what an acknowledgement is owed for, which is the newest. So at QoS 1 or 2 there
+    is room for all of that; a queue that keeps the oldest has its budget for those beside it."""
     if planned.kind != "source":
         return Queue(QUEUE_BYTES, "keep")
-    budget = planned.parameters["queue_bytes"]
-    return Queue(max(budget, OWED_BYTES) if planned.parameters["qos"] else budget, planned.parameters["overload"])
+    budget, overload = planned.parameters["queue_bytes"], planned.parameters["overload"]
+    if planned.parameters["qos"]:
+        budget = budget + OWED_BYTES if overload == "shed-newest" else max(budget, OWED_BYTES)
+    return Queue(budget, overload)
 
 
 def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Logic:

@@ -157,15 +157,18 @@ class Inbox:
         wall: float,
         *,
         by_id: bool = True,
-    ) -> dict[Route, RawBatch]:
-        """Sorts one read's messages by route; `Reader`s of a route all get its batch. `by_id`: whether messages with
-        the same subscription identifiers have the same route, whatever their topics."""
-        batches: dict[Route, RawBatch] = {}
+    ) -> list[tuple[Route, RawBatch]]:
+        """Sorts one read's messages by route; `Reader`s of a route all get its batch. Where messages that are owed an
+        acknowledgement and others take turns, a route has several, in their order. `by_id`: whether messages with the
+        same subscription identifiers have the same route, whatever their topics."""
+        batches: list[tuple[Route, RawBatch]] = []
+        last: dict[Route, RawBatch] = {}
 
-        def batch_of(route: Route) -> RawBatch:
-            batch = batches.get(route)
-            if batch is None:
-                batch = batches[route] = RawBatch([], [], monotonic, wall)
+        def batch_of(route: Route, owed: bool) -> RawBatch:
+            batch = last.get(route)
+            if batch is None or batch.owed is not owed:
+                batch = last[route] = RawBatch([], [], monotonic, wall, owed=owed)
+                batches.append((route, batch))
             return batch
 
         counters = self.counters
@@ -182,23 +185,20 @@ class Inbox:
             route = self._admit(message, found) if message.qos or message.retain else found
             counters.messages += 1
             if route.readers:
-                batch = batch_of(route)
+                batch = batch_of(route, message.qos > 0)
                 batch.topics.append(message.topic)
                 batch.payloads.append(message.payload)
-                if message.qos:
-                    batch.owed = True
             else:
                 counters.bytes += len(message.payload)
                 counters.unrouted += not found.flows and not message.retain
-        for batch in batches.values():
+        for _, batch in batches:
             batch.size = size_of(batch.payloads)
             counters.bytes += batch.size - MESSAGE_BYTES * len(batch.payloads)
-        last = self.next_index - 1
         for flow in self.flows:
-            flow.fed = last
+            flow.fed = self.next_index - 1
         return batches
 
-    def _sort(self, run: PublishRun, lookup: Lookup, batch_of: Callable[[Route], RawBatch], by_id: bool) -> None:
+    def _sort(self, run: PublishRun, lookup: Lookup, batch_of: Callable[[Route, bool], RawBatch], by_id: bool) -> None:
         """Adds a run to the batches of its routes: at once if it came by a subscription that is known."""
         topics, payloads, ids = run.topics, run.payloads, run.subscription_ids
         self.counters.messages += len(topics)
@@ -212,10 +212,10 @@ class Inbox:
         self._put(first, topics, payloads, batch_of)
 
     def _put(
-        self, route: Route, topics: list[str], payloads: list[bytes], batch_of: Callable[[Route], RawBatch]
+        self, route: Route, topics: list[str], payloads: list[bytes], batch_of: Callable[[Route, bool], RawBatch]
     ) -> None:
         if route.readers:
-            batch = batch_of(route)
+            batch = batch_of(route, False)
             batch.topics += topics
             batch.payloads += payloads
         else:

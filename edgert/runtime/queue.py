@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, part
 
+OWED_BYTES: Final = 8_388_608
+"""More than can be owed an acknowledgement at a time: twice the input at which the gateway stops reading."""
 Overload = Literal["shed-oldest", "shed-newest", "keep"]
 """`keep` drops nothing: the pool runs an instance with such a queue over its budget before those that feed it."""
 
@@ -27,16 +29,24 @@ class Entry(NamedTuple):
 
 
 class Queue:
-    """Not locked: its pool does that. `rows` counts an empty batch (a watermark) as one, so that it is served too."""
+    """Not locked: its pool does that. `rows` counts an empty batch (a watermark) as one, so that it is served too.
 
-    __slots__ = ("budget_bytes", "entries", "overload", "rows", "size")
+    What somebody is owed an acknowledgement for is never shed. Nobody says here when it is not owed any more, but no
+    more than `most_owed_bytes` are at a time, and they are the newest: what has that much behind it is not."""
 
-    def __init__(self, budget_bytes: int, overload: Overload = "shed-oldest") -> None:
+    __slots__ = ("budget_bytes", "entries", "most_owed_bytes", "overload", "owed_bytes", "rows", "size")
+
+    def __init__(
+        self, budget_bytes: int, overload: Overload = "shed-oldest", most_owed_bytes: int = OWED_BYTES
+    ) -> None:
         self.entries: deque[Entry] = deque()
         self.rows = 0
         self.size = 0
+        self.owed_bytes = 0
+        """Of that, in batches that were owed an acknowledgement when they came."""
         self.budget_bytes = budget_bytes
         self.overload = overload
+        self.most_owed_bytes = most_owed_bytes
 
     def put(self, entry: Entry) -> tuple[int, int]:
         """Appends; returns (change of `rows`, rows shed). A batch greater than the whole budget still enters an
@@ -49,16 +59,52 @@ class Queue:
     def _put_over(self, entry: Entry) -> tuple[int, int]:
         """Rows that a checkpoint found behind the decoder, or that came back from there to be tried again, stand before
         the input and are none: nobody would send them again. They neither go nor drive others out."""
-        entries, kind, size = self.entries, type(entry.batch), entry.batch.size
-        first = next((at for at, e in enumerate(entries) if type(e.batch) is kind), len(entries))
-        room = self.budget_bytes + sum(e.batch.size for e in islice(entries, first))
+        entries, batch = self.entries, entry.batch
+        first = next((at for at, e in enumerate(entries) if type(e.batch) is type(batch)), len(entries))
+        ahead = sum(e.batch.size for e in islice(entries, first))
+        room = self.budget_bytes + ahead - batch.size
+        newest = self.overload == "shed-newest"
+        if newest and not batch.owed and first < len(entries) and self.size > room:
+            return 0, len(batch)
         before, shed = self.rows, 0
-        if self.overload == "shed-newest" and first < len(entries) and self.size + size > room:
-            return 0, len(entry.batch)
-        while first < len(entries) and self.size + size > room:
+        owed = batch.size if batch.owed else 0
+        while not newest and first < len(entries) and self.size > room:
+            oldest = entries[first].batch
+            if oldest.owed and self.owed_bytes - oldest.size + owed < self.most_owed_bytes:
+                break
             shed += len(self._pop(first).batch)
+        kept = min(self.owed_bytes, self.most_owed_bytes - owed) if newest else self.owed_bytes
+        if self.size > room and self.size - ahead > kept:
+            shed += self._shed_between(first, self.size - room, owed, newest)
+        if not batch.owed and first < len(self.entries) and self.size > room:
+            return self.rows - before, shed + len(batch)
         self.append(entry)
         return self.rows - before, shed
+
+    def _shed_between(self, first: int, excess: int, behind: int, newest: bool) -> int:
+        """Sheds what nobody is owed for of the input that begins at `first`, though what is owed stands around it;
+        returns how many rows. `behind`: bytes owed that come after all of it. It looks at all entries, so it sheds
+        somewhat more than that `excess`, in order not to do so for each batch."""
+        entries = list(self.entries)
+        free = []
+        for at in range(len(entries) - 1, first - 1, -1):
+            batch = entries[at].batch
+            if batch.owed and behind < self.most_owed_bytes:
+                behind += batch.size
+            elif batch.size:
+                free.append(at)
+        excess += self.budget_bytes // 32
+        gone: set[int] = set()
+        for at in free if newest else reversed(free):
+            if excess <= 0:
+                break
+            gone.add(at)
+            excess -= entries[at].batch.size
+        self.take_all()
+        for at, entry in enumerate(entries):
+            if at not in gone:
+                self.append(entry)
+        return sum(len(entries[at].batch) for at in gone)
 
     def waiting_since(self) -> float | None:
         """When the oldest entry was put here; None if there is none. May be asked without the pool's lock."""
@@ -78,6 +124,8 @@ class Queue:
         self.entries.append(entry)
         self.rows += rows
         self.size += entry.batch.size
+        if entry.batch.owed:
+            self.owed_bytes += entry.batch.size
         return rows
 
     def put_back(self, entries: Sequence[Entry]) -> int:
@@ -87,14 +135,20 @@ class Queue:
         self.entries.extendleft(reversed(entries))
         self.rows += sum(len(entry.batch) or 1 for entry in entries)
         self.size += sum(entry.batch.size for entry in entries)
+        self.owed_bytes += sum(entry.batch.size for entry in entries if entry.batch.owed)
         return self.rows - before
 
     def _pop(self, at: int = 0) -> Entry:
         entry = self.entries[at]
         del self.entries[at]
         self.rows -= len(entry.batch) or 1
-        self.size -= entry.batch.size
+        self._left(entry.batch)
         return entry
+
+    def _left(self, batch: Batch | RawBatch) -> None:
+        self.size -= batch.size
+        if batch.owed:
+            self.owed_bytes -= batch.size
 
     def take(self, limit: int) -> list[Entry]:
         """Whole batches up to `limit` rows; the first is cut when it alone has more. IndexError if there is none: who
@@ -117,7 +171,7 @@ class Queue:
         """Everything."""
         taken = list(self.entries)
         self.entries.clear()
-        self.rows = self.size = 0
+        self.rows = self.size = self.owed_bytes = 0
         return taken
 
     def _cut(self, limit: int) -> Entry:
@@ -125,5 +179,5 @@ class Queue:
         head = part(entry.batch, 0, limit)
         self.entries[0] = entry._replace(batch=part(entry.batch, limit, len(entry.batch)))
         self.rows -= len(head)
-        self.size -= head.size
+        self._left(head)
         return entry._replace(batch=head)

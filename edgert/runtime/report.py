@@ -44,6 +44,13 @@ class Report:
         latency = [a + b for a, b in zip(self.latency, before.latency, strict=True)]
         return dataclasses.replace(self, **added, drops=drops, latency=latency)
 
+    def at_least(self, said: Report) -> Report:
+        """With none of its counts smaller than what was `said` before: counters never go back."""
+        most: dict[str, Any] = {name: max(getattr(self, name), getattr(said, name)) for name in _SUMS}
+        drops = dict(Counter(self.drops) | Counter(said.drops))
+        latency = [max(a, b) for a, b in zip(self.latency, said.latency, strict=True)]
+        return dataclasses.replace(self, **most, drops=drops, latency=latency)
+
     def plain(self) -> list[Any]:
         """For a frame."""
         return [getattr(self, name) for name in _FIELDS]

@@ -238,7 +238,7 @@ class SlotRun:
         if self._marked and all(self._heard.get(slot, 0) >= self.capturing for slot in self._others):
             self._capture()
         elif now > self._deadline:
-            self._answer(None, {}, [], "no batch boundary in time")
+            self._answer(None, {}, [], {}, "no batch boundary in time")
             self._go_on()
 
     def _capture(self) -> None:
@@ -248,7 +248,7 @@ class SlotRun:
         except Exception as problem:  # noqa: BLE001 - a value that cannot be packed, nor could be in the database
             self._unsaid = f"its state cannot be packed: {problem!r}"
         if self._unsaid:
-            self._answer({}, {}, [], self._unsaid)
+            self._answer({}, {}, [], {}, self._unsaid)
         self._captured = self._stop
         if not self._stop:
             self._go_on()
@@ -266,10 +266,12 @@ class SlotRun:
             if run.places[name].instance.name in self.mine:
                 queues[name] = [[entry.source, entry.producer, frames.pack_batch(entry.batch)] for entry in entries]
         rows = [row for ship in self._ships for row in ship.take()]
-        self._answer(queues, deltas, frames.pack_rows(rows), error)
+        self._answer(queues, deltas, frames.pack_rows(rows), self.report(self._clock.monotonic()), error)
 
-    def _answer(self, queues: Any, deltas: dict[str, Any], rows: list[Any], error: str) -> None:
-        answer = frames.frame(frames.CAPTURED, self.number, self.capturing, queues, deltas, rows, error)
+    def _answer(
+        self, queues: Any, deltas: dict[str, Any], rows: list[Any], reports: dict[str, list[Any]], error: str
+    ) -> None:
+        answer = frames.frame(frames.CAPTURED, self.number, self.capturing, queues, deltas, rows, reports, error)
         self._links[DAEMON].send(answer)
 
     def _go_on(self) -> None:

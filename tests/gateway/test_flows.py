@@ -243,3 +243,42 @@ async def test_a_checkpoint_that_finds_nothing_to_write_ends_what_is_kept_for_it
     await gateway.checkpoint()
     assert ended == [run]
     gateway.crash()
+
+
+@in_loop
+async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_is_said_and_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot finds that it cannot build it when it has taken over the input already."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    old = gateway.flows.runs["f"]
+    begun: list[Any] = []
+    begin, drain = gateway.host.begin, gateway.flows._drain
+
+    def note(run: Any, *checkpoint: Any) -> None:
+        begun.append(run)
+        begin(run, *checkpoint)
+
+    async def meanwhile(run: Any) -> None:
+        gateway.flows.fail(begun[0], "no such operator here")
+        gateway.flows.fail(old, "its slots died")  # it needs them no more
+        await drain(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.host, "begin", note)
+        patch.setattr(gateway.flows, "_drain", meanwhile)
+        with pytest.raises(EdgertError, match="version 2 of flow f took over and cannot go on: no such operator here"):
+            await gateway.flows.deploy(document(description="new"), "mqtt")
+    assert gateway.flows.failed == {"f": "no such operator here"}
+    assert gateway.flows.version("f") is None
+    assert gateway.shipped() == 1, "the old version's windows"
+    gateway.ingest.feed([Publish("x/a", b"{}", 1, False, False, 2)])
+    assert gateway.ingest.inbox.due() == [(2, 1)], "nobody waits for it"
+    assert await gateway.flows.deploy(document(description="newer"), "mqtt") == 3
+    assert gateway.flows.failed == {}
+    gateway.feed(3, 1.0)
+    await gateway.flows.remove("f")
+    assert gateway.shipped() == 2
+    gateway.crash()

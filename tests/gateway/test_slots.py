@@ -26,7 +26,7 @@ from edgert.runtime.pool import FAST_TURNS
 from edgert.runtime.progress import Progress
 from edgert.runtime.slot import Slot
 from gateway.hosted import KEPT_BYTES
-from gateway.slot_process import SlotProcess
+from gateway.slot_process import QUIET_S, SlotProcess
 from gateway.slots import MOST_DEATHS, Slots
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
@@ -144,10 +144,10 @@ class Walk:
 
     # -- steps
 
-    def feed(self, owed: bool = True) -> None:
-        """One message, whose window is its number divided by ten."""
+    def feed(self, owed: bool = True, *, bad: bool = False) -> None:
+        """One message, whose window is its number divided by ten; or one that cannot be decoded."""
         self.fed += 1
-        payload = b'{"time": %d, "v": %d}' % (self.fed, self.fed % 3 - 1)
+        payload = b"{" if bad else b'{"time": %d, "v": %d}' % (self.fed, self.fed % 3 - 1)
         ((_, copies),) = self.run.sources()
         batch = RawBatch([f"x/{'ab'[self.fed % 2]}"], [payload], 0.0, 1_000.0, 50, owed)
         with self.lock:
@@ -363,3 +363,18 @@ async def test_a_halt_that_came_to_nothing_takes_nothing_from_what_may_have_to_b
     assert not walk.slots.halt(walk.run, walk.position, -1.0)
     walk.slots.committed(walk.run)
     assert len(hosted.fed) == since + 3
+
+
+@in_loop
+async def test_a_slot_that_does_not_report_is_not_waited_for() -> None:
+    """Checkpoints are made one after the other: each would hold up those of the flows in other slots by seconds."""
+    walk = Walk(random.Random(1), CHAINED, "even", 2, "none")
+    walk.slots.begin(walk.run)
+    for process in walk.processes:
+        process.start()
+    walk.processes[1].silent_s = QUIET_S + 1.0
+    sent: list[bytes] = []
+    walk.slots._to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
+    assert not walk.slots.capture(walk.run, walk.position)
+    assert not walk.slots.halt(walk.run, walk.position, 60.0)
+    assert sent == []

@@ -93,6 +93,24 @@ def test_kill_9_of_slots_under_load_changes_nothing_in_the_results(rig: Rig, poo
     assert "fed" in gateway.text()
 
 
+def test_a_slot_that_hangs_is_ended_and_costs_nothing(rig: Rig) -> None:
+    packs = truth.packs()
+    gateway, collector = rig.gateway(pool=APART), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, document(interval_s=0.3))["accepted"]
+    wait_until(lambda: "Sending SUBACK to edgert-g1\n" in rig.broker.log.read_text(), "the subscription")
+    rig.publish(truth.as_messages(packs[:500]))
+    status = gateway.wait(running, "figures")
+    os.kill(status["slots"][1]["pid"], signal.SIGSTOP)
+    rig.publish(truth.as_messages(packs[500:]))
+    gateway.wait(lambda s: s["slots"][1]["restarts"], "the end of the slot that hangs", 60.0)
+    rig.finish(gateway, "city-air", len(packs))
+    assert rig.counts("city-air") == counted(packs)
+    assert gateway.status()["drops"] == []
+    assert "has not reported for 30 s and is killed" in gateway.text()
+
+
 def kill_a_slot(gateway: Gateway, draw: random.Random) -> bool:
     """One that runs; false if none does."""
     up = [slot for slot in gateway.status()["slots"] if slot["running"]]

@@ -52,6 +52,7 @@ def test_a_batch_comes_out_as_it_went_in(
     assert [list(row) for row in again.rows] == [list(row) for row in rows], "order of the fields"
 
 
-def test_raw_messages_come_out_as_they_went_in() -> None:
-    batch = RawBatch(["a/b", "c"], [b"1", b"\x00"], 1.5, 1_700_000_000.0, 203)
+@pytest.mark.parametrize("owed", [False, True])
+def test_raw_messages_come_out_as_they_went_in(owed: bool) -> None:
+    batch = RawBatch(["a/b", "c"], [b"1", b"\x00"], 1.5, 1_700_000_000.0, 203, owed)
     assert unpack_batch(next(iter(Splitter().feed(frame(pack_batch(batch)))))[0]) == batch

@@ -145,7 +145,7 @@ class Delivery(RuleBasedStateMachine):
         before = self.inbox.counters.ambiguous
         batches = self.inbox.receive(in_runs(packets), lambda topic, ids: self.routes.get(topic, NOWHERE), 0.0, 0.0)
         got: dict[str, list[int]] = {f: [] for f in READS}
-        for route, batch in batches.items():
+        for route, batch in batches:
             for reader in route.readers:
                 got[str(reader.instance)] += [id(p) for p in batch.payloads]
         lost = set()
@@ -267,7 +267,7 @@ def inbox_of(*flows: Progress, retained: bool = False) -> tuple[Inbox, Route]:
 
 def taken(inbox: Inbox, route: Route, *messages: Publish) -> int:
     batches = inbox.receive(messages, lambda topic, ids: route, 0.0, 0.0)
-    return sum(len(b) * len(r.readers) for r, b in batches.items())
+    return sum(len(b) * len(r.readers) for r, b in batches)
 
 
 def test_qos_0_takes_no_index_and_owes_nothing() -> None:
@@ -308,7 +308,7 @@ def test_a_flow_that_lacks_a_message_takes_its_redelivery_and_another_does_not()
     inbox.table.load(before.table.take_dirty().items())
     inbox.resume()
     batches = inbox.receive([message(1, dup=True)], lambda topic, ids: route, 0.0, 0.0)
-    assert [r.progress for route in batches for r in route.readers] == [lacks]
+    assert [r.progress for route, _ in batches for r in route.readers] == [lacks]
     assert inbox.due() == []
     lacks.committed = lacks.position()
     assert inbox.due() == [(1, 1)]

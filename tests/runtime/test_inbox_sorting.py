@@ -22,12 +22,12 @@ def test_messages_of_a_run_go_each_to_the_flows_of_its_topic(ids: tuple[int, ...
     inbox = Inbox()
     run = PublishRun(["a", "b", "c", "a"], [b"1", b"22", b"333", b"4444"], ids)
     batches = inbox.receive([run], lambda topic, ids: routes.get(topic, NOWHERE), 0.0, 0.0, by_id=False)
-    assert {r: (b.topics, b.payloads) for r, b in batches.items()} == {
+    assert {r: (b.topics, b.payloads) for r, b in batches} == {
         routes["a"]: (["a", "a"], [b"1", b"4444"]),
         routes["b"]: (["b"], [b"22"]),
     }
     assert (inbox.counters.messages, inbox.counters.bytes, inbox.counters.unrouted) == (4, 10, 1)
-    assert batches[routes["a"]].size == 5 + 2 * MESSAGE_BYTES
+    assert dict(batches)[routes["a"]].size == 5 + 2 * MESSAGE_BYTES
 
 
 def test_a_run_by_one_subscription_goes_one_way_and_is_looked_up_once() -> None:
@@ -40,11 +40,28 @@ def test_a_run_by_one_subscription_goes_one_way_and_is_looked_up_once() -> None:
 
     run = PublishRun(["a", "b"], [b"1", b"22"], (3,))
     batches = inbox.receive([run, run], lookup, 0.0, 0.0)
-    assert batches[route].payloads == [b"1", b"22"] * 2
+    assert dict(batches)[route].payloads == [b"1", b"22"] * 2
     assert looked == ["a", "a"]
     assert (inbox.counters.messages, inbox.counters.bytes, inbox.counters.unrouted) == (4, 6, 0)
-    assert inbox.receive([run], lambda topic, ids: NOWHERE, 0.0, 0.0) == {}
+    assert inbox.receive([run], lambda topic, ids: NOWHERE, 0.0, 0.0) == []
     assert (inbox.counters.messages, inbox.counters.bytes, inbox.counters.unrouted) == (6, 9, 2)
+
+
+def test_a_batch_is_owed_an_acknowledgement_as_a_whole_or_not_at_all_and_order_is_kept() -> None:
+    """So what comes at QoS 0 beside QoS 1 can be told from it, where only one of them may be dropped."""
+    inbox, route = inbox_of(Progress(Position()))
+    read = [
+        message(0, b"0", qos=0),
+        message(1, b"1"),
+        message(2, b"2", qos=2),
+        PublishRun(["t"], [b"3"], ()),
+        message(4),
+    ]
+    batches = [batch for _, batch in inbox.receive(read, lambda topic, ids: route, 0.0, 0.0)]
+    assert [(b.payloads, b.owed) for b in batches] == [
+        ([b"0"], False), ([b"1", b"2"], True), ([b"3"], False), ([b"x"], True),
+    ]  # fmt: skip
+    assert sum(batch.size for batch in batches if batch.owed) == inbox.uncommitted_bytes
 
 
 def test_a_retained_message_is_for_who_is_open_to_it_and_one_that_comes_again_for_who_wants_such() -> None:
@@ -54,7 +71,7 @@ def test_a_retained_message_is_for_who_is_open_to_it_and_one_that_comes_again_fo
 
     def takers(**more: Any) -> list[object]:
         batches = inbox.receive([message(9, retain=True, **more)], lambda topic, ids: route, 0.0, 0.0)
-        return [r.instance for found in batches for r in found.readers]
+        return [r.instance for found, _ in batches for r in found.readers]
 
     assert takers() == [2]
     assert takers(dup=True, payload=b"new here") == [0, 2]

@@ -16,10 +16,10 @@ SIZES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 140)), max_size=30)
 OPERATIONS = st.lists(st.one_of(st.tuples(st.integers(0, 5), st.integers(0, 140)), st.integers(1, 7)), max_size=40)
 
 
-def batch(first: int, rows: int, size: int, raw: bool = False) -> Batch | RawBatch:
+def batch(first: int, rows: int, size: int, raw: bool = False, owed: bool = False) -> Batch | RawBatch:
     if raw:
         return RawBatch(
-            [f"t{first + n}" for n in range(rows)], [b"%d" % (first + n) for n in range(rows)], 0.0, 1.0, size
+            [f"t{first + n}" for n in range(rows)], [b"%d" % (first + n) for n in range(rows)], 0.0, 1.0, size, owed
         )
     return Batch([{"time": 0.0, "source": "a", "n": first + n} for n in range(rows)], 0.0, float(first), size)
 
@@ -59,6 +59,72 @@ def test_every_row_put_is_taken_in_order_or_counted_as_shed(operations: Any, ove
     assert seen == sorted(set(seen))
     assert len(seen) == put - shed
     assert (queue.rows, queue.size) == (0, 0)
+
+
+INPUT = st.tuples(st.integers(1, 5), st.integers(1, 12), st.booleans())
+"""Messages, bytes of each, whether they are owed an acknowledgement."""
+
+
+@given(
+    st.lists(st.one_of(INPUT, INPUT, st.integers(1, 7)), max_size=60),
+    st.sampled_from(["shed-oldest", "shed-newest"]),
+    st.integers(40, 200),
+    st.integers(0, 3),
+)
+def test_what_an_acknowledgement_is_owed_for_is_never_shed(
+    operations: Any, overload: Overload, most_owed: int, behind_decoder: int
+) -> None:
+    """It is among the newest `most_owed` bytes at QoS 1: whoever feeds the queue stops when so many are."""
+    queue = Queue(BUDGET, overload, most_owed)
+    for n in range(behind_decoder):
+        queue.append(Entry(1, Batch([{"n": -1 - n}], 0.0, size=70)))
+    came: list[tuple[int, int]] = []
+    gone: set[int] = set()
+    shed = put = 0
+    for operation in operations:
+        if isinstance(operation, int):
+            entries = queue.take(operation) if queue.entries else []
+            back = entries[len(entries) // 2 :]
+            queue.put_back(back)
+            gone |= {n for n in numbers(entries) if n >= 0} - {n for n in numbers(back) if n >= 0}
+            continue
+        rows, size, owed = operation
+        came += [(n, size) for n in range(put, put + rows) if owed]
+        shed += queue.put(Entry(0, batch(put, rows, rows * size, True, owed)))[1]
+        put += rows
+        left = set(numbers(queue.entries)) | gone
+        behind = 0
+        for number, its_size in reversed(came):
+            behind += its_size
+            assert number in left or behind > most_owed
+        raw = [e.batch for e in queue.entries if isinstance(e.batch, RawBatch)]
+        assert sum(b.size for b in raw) <= BUDGET + most_owed + 60
+        assert sum(b.size for b in raw if not b.owed) <= BUDGET
+        assert queue.owed_bytes == sum(b.size for b in raw if b.owed)
+        assert queue.size == sum(e.batch.size for e in queue.entries)
+        assert queue.rows == sum(len(e.batch) for e in queue.entries)
+    seen = [n for n in numbers(queue.entries) if n >= 0]
+    assert seen == sorted(set(seen))
+    assert len({*seen, *gone}) == put - shed
+
+
+def test_with_shed_newest_the_oldest_stay_and_so_does_what_is_owed() -> None:
+    queue = Queue(200, "shed-newest", 100)
+    for n in range(100):
+        queue.put(Entry(0, batch(n, 1, 10, True, owed=True)))
+    assert numbers(queue.entries)[:9] == list(range(9))
+    assert numbers(queue.entries)[-10:] == list(range(90, 100))
+    assert queue.size <= 200
+
+
+def test_what_nobody_is_owed_for_makes_room_for_what_is_and_not_the_other_way_round() -> None:
+    for overload, left in (("shed-oldest", [0, 2, 3]), ("shed-newest", [0, 1, 3])):
+        queue = Queue(100, overload)  # type: ignore[arg-type]
+        for n in range(3):
+            queue.put(Entry(0, batch(n, 1, 30, True, owed=n == 0)))
+        assert queue.put(Entry(0, batch(3, 1, 30, True, owed=True)))[1] == 1
+        assert numbers(queue.entries) == left
+        assert queue.put(Entry(0, batch(4, 1, 80, True))) == ((0, 1) if overload == "shed-newest" else (-1, 2))
 
 
 def test_the_oldest_or_the_newest_goes_as_the_flow_chose() -> None:

@@ -54,7 +54,7 @@ class Half:
         return self.run.flow_run.places["in"].instance
 
     def data(self, origin: int, place: int = 0, rows: int = 1) -> None:
-        raw = ["raw", 10, 0.0, 1_000.0, ["x/a"] * rows, [b'{"time": 1, "v": 1}'] * rows]
+        raw = ["raw", 10, 0.0, 1_000.0, ["x/a"] * rows, [b'{"time": 1, "v": 1}'] * rows, False]
         self.run.frame(origin, [frames.DATA, 5, place, 0, 0, raw])
 
 
@@ -94,7 +94,7 @@ def test_a_slot_that_comes_to_no_boundary_says_so_and_goes_on() -> None:
     half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
     half.data(DAEMON)
     half.run.advance(2.5)
-    ((*_, queues, deltas, _rows, fault),) = half.daemon.sent
+    ((*_, queues, deltas, _rows, _reports, fault),) = half.daemon.sent
     assert (queues, deltas, fault) == (None, {}, "no batch boundary in time")
     assert half.source.queue.rows == 1
     half.run.frame(1, [frames.MARKER, 5, 1])  # of the one that was given up
@@ -188,7 +188,7 @@ def test_a_link_that_takes_nothing_holds_up_who_feeds_it() -> None:
 def test_what_is_fed_again_after_a_death_is_not_shed() -> None:
     half = Half()
     half.source.queue.budget_bytes = 15
-    raw = ["raw", 10, 0.0, 1_000.0, ["x/a"], [b"{}"]]
+    raw = ["raw", 10, 0.0, 1_000.0, ["x/a"], [b"{}"], False]
     for _ in range(5):
         half.run.frame(DAEMON, [frames.DATA, 5, 0, 0, 0, raw, True])
     assert (half.source.queue.rows, half.source.shed) == (5, 0)
@@ -198,7 +198,7 @@ def test_what_a_capture_took_and_could_not_say_is_in_no_later_checkpoint_either(
     """The next one would hold the position, and not the state that was taken with the one before."""
     half = Half()
     deltas: list[Any] = [{"in": {"bad": object()}}, {"in": {"good": 1}}]
-    half.run._tell_capture = lambda: half.run._answer({}, deltas.pop(0), [], "")  # type: ignore[method-assign]
+    half.run._tell_capture = lambda: half.run._answer({}, deltas.pop(0), [], {}, "")  # type: ignore[method-assign]
     for checkpoint in (1, 2):
         half.run.frame(1, [frames.MARKER, 5, checkpoint])
         half.run.frame(DAEMON, [frames.MARK, 5, checkpoint, False, 2.0])

@@ -1,0 +1,84 @@
+"""What a daemon keeps of a flow in slots, against a plain list of all that was fed."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgert.core.batch import RawBatch
+from gateway import hosted as hosted_module
+from gateway.hosted import Hosted
+
+
+def hosted_of() -> Hosted:
+    run: Any = SimpleNamespace(pending=[], taken=[], places={})
+    return Hosted(run, [0])
+
+
+def raw(number: int, size: int, owed: bool) -> RawBatch:
+    return RawBatch(["x"], [b"%d" % number], 0.0, 0.0, size, owed)
+
+
+def numbers(entries: Any) -> list[int]:
+    return [int(fed.batch.payloads[0]) for fed in entries if fed.batch is not None]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_is_not_kept_is_counted_and_what_a_commit_covers_is_forgotten(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosted_module, "KEPT_BYTES", 100)
+    draw = random.Random(seed)
+    hosted, instance = hosted_of(), None
+    since: list[tuple[int, bool]] = []
+    """(number, owed) of all that was fed since the last commit."""
+    marks: list[int] = []
+    fed = 0
+    for _ in range(300):
+        kind = draw.random()
+        if kind < 0.8:
+            fed += 1
+            owed = draw.random() < draw.choice([0.0, 0.1, 0.5])
+            hosted.keep(instance, 0, raw(fed, draw.randint(5, 30), owed))  # type: ignore[arg-type]
+            since.append((fed, owed))
+        elif kind < 0.88:
+            hosted.mark()
+            marks.append(fed)
+        elif kind < 0.92 and marks:
+            hosted.marks.pop()  # the capture came to nothing
+            marks.pop()
+        elif kind < 0.96:
+            hosted.trim()
+            since = [(n, owed) for n, owed in since if not marks or n > marks[-1]]
+            marks = []
+        elif kind < 0.98:
+            kept = numbers(hosted.fed)
+            assert hosted.began_anew() == len(since) - len(kept)
+            assert numbers(hosted.fed) == kept
+            since = [(n, owed) for n, owed in since if n in kept]
+            marks = []
+        kept = numbers(hosted.fed)
+        assert {n for n, owed in since if owed} <= set(kept) <= {n for n, _ in since}
+        assert kept == sorted(kept)
+        assert sum(f.lost for f in hosted.fed) == len(since) - len(kept)
+        assert hosted.kept_bytes == sum(f.batch.size for f in hosted.fed if f.batch and not f.batch.owed) <= 100
+        if marks:
+            after = hosted.since_mark()
+            assert numbers(after) == [n for n in kept if n > marks[-1]]
+            assert sum(f.lost for f in after) == len([n for n, _ in since if n > marks[-1] and n not in kept])
+
+
+def test_what_was_forgotten_takes_no_room_however_long_nothing_can_be_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosted_module, "KEPT_BYTES", 100)
+    hosted = hosted_of()
+    for number in range(10_000):
+        hosted.keep(None, 0, raw(number, 10, owed=False))  # type: ignore[arg-type]
+        if number == 5_000:
+            hosted.mark()
+    assert len(hosted.fed) <= 2 + 10
+    assert hosted.began_anew() == 10_000 - len(hosted.fed)

@@ -1,0 +1,57 @@
+"""What is counted in slots, through walks with deaths: each drop once, and no figure goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from edgert.core.clock import VirtualClock
+from tests.gateway.test_slots import MESSAGES, InThisProcess, Walk
+from tests.runtime.test_flow_run import CHAINED
+from tests.waiting import in_loop
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drops_are_counted_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the time since a slot's last report too, and not again when what was dropped is fed again."""
+    monkeypatch.setattr("gateway.slots.MOST_DEATHS", 1_000)
+    monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
+    in_loop(count_through)(random.Random(seed))
+
+
+async def count_through(draw: random.Random) -> None:
+    walk = Walk(draw, CHAINED, draw.choice(["even", "locality"]), draw.choice([1, 2]))
+    walk.slots.begin(walk.run)
+    for process in walk.processes:
+        process.start()
+    bad = said = 0
+    while walk.fed < MESSAGES or walk.slots._hosted[walk.run].down:
+        kind = draw.random()
+        if kind < 0.4:
+            malformed = draw.random() < 0.3
+            bad += malformed
+            walk.feed(bad=malformed)
+        elif kind < 0.9:
+            walk.work()
+        elif kind < 0.93:
+            InThisProcess.clock.advance(0.5)  # there are reports now and then
+        elif kind < 0.97 or walk.fed >= MESSAGES:
+            await walk.checkpoint()
+        else:
+            walk.die()
+        await asyncio.sleep(0)
+        now = sum(walk.slots.report(walk.run, "in").drops.values())
+        assert said <= now <= bad, "figures do not go back, and nothing counts twice"
+        said = now
+    for _ in range(300):
+        for process in walk.processes:
+            if not process.running:
+                process.start()
+            process.step()
+            process.listen()
+        InThisProcess.clock.advance(0.02)
+    assert sum(walk.slots.report(walk.run, "in").drops.values()) == bad
+    for process in walk.processes:
+        process.stop_now()
