@@ -10,7 +10,7 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets import Publish, Publishes
 from edgert.operators.registry import REGISTRY
 from gateway.ingest import UNCOMMITTED_BYTES
 from tests.gateway.test_flows import Gateway, document
@@ -76,15 +76,16 @@ async def test_input_that_an_acknowledgement_is_owed_for_is_never_shed_before_re
     await gateway.flows.deploy(from_plain(plain, REGISTRY), "mqtt")
     run = gateway.flows.runs["f"]
     assert gateway.pool.hold(run.all, 5.0)
-    flood = [Publish("x/a", b'{"time": 1700000000, "x": "' + b"y" * 1000 + b'"}')] * 1_000
+    flood: Publishes = [Publish("x/a", b'{"time": 1700000000, "x": "' + b"y" * 1000 + b'"}')] * 1_000
     floods = 20 if flood_first else 0
     for _ in range(floods):
         gateway.ingest.feed(flood)
     packet_id = 0
     while reads(gateway):
-        gateway.ingest.feed(
-            [Publish("x/a", b'{"time": 1700000000}', 1, False, False, packet_id + n) for n in range(1, 101)]
-        )
+        read: Publishes = [
+            Publish("x/a", b'{"time": 1700000000}', 1, False, False, packet_id + n) for n in range(1, 101)
+        ]
+        gateway.ingest.feed(read)
         gateway.ingest.check_pressure()
         packet_id += 100
     for _ in range(20 - floods):

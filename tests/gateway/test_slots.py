@@ -288,7 +288,7 @@ async def test_input_without_acknowledgement_is_kept_up_to_a_bound_and_counted_b
     assert hosted.kept_bytes <= KEPT_BYTES
     kept = [fed for fed in hosted.fed if fed.batch is not None]
     assert kept[0].batch is not None
-    assert kept[0].batch.owed, "what an acknowledgement is owed for is always kept"  # type: ignore[union-attr]
+    assert kept[0].batch.owed, "what an acknowledgement is owed for is always kept"
     assert len(kept) < 20
     process.die()
     await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgert.core.position import Position
-from edgert.mqtt.packets import PublishRun
+from edgert.mqtt.packets import Publish, PublishRun
 from edgert.runtime.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 from edgert.runtime.progress import Progress
 from tests.runtime.test_inbox import inbox_of, message, taken
@@ -50,7 +50,7 @@ def test_a_run_by_one_subscription_goes_one_way_and_is_looked_up_once() -> None:
 def test_a_batch_is_owed_an_acknowledgement_as_a_whole_or_not_at_all_and_order_is_kept() -> None:
     """So what comes at QoS 0 beside QoS 1 can be told from it, where only one of them may be dropped."""
     inbox, route = inbox_of(Progress(Position()))
-    read = [
+    read: list[Publish | PublishRun] = [
         message(0, b"0", qos=0),
         message(1, b"1"),
         message(2, b"2", qos=2),
