@@ -59,6 +59,8 @@ class Checkpointer:
         self._idle = False
         self._fault = ""
         """Why the last checkpoint left a flow out."""
+        self._blocked: set[str] = set()
+        """Flows that reached no batch boundary the last time."""
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
@@ -148,9 +150,11 @@ class Checkpointer:
         """What is to be written of one flow. What failed to be committed is tried again as it is, before anything more
         is captured. The fault of one flow's operator is that flow's alone."""
         try:
-            if not run.pending and not self._host.capture(run, self.position):
-                self.status.blocked += 1
-                log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", run.flow.name)
+            if not run.pending:
+                if self._host.capture(run, self.position):
+                    self._blocked.discard(run.flow.name)
+                else:
+                    self._is_blocked(run.flow.name)
             form = run.form()
             if form is None:  # nothing has changed: that is as good as written
                 self._host.committed(run)
@@ -160,6 +164,13 @@ class Checkpointer:
             self._fault = self.status.error = f"flow {run.flow.name}: {error!r}"
             log.exception("the state of flow %s could not be captured; it is not acknowledged", run.flow.name)
             return None
+
+    def _is_blocked(self, name: str) -> None:
+        """Said once, until it is not any more: checkpoints may be asked for many times a second."""
+        self.status.blocked += 1
+        if name not in self._blocked:
+            self._blocked.add(name)
+            log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", name)
 
     def _compact(self, run: FlowRun) -> None:
         """Failing costs room only: the commit before it stands, and must not be taken for a failed one."""

@@ -116,12 +116,14 @@ class Slots:
         self._pair(process)
         for hosted in list(self._hosted.values()):
             if process.number in hosted.slots:
-                self._lost(hosted)
+                others = hosted.slots - {process.number}
+                self._lost(hosted, ran=all(self._processes[slot].running for slot in others))
 
-    def _lost(self, hosted: Hosted) -> None:
+    def _lost(self, hosted: Hosted, *, ran: bool) -> None:
+        """`ran`: whether it was all there, so that the death may be its own doing."""
         with hosted.lock:
             was_down, hosted.down = hosted.down, True
-            hosted.deaths += 1
+            hosted.deaths += ran
             self._to_all(hosted, frame(frames.DROP, hosted.number))
             self._by_number.pop(hosted.number, None)
             hosted.lock.notify_all()

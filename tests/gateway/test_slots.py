@@ -348,6 +348,19 @@ async def test_a_flow_whose_slots_die_again_and_again_without_a_checkpoint_is_st
 
 
 @in_loop
+async def test_deaths_while_another_slot_is_not_there_are_not_the_flows_doing() -> None:
+    walk = Walk(random.Random(1), CHAINED, "even", 2, "none")
+    stopped: list[str] = []
+    walk.slots._failed = lambda run, why: stopped.append(why)
+    walk.slots.begin(walk.run)
+    for _ in range(2 * MOST_DEATHS):
+        walk.processes[0].start()
+        walk.processes[0].die()
+        await asyncio.sleep(0)
+    assert not stopped
+
+
+@in_loop
 async def test_a_halt_that_came_to_nothing_takes_nothing_from_what_may_have_to_be_fed_again() -> None:
     """A commit of what was captured before it covers what was fed until then, and no more."""
     walk = Walk(random.Random(7), CHAINED, "locality", 1, "full")
