@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 HOLD_S = 60.0
 """A flow that is to be replaced or removed has so long to reach a batch boundary."""
+SUBSCRIBED_S = 5.0
+"""How long the answer to a new flow waits for the broker's to its subscriptions."""
 STORE_TRIES = 30
 """Seconds for which a new flow waits for a database that cannot be written."""
 
@@ -136,30 +138,36 @@ class Flows:
     # -- changes
 
     async def deploy(self, flow: Flow, origin: str) -> int:
-        """Starts a flow or replaces it by a new version; returns its version. The same document changes nothing.
+        """Starts a flow or replaces it by a new version; returns its version, when the broker knows what it reads (or
+        after `SUBSCRIBED_S`). The same document changes nothing.
 
         Raises `EdgertError` where that cannot be done: the old version goes on then, but where the new one failed when
         it had taken over already; that one is stopped, as in `fail`."""
         async with self._changing:
-            old = self.runs.get(flow.name)
-            if old is not None and old.flow.document == flow.document:
-                return old.version
-            stored = self._next(flow, origin)
-            run = self._run(flow, stored, Position())
-            for refused in self.models.started(run):
-                log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
-            fault = ""
-            if old is None:
-                await self._start(stored, run)
-            else:
-                fault = await self._replace(stored, run, old)
-            self._stored[flow.name] = replace(stored, epoch=run.epoch)
-            self.failed.pop(flow.name, None)
-            if fault:
-                self.fail(run, fault)
-                raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")
-            log.info("flow %s version %d runs", flow.name, stored.version)
-            return stored.version
+            version = await self._deploy(flow, origin)
+        await self._ingest.subscribed(SUBSCRIBED_S)
+        return version
+
+    async def _deploy(self, flow: Flow, origin: str) -> int:
+        old = self.runs.get(flow.name)
+        if old is not None and old.flow.document == flow.document:
+            return old.version
+        stored = self._next(flow, origin)
+        run = self._run(flow, stored, Position())
+        for refused in self.models.started(run):
+            log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
+        fault = ""
+        if old is None:
+            await self._start(stored, run)
+        else:
+            fault = await self._replace(stored, run, old)
+        self._stored[flow.name] = replace(stored, epoch=run.epoch)
+        self.failed.pop(flow.name, None)
+        if fault:
+            self.fail(run, fault)
+            raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")
+        log.info("flow %s version %d runs", flow.name, stored.version)
+        return stored.version
 
     def _next(self, flow: Flow, origin: str) -> StoredFlow:
         before = self._stored.get(flow.name)

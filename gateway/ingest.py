@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import xxhash
 
@@ -70,6 +71,9 @@ class Ingest:
         self._open = False
         """The session with the broker stands, and what it must know was committed."""
         self._subscribing = asyncio.Lock()
+        self._unanswered: set[int] = set()
+        """Tokens of subscriptions that the broker has not answered."""
+        self._answer = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting = threading.Lock()
@@ -125,6 +129,17 @@ class Ingest:
         if self.client.status.connected:
             self._spawn(self._subscribe())
 
+    async def subscribed(self, timeout_s: float) -> None:
+        """Waits until the broker has answered to what the flows want by now: no longer than that, and not at all for a
+        broker that is away."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._subscribe()
+                while self._unanswered:
+                    self._answer.clear()
+                    await self._answer.wait()
+                    await self._subscribe()
+
     async def _subscribe(self) -> None:
         """Brings what the broker has to what the flows want; never before the session was opened, one at a time."""
         async with self._subscribing:
@@ -150,7 +165,9 @@ class Ingest:
         if unsent:
             with self.lock:
                 waiting = subscriptions.open(unsent, self._by_id)
-            subscriptions.asked(self.client.subscribe(unsent), waiting)
+            token = self.client.subscribe(unsent)
+            self._unanswered.add(token)
+            subscriptions.asked(token, waiting)
 
     async def _save(self) -> None:
         await self._save_subscriptions(self._subscriptions.dump())
@@ -193,6 +210,8 @@ class Ingest:
 
     def _disconnected(self, reason: str) -> None:
         self._open = False
+        self._unanswered.clear()
+        self._answer.set()
         with self.lock:
             self.inbox.connection_lost()
         self.regulate()
@@ -208,6 +227,8 @@ class Ingest:
             self._spawn(self._save())
         if pending:
             self._spawn(self._subscribe())  # what was to be changed meanwhile
+        self._unanswered.discard(event.token)
+        self._answer.set()
 
     # -- messages
 

@@ -14,6 +14,7 @@ from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings import Sensors
 from edgert.flow.document import from_plain
+from edgert.mqtt.events import Subscribed
 from edgert.mqtt.packets import Publish
 from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
@@ -281,4 +282,23 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     gateway.feed(3, 1.0)
     await gateway.flows.remove("f")
     assert gateway.shipped() == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscription(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or what a sensor sends right after the answer might be lost."""
+    gateway = Gateway(tmp_path / "db")
+    ingest = gateway.ingest
+    monkeypatch.setattr(ingest, "_open", True)
+    monkeypatch.setattr(ingest.client, "subscribe", lambda subscriptions: 7)
+    deploying = asyncio.ensure_future(gateway.flows.deploy(document(), "mqtt"))
+    async with asyncio.timeout(10.0):
+        while not ingest._unanswered:  # noqa: ASYNC110 - nothing says when
+            await asyncio.sleep(0)
+    assert not deploying.done()
+    ingest._answered(Subscribed(7, (("x/+", 1),)))
+    assert await asyncio.wait_for(deploying, 10.0) == 1
     gateway.crash()
