@@ -205,6 +205,8 @@ def measure(options: Options, report: Report) -> None:
                 report.ratio(f"{application}, {rate:,} rows/s: engine / by hand", of, hand)
         of, to = (borne_name(application, subject) for subject in RIVALS[:2])
         report.ratio(f"{application}: owpoa / congestion-aware, rate borne", of, to, PUBLISHED.get(application))
+        to = borne_name(application, ENGINE)
+        report.ratio(f"{application}: owpoa / engine (fusion full), rate borne", of, to)
         if not options.quick:
             of, to = (borne_name(application, subject) for subject in BY_ROW)
             report.ratio(f"{application}: owpoa / congestion-aware, rate borne, one row per turn", of, to)

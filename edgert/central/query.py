@@ -6,7 +6,7 @@ a thread of Arrow's while the interpreter ends, which aborts the process (SIGABR
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,17 @@ def query(
         text += f" LIMIT {int(limit)}"
     found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", table).execute(text)).to_pylist()
     return found
+
+
+def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list[list[Any]]]:
+    """(columns, rows) of a query over several tables by name. Raises what `deltalake` raises for a query that it does
+    not understand."""
+    builder = QueryBuilder()
+    for name, table in tables.items():
+        builder = builder.register(name, table)
+    found = pa.table(builder.execute(text))
+    columns = [found.column(at).to_pylist() for at in range(found.num_columns)]  # two may have the same name
+    return list(found.column_names), [list(row) for row in zip(*columns, strict=True)]
 
 
 def literal(text: str) -> str:

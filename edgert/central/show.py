@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from edgert.central.query import query
+from edgert.central.query import select as query_tables
 from edgert.central.tables import TableError, join, list_tables
 from edgert.core.errors import EdgertError
 
@@ -80,6 +82,28 @@ def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[s
     except (DeltaError, OSError, ValueError) as error:
         raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {error}") from error
     return columns, [list(row.values()) for row in found]
+
+
+def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
+    """(columns, rows) of an SQL query. Tables are named as `sql_name` has it; only those that occur are opened.
+
+    Raises `EdgertError` for anything but a query, or one that cannot be understood.
+    """
+    if not re.match(r"\s*(select|with)\b", text, re.IGNORECASE):
+        raise EdgertError(f"expected a query that begins with SELECT or WITH, got {text[:40]!r}")
+    there = {sql_name(name): name for name in names(root)}
+    words = set(re.findall(r"\w+", text.lower()))
+    opened = {name: _load(root, there[name]) for name in there if name in words}
+    try:
+        return query_tables(opened, text)
+    except (DeltaError, OSError, ValueError) as error:
+        known = ", ".join(there) or "none yet: has the collector run?"
+        raise EdgertError(f"expected an SQL query over the tables {known}: {error}") from error
+
+
+def sql_name(name: str) -> str:
+    """A table's name where SQL wants a plain one: `fleet/city-air` is `fleet_city_air`."""
+    return re.sub(r"\W", "_", name).lower()
 
 
 def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:

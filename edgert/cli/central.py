@@ -35,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--where", default="", metavar="SQL", help="condition, such as \"source = 'a1' AND n > 5\"")
     show.add_argument("--json", action="store_true", help="one JSON object per line")
 
+    query = _add(under, "query", _query, "answer an SQL query over the tables (without Spark)")
+    query.add_argument("sql", metavar="SQL", help='such as "SELECT source, max(t) FROM fleet_city_air GROUP BY source"')
+    query.add_argument("--json", action="store_true", help="one JSON object per line")
+
 
 def _add(
     under: argparse._SubParsersAction[argparse.ArgumentParser],
@@ -125,5 +129,14 @@ def _show(args: argparse.Namespace) -> int:
 
     _, root = _settings(args)
     columns, rows = show.rows(root, args.table, args.limit, args.where)
+    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    return 0
+
+
+def _query(args: argparse.Namespace) -> int:
+    from edgert.central import show
+
+    _, root = _settings(args)
+    columns, rows = show.select(root, args.sql)
     print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
     return 0

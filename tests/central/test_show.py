@@ -66,3 +66,21 @@ def test_wrong_condition_says_which_columns_there_are(root: str, capsys: pytest.
 def test_root_without_tables_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["central", "tables", "--root", str(tmp_path / "none")]) == 0
     assert "no tables in" in capsys.readouterr().err
+
+
+def test_sql_is_answered_over_all_tables(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = show.sql_name(f"landing/{FLOW}")
+    sql = f"SELECT source, count(*) AS c, max(n) FROM {name} l WHERE n > 0 GROUP BY source ORDER BY source"
+    assert main(["central", "query", sql, "--root", root, "--json"]) == 0
+    assert [json.loads(line)["c"] for line in capsys.readouterr().out.splitlines()] == [5, 5]
+    sql = f"with g as (select 1 as x from gaps) SELECT x, x + 1 AS y FROM g, {name.upper()} LIMIT 1"
+    assert show.select(root, sql) == (["x", "y"], [[1, 2]])
+
+
+@pytest.mark.parametrize("sql", ["", "DROP TABLE gaps", "SELECT * FROM nothing", "SELECT nope FROM gaps", "SELECT ("])
+def test_what_is_no_query_is_one_line_that_names_the_tables_or_what_it_must_be(
+    sql: str, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["central", "query", sql, "--root", root]) == 1
+    told = capsys.readouterr().err
+    assert "gaps" in told or "SELECT or WITH" in told
