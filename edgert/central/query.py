@@ -39,8 +39,7 @@ def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list
     for name, table in tables.items():
         builder = builder.register(name, table)
     found = pa.table(builder.execute(text))
-    columns = [found.column(at).to_pylist() for at in range(found.num_columns)]  # two may have the same name
-    return list(found.column_names), [list(row) for row in zip(*columns, strict=True)]
+    return list(found.column_names), [list(row.values()) for row in found.to_pylist()]
 
 
 def literal(text: str) -> str:

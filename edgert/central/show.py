@@ -92,7 +92,7 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
     if not re.match(r"\s*(select|with)\b", text, re.IGNORECASE):
         raise EdgertError(f"expected a query that begins with SELECT or WITH, got {text[:40]!r}")
     there = {sql_name(name): name for name in names(root)}
-    words = set(re.findall(r"\w+", text.lower()))
+    words = set(re.findall(r"\w+", text))
     opened = {name: _load(root, there[name]) for name in there if name in words}
     try:
         return query_tables(opened, text)
@@ -103,7 +103,7 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
 
 def sql_name(name: str) -> str:
     """A table's name where SQL wants a plain one: `fleet/city-air` is `fleet_city_air`."""
-    return re.sub(r"\W", "_", name).lower()
+    return re.sub(r"\W", "_", name)
 
 
 def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:

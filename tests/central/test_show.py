@@ -73,7 +73,7 @@ def test_sql_is_answered_over_all_tables(root: str, capsys: pytest.CaptureFixtur
     sql = f"SELECT source, count(*) AS c, max(n) FROM {name} l WHERE n > 0 GROUP BY source ORDER BY source"
     assert main(["central", "query", sql, "--root", root, "--json"]) == 0
     assert [json.loads(line)["c"] for line in capsys.readouterr().out.splitlines()] == [5, 5]
-    sql = f"with g as (select 1 as x from gaps) SELECT x, x + 1 AS y FROM g, {name.upper()} LIMIT 1"
+    sql = f"with g as (select 1 as x from gaps) SELECT x, x + 1 AS y FROM g, {name} LIMIT 1"
     assert show.select(root, sql) == (["x", "y"], [[1, 2]])
 
 
