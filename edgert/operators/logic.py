@@ -51,6 +51,10 @@ class Logic:
     yet, or because taking a row twice changes nothing. None: if the operator keeps no state (has no `flush`, `delta`
     or `snapshot` of its own)."""
 
+    waits: bool | None = None
+    """Whether `process` may wait for something (a network, a device) and is to be kept from threads that must not stand
+    still. None: those of this library never do, and others may."""
+
     def __init__(self) -> None:
         self.drops: Counter[str] = Counter()
         """Rows (or values, where the reason says so) dropped here since the start, by reason."""

@@ -68,6 +68,8 @@ class Instance:
     """Some of its outputs are remote."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
+    waits: bool = False
+    """Whether an operator of it may wait for something else than the processor."""
     guards: tuple[Guard, ...] = ()
     """Of the logic, or of each part of a line."""
     errors: list[tuple[str, Exception]] = field(default_factory=list)
@@ -77,6 +79,7 @@ class Instance:
 
     def __post_init__(self) -> None:
         self.guards = self.logic.guards if isinstance(self.logic, Line) else (Guard(self.logic),)
+        self.waits = any(_waits(guard.logic) for guard in self.guards)
         for guard in self.guards:
             guard.errors = self.errors
 
@@ -237,6 +240,10 @@ class Instance:
         self.settle(turn.out)
         self._said(turn)
         return turn
+
+
+def _waits(logic: Logic) -> bool:
+    return logic.waits if logic.waits is not None else not type(logic).__module__.startswith("edgert.")
 
 
 @dataclass(slots=True)

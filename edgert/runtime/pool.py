@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
@@ -28,6 +29,8 @@ PROFILED_ROWS = 100
 SLOW_S = 0.02
 """A turn that took longer makes its instance one of the slow. Well above the interpreter's switch interval (5 ms): who
 loses the lock in the middle of a turn is not slow, but left to the workers would lose it again and again."""
+LOOK_S = 0.1
+"""How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
 FAST_TURNS = 20
 """So many turns in a row that were not slow make an instance one that a lent thread may run."""
 LOGGED_S = 1.0
@@ -261,9 +264,10 @@ class Pool:
         lends its thread `again` at once.
 
         For whoever has just put rows: what it has in its caches is worked on there, and no thread is woken for it:
-        that makes a message cheaper. Instances that are slow, or new and not known yet, are left to the workers, so an
-        operator that blocks does not block the caller. The workers leave the others to the caller meanwhile: two
-        threads that compute in turns for want of the interpreter's lock are slower than one.
+        that makes a message cheaper. Instances whose operators may wait for something, that are slow, or new and not
+        known yet, are left to the workers, so an operator that blocks does not block the caller. The workers leave the
+        others to the caller meanwhile: two threads that compute in turns for want of the interpreter's lock are slower
+        than one.
         """
         turn: Turn | None = None
         instance: Instance | None = None
@@ -274,16 +278,14 @@ class Pool:
                 if instance is not None and turn is not None:
                     self._hand_on(instance, turn)
                     now = turn.ended
-                number = None if self._stopping else self._choose(now)
-                if number is None:
-                    self._lent_since = None
-                    return False
-                slow = self._instances[number].fast_turns < FAST_TURNS
-                if now >= ends or slow:
-                    self._lent_since = now if again and not slow else None
-                    if slow or not again:
-                        self._work.notify(self._asleep)
-                    return not slow
+                number, left = (None, 0) if self._stopping else self._pick(now, self._lendable)
+                more = number is not None
+                if number is None or now >= ends:
+                    self._lent_since = now if again and more else None
+                    self._work.notify(left if again or not more else self._asleep)
+                    return more
+                if left:
+                    self._work.notify(left)
                 instance, entries = self._take(number)
                 self._lent_since = now
             turn = self._turn(instance, entries)
@@ -307,22 +309,34 @@ class Pool:
         """Waits for work (under the lock); None when the pool stops."""
         while not self._stopping:
             now = self._clock.monotonic()
-            number = self._choose(now)
-            left = number is not None and self._is_the_lenders(number, now)
-            if number is not None and not left:
+            number, left = self._pick(now, partial(self._is_the_workers, now))
+            if number is not None:
                 return self._take(number)
-            ends = [SLOW_S] if left else []
+            ends = [SLOW_S if left else LOOK_S]
             if self._resting:
                 ends.append(min(self._resting.values()) - now)
             self._asleep += 1
-            self._work.wait(min(ends, default=None))
+            self._work.wait(min(ends))
             self._asleep -= 1
         return None
 
-    def _is_the_lenders(self, number: int, now: float) -> bool:
-        """Whether a worker leaves an instance to a thread that is lent, and does not seem to be stuck."""
+    def _is_the_workers(self, now: float, instance: Instance) -> bool:
+        """Whether a worker takes an instance rather than leave it to a thread that is lent, and does not seem stuck."""
         since = self._lent_since
-        return since is not None and now - since < SLOW_S and self._instances[number].fast_turns >= FAST_TURNS
+        return since is None or now - since >= SLOW_S or not self._lendable(instance)
+
+    def _lendable(self, instance: Instance) -> bool:
+        return instance.fast_turns >= FAST_TURNS and not instance.waits
+
+    def _pick(self, now: float, mine: Callable[[Instance], bool]) -> tuple[int | None, int]:
+        """The first that is for the caller, and how many stand before it that are for others."""
+        others = []
+        while (number := self._choose(now)) is not None and not mine(self._instances[number]):
+            self._policy.busy(number)
+            others.append(number)
+        for other in others:
+            self._free(other)
+        return number, len(others)
 
     def _choose(self, now: float) -> int | None:
         """What the policy says, but nobody who would add to a queue that is over its budget: what it would take waits

@@ -132,8 +132,8 @@ class SlotRun:
             packed = frames.pack_batch(batch)
             link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
             if link.backlog_bytes > BACKLOG_BYTES and place not in self._choked:  # it does not read: it hangs
+                self._pool.crowd(self._elsewhere(place))  # first: whoever finds it choked may relieve it
                 self._choked[place] = slot
-                self._pool.crowd(self._elsewhere(place))
 
     # -- frames
 
@@ -155,7 +155,10 @@ class SlotRun:
             if rest[0] not in self._choked:
                 self._pool.relieve(self._elsewhere(rest[0]))
         elif kind == frames.MARKER:
-            self._heard[origin] = rest[0]
+            if self._behind_marker(origin):  # of the next checkpoint, which holds what waits before it
+                self._aside.append((origin, frame))
+            else:
+                self._heard[origin] = rest[0]
         elif kind == frames.MARK:
             self._begin(*rest)
         elif kind == frames.ABORT:
@@ -171,7 +174,8 @@ class SlotRun:
         self._pool.take_in(Target(instance, source, producer), frames.unpack_batch(packed), accepted=again)
         if origin != DAEMON and instance.queue.over and origin not in self._full.get(place, ()):
             self._full.setdefault(place, set()).add(origin)
-            self._links[origin].send(frames.frame(frames.FULL, self.number, place))
+            if (link := self._links.get(origin)) is not None:
+                link.send(frames.frame(frames.FULL, self.number, place))
 
     def say_where_room_is(self) -> None:
         """Lets those go on that were told of a full queue, or whose link was."""

@@ -20,6 +20,8 @@ DEADLINE_S = 20.0
 class Pass(Logic):
     """Notes what comes, that nobody else runs it, and gives it on."""
 
+    waits: bool | None = False
+
     def __init__(self, act: Callable[[Batch], object] = lambda batch: None) -> None:
         super().__init__()
         self.seen: list[tuple[int, int]] = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from edgert.core.clock import VirtualClock
+from edgert.core.system_clock import SystemClock
 from edgert.runtime.pool import FAST_TURNS, SLOW_S, Pool
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows
@@ -66,8 +68,63 @@ def test_a_thread_that_is_lent_again_at_once_keeps_its_work_unless_it_stays_away
     pool.add([only])
     pool.put([(only, 0, rows(*range(100)))], wake=False)
     assert pool.lend(0.01, again=True)
-    assert pool._is_the_lenders(only.number, clock.monotonic())
+    assert not pool._is_the_workers(clock.monotonic(), only)
     clock.advance(SLOW_S)
-    assert not pool._is_the_lenders(only.number, clock.monotonic())
+    assert pool._is_the_workers(clock.monotonic(), only)
     assert pool.lend(0.01)
-    assert not pool._is_the_lenders(only.number, clock.monotonic()), "not lent again at once"
+    assert pool._is_the_workers(clock.monotonic(), only), "not lent again at once"
+
+
+def test_an_operator_that_blocks_a_lent_thread_is_not_waited_for_by_the_others() -> None:
+    """It was quick before, so it is run there; workers that sleep see after a while that nobody does the rest."""
+    leave = threading.Event()
+    served = threading.Event()
+    block = instance("block", Pass(lambda batch: leave.wait(DEADLINE_S)))
+    other = instance("other", Pass(lambda batch: served.set()))
+    known(block, other)
+    pool = Pool(SystemClock(), workers=1)
+    pool.add([block, other])
+    pool.start()
+    pool.put([(block, 0, rows(1)), (block, 0, rows(1)), (other, 0, rows(2))], wake=False)
+    lending = threading.Thread(target=pool.lend, args=(0.002,))
+    lending.start()
+    assert served.wait(DEADLINE_S)
+    assert lending.is_alive()
+    leave.set()
+    lending.join()
+    pool.stop()
+
+
+def test_what_a_lent_thread_leaves_and_does_not_come_back_for_is_done_by_the_workers() -> None:
+    only = instance("only", Pass(lambda batch: time.sleep(0.001)))
+    known(only)
+    pool = Pool(SystemClock(), consumption=at_most(1))
+    pool.add([only])
+    pool.start()
+    pool.put([(only, 0, rows(n)) for n in range(20)], wake=False)
+    assert pool.lend(0.002, again=True)
+    assert pool.wait_empty([only], DEADLINE_S)
+    pool.stop()
+
+
+class Waits(Pass):
+    """One of somebody else's."""
+
+    waits = None
+
+
+def test_an_operator_that_may_wait_is_never_run_by_a_lent_thread_which_does_the_rest() -> None:
+    ran_on: set[int] = set()
+    waits = instance("waits", Waits(lambda batch: ran_on.add(threading.get_ident())))
+    other = instance("other", Pass())
+    known(waits, other)
+    pool = Pool(VirtualClock())
+    pool.add([waits, other])
+    pool.put([(waits, 0, rows(*range(9))), (other, 0, rows(1))], wake=False)
+    assert not pool.lend(1.0)
+    assert other.counters.turns == 1, "though the other one had the longer queue"
+    assert waits.counters.turns == 0
+    pool.start()
+    assert pool.wait_empty([waits], DEADLINE_S)
+    pool.stop()
+    assert threading.get_ident() not in ran_on

@@ -206,3 +206,33 @@ def test_what_a_capture_took_and_could_not_say_is_in_no_later_checkpoint_either(
     faults = [parts[-1] for parts in half.daemon.sent]
     assert len(faults) == 2
     assert all("cannot be packed" in fault for fault in faults)
+
+
+def test_a_marker_does_not_overtake_what_waits_behind_the_one_before() -> None:
+    """The other slot gave up checkpoint 1, sent rows, and began checkpoint 2, before this one heard any of it from the
+    daemon: those rows are in checkpoint 2."""
+    half = Half()
+    half.run.frame(1, [frames.MARKER, 5, 1])
+    half.data(1, place=2)
+    half.run.frame(1, [frames.MARKER, 5, 2])
+    half.data(1, place=2, rows=7)
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.run.frame(DAEMON, [frames.ABORT, 5, 1])
+    half.daemon.sent.clear()
+    half.run.frame(DAEMON, [frames.MARK, 5, 2, False, 2.0])
+    half.run.advance(0.1)
+    ((kind, _, checkpoint, queues, *_),) = half.daemon.sent
+    assert (kind, checkpoint) == (frames.CAPTURED, 2)
+    assert len(queues["minute"]) == 1
+    assert half.run.flow_run.places["minute"].instance.queue.rows == 8, "what came behind the second is there as well"
+
+
+def test_a_slot_that_died_is_told_nothing_more_and_ends_no_other() -> None:
+    half = Half()
+    minute = half.run.flow_run.places["minute"].instance
+    minute.queue.budget_bytes = 1
+    left: Any = {DAEMON: half.daemon}
+    half.run._links = left
+    half.data(1, place=2)
+    half.data(1, place=2)
+    assert minute.queue.rows == 2
