@@ -23,7 +23,9 @@ from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import Message, Now
+from edgert.operators.line import Line
+from edgert.operators.logic import Emission, Message, Now
+from edgert.operators.pipeline import Pipeline
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
@@ -31,7 +33,7 @@ from edgert.runtime.latency import Latency, quantile_s
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.targets import Outgoing
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 
@@ -108,10 +110,14 @@ class Seen:
 def outcome(before: Seen, after: Seen, rows: int, run: FlowRun, longest: int) -> dict[str, Any]:
     """The difference, as JSON."""
     passed = after.at - before.at
-    latency = [now - then for now, then in zip(after.latency, before.latency, strict=True)]
+    late = Latency()
+    late.counts = [now - then for now, then in zip(after.latency, before.latency, strict=True)]
+    for instance in run.all:  # what has not come out yet has taken that long at least
+        for entry in instance.queue.entries:
+            late.add(after.at - entry.batch.arrival, len(entry.batch))
     used = [1 - (now - then) / passed for now, then in zip(after.idle, before.idle, strict=True)]
     mean = statistics.fmean(used)
-    p50, p99 = (quantile_s(latency, part) for part in (0.5, 0.99))
+    p50, p99 = (quantile_s(late.counts, part) for part in (0.5, 0.99))
     return {
         "cpu_us": (after.cpu_s - before.cpu_s) / max(1, rows) * 1e6,
         "switches": (after.switches - before.switches) / max(1, rows),
@@ -123,6 +129,7 @@ def outcome(before: Seen, after: Seen, rows: int, run: FlowRun, longest: int) ->
         "failures": sum(i.failures for i in run.all),
         "left": sum(i.queue.rows for i in run.all),
         "longest": longest,
+        "waited": (after.scheduling - before.scheduling) / max(1e-9, after.busy - before.busy),
         "balance": statistics.pstdev(used) / mean if mean else 0.0,
     }
 
@@ -179,24 +186,36 @@ def looped(
 
 
 def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
-    """The same operator functions on the same rows in order."""
+    """The same operator functions on the same rows in order, with nothing of the engine around them. (The head of a
+    line that is one function with its decoder cannot be had otherwise.)"""
+    steps = []
+    for instance in run.all:
+        logic = instance.logic
+        parts = logic.parts if isinstance(logic, Line) and not isinstance(logic, Pipeline) else (logic,)
+        targets: dict[int, list[tuple[str, int]]] = {}
+        for port, outputs in instance.outputs.items():
+            for target in outputs:
+                assert isinstance(target, Target)
+                targets.setdefault(port, []).append((target.instance.name, target.source))
+        steps.append((instance.name, parts, targets))
+    ((_, (first,)),) = run.sources()
 
     def step(batch: RawBatch) -> None:
         now = Now(time.monotonic(), batch.wall)
-        waiting: dict[str, list[Any]] = {instance.name: [] for instance in run.all}
-        for _, (source,) in run.sources():
-            waiting[source.name].append((0, batch))
-        for instance in run.all:
-            logic = instance.logic
-            for source, entry in waiting[instance.name]:
-                out: Outgoing = []
-                for emission in logic.process(entry, source, now):
-                    instance.give(emission, out)
-                for target, emitted in out:
-                    waiting[target.instance.name].append((target.source, emitted))
-            if logic.messages:
-                told[0] += len(logic.messages)
-                logic.messages = []
+        waiting: dict[str, list[Any]] = {name: [] for name, _, _ in steps}
+        waiting[first.name].append((0, batch))
+        for name, parts, targets in steps:
+            for source, entry in waiting[name]:
+                emissions: Sequence[Emission] = parts[0].process(entry, source, now)
+                for part in parts[1:]:
+                    emissions = [made for emission in emissions for made in part.process(emission.batch, 0, now)]
+                for port, emitted in emissions:
+                    for target, at in targets.get(port, ()):
+                        waiting[target].append((at, emitted))
+            for part in parts:
+                if part.messages:
+                    told[0] += len(part.messages)
+                    part.messages = []
 
     return step
 
