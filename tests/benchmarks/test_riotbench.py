@@ -140,7 +140,7 @@ def test_every_subject_of_a_run_is_measured_at_the_same_rates_and_drawn(
 ) -> None:
     def probe(self: Run, application: str, subject: Subject, rate: float, *_: Any) -> dict[str, Any]:
         p99 = 10.0 if rate <= 20_000 else 1e3
-        return {"p99_ms": p99, "p50_ms": 1.0, "cpu_us": 8.0, "longest": 7, "balance": 0.5, "switches": 0.01,
+        return {"p99_ms": p99, "p50_ms": 1.0, "cpu_us": 8.0, "longest": 7, "balance": 0.5, "switches": 0.01, "waited": 0.5,
                 "shed": 0, "failures": 0}  # fmt: skip
 
     monkeypatch.setattr(Run, "probe", probe)
