@@ -14,7 +14,7 @@ from benchmarks.ingest.trace import messages
 from benchmarks.overload.picture import draw
 from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
-from benchmarks.riotbench.measure import BOUND_MS, FIRST_RATE
+from benchmarks.riotbench.probe import BOUND_MS, FIRST_RATE
 
 OVERLOADS: Final = ("shed-oldest", "shed-newest")
 TIMES: Final = 3.0

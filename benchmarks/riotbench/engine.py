@@ -228,31 +228,35 @@ def main() -> None:
     parser.add_argument("--consumption", choices=CONSUMPTIONS, default="at-most")
     parser.add_argument("--consumption-rows", type=int, default=200)
     parser.add_argument("--fusion", choices=get_args(Fusion), default="full")
-    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--rate", type=float, nargs="+", required=True, help="one load after the other")
     parser.add_argument("--tick", type=float, default=0.005, help="seconds between two batches")
     parser.add_argument("--warm-up", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=3.0)
     given = parser.parse_args()
+    for rate in given.rate:
+        print(json.dumps(one(given, rate)), flush=True)
+
+
+def one(given: argparse.Namespace, rate: float) -> dict[str, Any]:
+    """One load."""
     told = [0]
 
     def send(instance: Instance, sent: Sequence[Message]) -> None:
         told[0] += len(sent)
 
     run = flow_run(given.application, given.fusion)
-    feed = Feed(given.rate, given.tick, time_goes_on=given.application in BY_TIME)
+    feed = Feed(rate, given.tick, time_goes_on=given.application in BY_TIME)
     consumption = CONSUMPTIONS[given.consumption](given.consumption_rows)
     if given.policy == LOOP:
-        result = looped(operators_of(run, told), run, feed, given.warm_up, given.seconds, told)
-    elif given.policy == BY_HAND:
-        result = looped(pred(told), run, feed, given.warm_up, given.seconds, told)
-    elif given.policy == OWPOA:
+        return looped(operators_of(run, told), run, feed, given.warm_up, given.seconds, told)
+    if given.policy == BY_HAND:
+        return looped(pred(told), run, feed, given.warm_up, given.seconds, told)
+    if given.policy == OWPOA:
         pool: Pool = ThreadPerInstance(SystemClock(), consumption=consumption, send=send)
-        result = pooled(run, pool, feed, given.warm_up, given.seconds, told)
     else:
         policy = POLICIES[given.policy](random.random)
         pool = Pool(SystemClock(), policy=policy, consumption=consumption, send=send)
-        result = pooled(run, pool, feed, given.warm_up, given.seconds, told)
-    print(json.dumps(result), flush=True)
+    return pooled(run, pool, feed, given.warm_up, given.seconds, told)
 
 
 if __name__ == "__main__":

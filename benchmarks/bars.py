@@ -1,0 +1,37 @@
+"""A picture of bars: a panel per unit, each figure with its spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.report import Report
+
+
+def draw(report: Report, folder: Path, panels: Sequence[tuple[str, float, str]]) -> Path:
+    """Writes NAME.png. `panels`: unit of the figures, what they are divided by, what is written at the axis."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    picture, places = plt.subplots(1, len(panels), figsize=(11, 5), squeeze=False, layout="constrained")
+    for axes, (unit, scale, label) in zip(places[0], panels, strict=True):
+        figures = [figure for figure in report.figures.values() if figure.unit == unit]
+        names = [figure.name.replace(": ", ":\n") for figure in figures]
+        medians = [figure.median / scale for figure in figures]
+        spread = [
+            [m - min(f.values) / scale for m, f in zip(medians, figures, strict=True)],
+            [max(f.values) / scale - m for m, f in zip(medians, figures, strict=True)],
+        ]
+        axes.barh(
+            names[::-1], medians[::-1], xerr=[part[::-1] for part in spread], capsize=3, color="#4878a8", height=0.6
+        )
+        axes.set_xlabel(label)
+        axes.tick_params(axis="y", labelsize=6)
+        axes.spines[["top", "right"]].set_visible(False)
+    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
+    path = folder / f"{report.name}.png"
+    picture.savefig(path, dpi=110)
+    plt.close(picture)
+    return path

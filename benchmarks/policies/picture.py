@@ -1,0 +1,61 @@
+"""The picture: latency, longest queue and balance against input rate, a column per application."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.report import Report
+
+PANELS: Final = {
+    "p99_ms": "latency, p99, ms",
+    "longest": "longest queue, rows",
+    "balance": "balance: variation of utilisation, 0 is even",
+}
+"""What is drawn of a point: median, and from the least to the greatest of the repetitions."""
+
+
+def draw(report: Report, folder: Path) -> Path:
+    """Writes NAME.png from the curves in the report's notes."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    curves: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for note in report.notes:
+        if note.startswith("curve of "):
+            name, _, text = note.removeprefix("curve of ").partition(": [")
+            application, _, subject = name.partition(": ")
+            curves.setdefault(application, {})[subject] = json.loads(f"[{text}")
+    columns = max(1, len(curves))
+    picture, panels = plt.subplots(
+        len(PANELS), columns, figsize=(max(10, 5 * columns), 12), sharex="col", squeeze=False, layout="constrained"
+    )
+    for column, (application, of_subjects) in enumerate(curves.items()):
+        panels[0][column].set_title(application)
+        panels[-1][column].set_xlabel("thousand rows per second in")
+        for row, (key, label) in enumerate(PANELS.items()):
+            axes = panels[row][column]
+            for subject, points in of_subjects.items():
+                rates = [point["rate"] / 1e3 for point in points]
+                style = "--" if "owpoa" in subject else "-"
+                middle = [statistics.median(point[key]) for point in points]
+                (line,) = axes.plot(rates, middle, style, marker="o", markersize=3, label=subject)
+                least, most = ([pick(point[key]) for point in points] for pick in (min, max))
+                axes.fill_between(rates, least, most, color=line.get_color(), alpha=0.08)
+            if key != "balance":
+                axes.set_yscale("log")
+            if column == 0:
+                axes.set_ylabel(label)
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+    if curves:
+        panels[0][0].legend(fontsize=7, ncols=2)
+    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
+    path = folder / f"{report.name}.png"
+    picture.savefig(path, dpi=110)
+    plt.close(picture)
+    return path
