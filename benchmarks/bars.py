@@ -24,9 +24,8 @@ def draw(report: Report, folder: Path, panels: Sequence[tuple[str, float, str]])
             [m - min(f.values) / scale for m, f in zip(medians, figures, strict=True)],
             [max(f.values) / scale - m for m, f in zip(medians, figures, strict=True)],
         ]
-        axes.barh(
-            names[::-1], medians[::-1], xerr=[part[::-1] for part in spread], capsize=3, color="#4878a8", height=0.6
-        )
+        axes.barh(names, medians, xerr=spread, capsize=3, color="#4878a8", height=0.6)
+        axes.invert_yaxis()
         axes.set_xlabel(label)
         axes.tick_params(axis="y", labelsize=6)
         axes.spines[["top", "right"]].set_visible(False)
