@@ -117,17 +117,19 @@ def _over_mqtt(options: Options, report: Report, folder: Path, slots: int, warm_
     count = after["messages"] - before["messages"]
     label = f"over MQTT, {MQTT_RATE:,}/s, slots = {slots}"
     for program in PROGRAMS if slots else PROGRAMS[:1]:
-        report.add(f"{label}: CPU of {program}", (after[program] - before[program]) / count * 1e6, "µs/message")
+        cost = (after[program] - before[program]) / count * 1e6
+        report.add(f"{label}: CPU of {program}", cost, "µs/message", fault=after["dropped"])
     options.say(f"  {label}: {(after['daemon'] - before['daemon']) / count * 1e6:.1f} µs per message in the daemon")
 
 
-def _figures(daemon: Any, web: int) -> dict[str, float]:
+def _figures(daemon: Any, web: int) -> dict[str, Any]:
     import urllib.request
 
     with urllib.request.urlopen(f"http://127.0.0.1:{web}/api/status", timeout=10.0) as answer:
         status = json.load(answer)
     return {
         "messages": status["ingest"]["messages"],
+        "dropped": ", ".join(f"{drop['rows']} {drop['reason']}" for drop in status["drops"]),
         "daemon": daemon.cpu_s(),
         "slots": sum(slot.get("cpu_s", 0.0) for slot in status["slots"]),
     }
