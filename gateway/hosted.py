@@ -3,9 +3,10 @@ the slots have said of it."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,8 @@ from edgert.runtime.flow_run import Captured, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report
+
+log = logging.getLogger(__name__)
 
 KEPT_BYTES: Final = 4_194_304
 """Input that nobody is owed an acknowledgement for (QoS 0) is kept for replay only up to this; what is owed one is kept
@@ -88,7 +91,8 @@ class Hosted:
     before: dict[str, Report] = field(default_factory=dict)
     """By place, of the lives before, up to the checkpoint from which the present one began."""
     shown: dict[str, Report] = field(default_factory=dict)
-    """By place, what had been said when it began: figures do not go back with the flow."""
+    """By place, what had been said when it began: figures do not go back with the flow, but stand still until they are
+    passed. Of what does not come again as it was (what is shed depends on the moment) that is an upper mark."""
 
     @property
     def slots(self) -> set[int]:
@@ -182,9 +186,13 @@ class Hosted:
         for name, report in self.committed.items():
             self.before[name] = report.after(self.before.get(name, Report()))
         self.reports, self.captured, self.committed = {}, {}, {}
-        lost = sum(fed.lost for fed in self.fed)
+        lost = self.lose(self.fed)
         self.fed = deque(fed for fed in self.fed if fed.batch is not None)
-        if lost:
+        return lost
+
+    def lose(self, entries: Iterable[Fed]) -> int:
+        """Counts the messages in `entries`, which would be needed now, that were not kept."""
+        if lost := sum(fed.lost for fed in entries):
             self.drops["lost with a slot"] += lost
         return lost
 
@@ -213,8 +221,14 @@ def where(plan: Plan, place: Place, slots: Sequence[int]) -> list[int]:
     placed = place({name: len(copies) for name, copies in sets.items()}, list(edges), len(slots))
     at = {copy.name: slots[placed[name][n]] for name, copies in sets.items() for n, copy in enumerate(copies)}
     for copies in sets.values():
-        asked = max(node.slot for node in copies[0].nodes)
-        if 0 <= asked < len(slots):
+        node = max(copies[0].nodes, key=lambda node: node.slot)
+        asked = node.slot
+        if asked >= len(slots):
+            log.warning(
+                "flow %s: operator %s is to run in slot %d, and there are only %d, counted from 0: it runs where "
+                "pool.placement says", plan.flow.name, node.name, asked, len(slots),
+            )  # fmt: skip
+        elif asked >= 0:
             at |= {copy.name: (asked + n) % len(slots) for n, copy in enumerate(copies)}
     return [at[name] for name in plan.instances]
 

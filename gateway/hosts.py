@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from edgert.core.batch import Batch, RawBatch
@@ -20,6 +20,11 @@ Position = Callable[[Callable[[], None]], None]
 """Runs its argument while nothing can be fed."""
 Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
 """(instance, number of its input, batch)."""
+Stored = Callable[[str], tuple[list[bytes], bytes]]
+"""(blobs, queue) of a flow's last checkpoint; on the store thread."""
+Restoring = Callable[[str, Callable[[list[bytes], bytes], Callable[[], None]]], Awaitable[None]]
+"""`restoring(flow, prepare)` calls `prepare(blobs, queue)` with the flow's last checkpoint, while none is made, and
+what that returns while nothing can be fed."""
 
 
 class Host(Protocol):

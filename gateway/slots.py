@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 from edgert.core.batch import Batch, RawBatch
@@ -29,7 +30,7 @@ from edgert.runtime.state import pack_queues, pack_state
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosted import Answer, Hosted, where
-from gateway.hosts import Entries, Send
+from gateway.hosts import Entries, Restoring, Send, Stored
 from gateway.hosts import Position as Locked
 from gateway.slot_process import SlotProcess
 
@@ -41,10 +42,6 @@ ANSWER_S: Final = 1.0
 """Beyond the time that a slot has to reach a batch boundary."""
 MOST_DEATHS: Final = 8
 """Of slots of a flow without a checkpoint between; then the flow is stopped, so that it does not stop the others."""
-Stored = Callable[[str], tuple[list[bytes], bytes]]
-"""(blobs, queue) of a flow's last checkpoint; on the store thread."""
-
-Prepare = Callable[[list[bytes], bytes], Callable[[], None]]
 
 
 class Slots:
@@ -61,12 +58,11 @@ class Slots:
         level: str,
         send: Send,
         stored: Stored,
-        restoring: Callable[[str, Prepare], Awaitable[None]],
+        restoring: Restoring,
         failed: Callable[[FlowRun, str], None],
         make_process: type[SlotProcess] = SlotProcess,
     ) -> None:
-        """`restoring(flow, prepare)` calls `prepare(blobs, queue)` with the flow's last checkpoint, while none is made,
-        and what that returns while nothing can be fed. `failed`: a flow cannot go on in its slots."""
+        """`failed`: a flow cannot go on in its slots."""
         self._fusion, self._fission, self._registry, self._clock = fusion, fission, registry, clock
         self._send, self._stored, self._restoring, self._failed = send, stored, restoring, failed
         self._place = PLACEMENTS[settings.placement]
@@ -226,12 +222,13 @@ class Slots:
 
     def remove(self, run: FlowRun) -> None:
         hosted = self._hosted.pop(run, None)
+        if hosted is not None:
+            with hosted.lock:  # it may just be brought back, under a new number
+                self._by_number.pop(hosted.number, None)
+                self._to_all(hosted, frame(frames.DROP, hosted.number))
         self._models.pop(run, None)
         for instance in run.all:
             self._by_instance.pop(instance, None)
-        if hosted is not None:
-            self._by_number.pop(hosted.number, None)
-            self._to_all(hosted, frame(frames.DROP, hosted.number))
 
     def _to(self, slot: int, data: bytes) -> None:
         self._processes[slot].link.send(data)
@@ -319,10 +316,14 @@ class Slots:
         now = self._now()
         since = [pack_state(delta) for captured in run.pending for delta in captured.deltas]
         local.restore([*blobs, *since], pack_queues(run.pending[-1].queues), now)
-        for fed in hosted.since_mark():
+        since_mark = hosted.since_mark()
+        for fed in since_mark:
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
         local.drain(now, send)
+        with hosted.lock:
+            if lost := hosted.lose(since_mark):
+                log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
         run.ended = True
         run.pending += local.pending
 
@@ -383,12 +384,16 @@ class Slots:
             )
 
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
-        self._models.setdefault(run, {})[operator] = document
-        if (hosted := self._hosted.get(run)) is not None and not hosted.down:
-            self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+        hosted = self._hosted.get(run)
+        with hosted.lock if hosted else nullcontext():  # if it is just brought back: either that sees it, or it is sent
+            self._models.setdefault(run, {})[operator] = document
+            if hosted and not hosted.down:
+                self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
 
     def report(self, run: FlowRun, name: str) -> Report:
-        return self._hosted[run].report(name)
+        hosted = self._hosted[run]
+        with hosted.lock:
+            return hosted.report(name)
 
     def slots(self) -> list[dict[str, Any]]:
         return [process.status(self._instances_in(process.number)) for process in self._processes]

@@ -37,7 +37,7 @@ class Status:
         self._cpu = 0.0
         self._started = time.monotonic()
         self._recent: dict[str, _Recent] = {}
-        self._seen: dict[str, _Counts] = {}
+        self._looks: dict[str, _Looks] = {}
         self._seen_at = time.monotonic()
 
     def object(self) -> dict[str, Any]:
@@ -64,15 +64,15 @@ class Status:
 
     def _take_rates(self) -> None:
         now = time.monotonic()
-        passed = now - self._seen_at
-        if passed < RATE_S:
+        if now - self._seen_at < RATE_S:
             return
-        seen, recent = {}, {}
+        looks, recent = {}, {}
         for run in list(self._daemon.flows.runs.values()):
             reports = {name: self._daemon.host.report(run, name) for name in run.places}
-            counts = seen[run.flow.name] = _Counts(run, reports)
-            recent[run.flow.name] = counts.since(self._seen.get(run.flow.name), passed)
-        self._recent, self._seen, self._seen_at = recent, seen, now
+            known = self._looks.get(run.flow.name)
+            looks[run.flow.name] = known if known and known.run is run else _Looks(run)
+            recent[run.flow.name] = looks[run.flow.name].look(reports)
+        self._recent, self._looks, self._seen_at = recent, looks, now
         self._cpu = self._process.cpu_percent()
 
     def _ingest(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """What a flow did between the last two looks."""
+    """What a flow did between the last two reports of each place."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
     """Rows in per second, by operator."""
@@ -194,28 +194,52 @@ class _Recent:
     """p50 and p99 from arrival to a sink."""
 
 
-class _Counts:
-    """What a flow's counters say at a moment."""
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """What a place did between its last two reports."""
 
-    def __init__(self, run: FlowRun, reports: Mapping[str, Report]) -> None:
+    rate: float
+    utilisation: float
+    latency: list[int]
+
+    @classmethod
+    def between(cls, before: Report, now: Report) -> _Pace:
+        passed = now.at - before.at
+        return cls(
+            max(0, now.rows_in - before.rows_in) / passed,
+            round(min(1.0, max(0.0, 1 - (now.idle_s - before.idle_s) / passed)), 4),
+            [n - then for n, then in zip(now.latency, before.latency, strict=True)],
+        )
+
+
+class _Looks:
+    """What is remembered of a flow from look to look."""
+
+    def __init__(self, run: FlowRun) -> None:
         self.run = run
-        self.rows = {name: told.rows_in for name, told in reports.items()}
-        first = {name: told for name, told in reports.items() if not run.places[name].part}
-        self.idle = {name: told.idle_s for name, told in first.items()}
-        self.latency = [sum(counts) for counts in zip(*(told.latency for told in first.values()), strict=True)]
+        self._said: dict[str, Report] = {}
+        self._paces: dict[str, _Pace] = {}
 
-    def since(self, before: _Counts | None, passed: float) -> _Recent:
-        """The difference to an earlier moment of the same flow."""
-        if before is None or before.run is not self.run:
-            return _Recent()
-        rates = {name: max(0, n - before.rows.get(name, n)) / passed for name, n in self.rows.items()}
-        used = {n: round(min(1.0, max(0.0, 1 - (i - before.idle[n]) / passed)), 4) for n, i in self.idle.items()}
+    def look(self, reports: Mapping[str, Report]) -> _Recent:
+        """A place that has not reported since the last look keeps its figures: slots do so at their own times."""
+        for name, told in reports.items():
+            before = self._said.get(name)
+            if not told.at or (before and told.at <= before.at):
+                continue
+            if before:
+                self._paces[name] = _Pace.between(before, told)
+            self._said[name] = told
+        return self._recent() if self._paces else _Recent()
+
+    def _recent(self) -> _Recent:
+        first = {name: pace for name, pace in self._paces.items() if not self.run.places[name].part}
+        used = {name: pace.utilisation for name, pace in first.items()}
         mean = statistics.fmean(used.values())
         balance = round(statistics.pstdev(used.values()) / mean, 3) if mean else None
-        counts = [now - then for now, then in zip(self.latency, before.latency, strict=True)]
+        counts = [sum(rows) for rows in zip(*(pace.latency for pace in first.values()), strict=True)]
         latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
         in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
-        return _Recent(rates, used, balance, in_ms)
+        return _Recent({name: pace.rate for name, pace in self._paces.items()}, used, balance, in_ms)
 
 
 def _edges(run: FlowRun) -> Iterator[tuple[str, str]]:

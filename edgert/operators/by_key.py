@@ -21,6 +21,8 @@ class ByKey(Generic[Value]):
         """Keys to tell in the next delta, which begins with another dict. Who changes what is kept notes it here."""
         self._name = name
         self._gone: list[Any] = []
+        self._told = 0
+        """How many keys were kept at the last delta: those are forgotten first, and nobody was told of later ones."""
 
     def forget_beyond(self, most: int, drops: Counter[str]) -> None:
         """Of more keys the one that was new longest ago is forgotten, and counted."""
@@ -29,7 +31,8 @@ class ByKey(Generic[Value]):
             key = next(iter(kept))
             del kept[key]
             self.changed.pop(key, None)
-            self._gone.append(key)
+            if len(self._gone) < self._told:  # so it has a bound, however long no checkpoint succeeds
+                self._gone.append(key)
             drops["too many keys (keys)"] += 1
 
     def delta(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:
@@ -38,7 +41,7 @@ class ByKey(Generic[Value]):
             return None
         kept = self.kept
         state = {"gone": self._gone, self._name: [[key, *entry(kept[key])] for key in self.changed]}
-        self.changed, self._gone = {}, []
+        self.changed, self._gone, self._told = {}, [], len(kept)
         return state
 
     def snapshot(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:
@@ -53,3 +56,4 @@ class ByKey(Generic[Value]):
             self.kept.pop(hashable(key), None)
         for key, *rest in state[self._name]:
             yield hashable(key), *rest
+        self._told = len(self.kept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,7 +25,8 @@ class Predictions:
             if node.parameters["initial"]
         }
         """By operator; one without a model yet is absent."""
-        self._offered: deque[tuple[str, Model]] = deque()
+        self._offered: dict[str, Model] = {}
+        """By operator, the newest alone: nobody takes any from the daemon's copy of a flow that runs in slots."""
         self._came: set[str] = set()
         self._unsaved: set[str] = set()
 
@@ -36,17 +36,18 @@ class Predictions:
 
     def offer(self, operator: str, model: Model) -> None:
         """Takes the model into use with the next batch. May be called from any thread."""
-        self._offered.append((operator, model))
+        self._offered[operator] = model
 
     def take(self) -> bool:
         """Takes what was offered; whether anything was."""
-        before = len(self._offered)
-        for _ in range(before):
-            operator, model = self._offered.popleft()
+        taken = False
+        while self._offered:  # one at a time: another thread may be offering
+            operator, model = self._offered.popitem()
             self.models[operator] = model
             self._came.add(operator)
             self._unsaved.add(operator)
-        return before > 0
+            taken = True
+        return taken
 
     def step(self, node: Node) -> Map:
         """What `node` does to rows at present."""

@@ -341,7 +341,13 @@ SPECS = (
                 parse=_dead_letter_topic,
             ),
             Parameter(
-                "queue_bytes", "integer", "Byte budget of this source's queue.", 4_194_304, "bytes", minimum=65_536
+                "queue_bytes",
+                "integer",
+                "Byte budget of this source's queue. At QoS 1 or 2 it has at least 8 MiB, with `shed-newest` 8 MiB on "
+                "top: what is owed an acknowledgement is never dropped.",
+                4_194_304,
+                "bytes",
+                minimum=65_536,
             ),
             Parameter(
                 "overload",

@@ -17,7 +17,7 @@ from edgert.runtime.latency import BUCKETS
 class Report:
     """Of one place. Queue, turns and times of a line are those of its first part: the others have none of their own.
 
-    All but the queue's figures count since the start of the process."""
+    All but the queue's figures and `at` count since the start of the process."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -36,6 +36,8 @@ class Report:
     """Rows by reason."""
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """Rows that left the flow here by how long they took; see `edgert.runtime.latency`."""
+    at: float = 0.0
+    """When it was made, in monotonic seconds of the process that made it; 0: that has said nothing yet."""
 
     def after(self, before: Report) -> Report:
         """With what was counted `before` the process that made this one began."""
@@ -45,7 +47,8 @@ class Report:
         return dataclasses.replace(self, **added, drops=drops, latency=latency)
 
     def at_least(self, said: Report) -> Report:
-        """With none of its counts smaller than what was `said` before: counters never go back."""
+        """With none of its counts smaller than what was `said` before: counters never go back, though some are
+        too great for a while by that."""
         most: dict[str, Any] = {name: max(getattr(self, name), getattr(said, name)) for name in _SUMS}
         drops = dict(Counter(self.drops) | Counter(said.drops))
         latency = [max(a, b) for a, b in zip(self.latency, said.latency, strict=True)]
@@ -71,7 +74,7 @@ def report(place: Place, now: float) -> Report:
     """Of a place in this process, at `now` (monotonic seconds)."""
     drops = Counter(place.logic.drops)
     guard = place.guard
-    found = Report(place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters)
+    found = Report(place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, at=now)
     if place.part:
         found.drops = dict(drops)
         return found

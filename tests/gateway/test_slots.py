@@ -310,7 +310,7 @@ def test_a_slot_that_does_not_read_is_fed_only_what_is_owed() -> None:
     assert walk.processes[0].link.backlog_bytes > before
 
 
-def test_instances_go_where_the_document_or_else_the_placement_says() -> None:
+def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pytest.LogCaptureFixture) -> None:
     def where(document: dict[str, Any], placement: str, slots: int) -> dict[str, int]:
         walk = Walk(random.Random(1), document, placement, slots, "none")
         walk.slots.begin(walk.run)
@@ -321,7 +321,10 @@ def test_instances_go_where_the_document_or_else_the_placement_says() -> None:
     assert where(SPLIT, "locality", 2)["in#1"] != where(SPLIT, "locality", 2)["in#2"]
     by_hand = {"name": "f", "operators": CHAINED["operators"] | {"more": {**CHAINED["operators"]["more"], "slot": 1}}}
     assert where(by_hand, "locality", 2) == dict.fromkeys(where(by_hand, "locality", 2), 0) | {"more": 1}
+    assert not caplog.messages
     assert set(where(by_hand, "locality", 1).values()) == {0}, "a slot that is not there"
+    (message,) = caplog.messages
+    assert "flow f: operator more is to run in slot 1, and there are only 1" in message
 
 
 def test_the_next_flow_goes_to_the_emptier_slot() -> None:

@@ -5,32 +5,75 @@ from __future__ import annotations
 import pytest
 
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.report import report
-from gateway.status import _Counts, _Recent
+from edgert.runtime.report import Report, report
+from gateway.status import _Looks, _Recent
 from tests.runtime.test_flow_run import flow_run
 
 
-def counts(run: FlowRun, now: float) -> _Counts:
-    return _Counts(run, {name: report(place, now) for name, place in run.places.items()})
+def reports(run: FlowRun, now: float) -> dict[str, Report]:
+    return {name: report(place, now) for name, place in run.places.items()}
+
+
+def said(run: FlowRun, rows: int, idle_s: float, at: float) -> dict[str, Report]:
+    """What a slot says."""
+    return {name: Report(rows_in=rows, idle_s=idle_s, at=at) for name in run.places}
 
 
 def test_rates_and_latency_are_those_since_the_last_look() -> None:
     run = flow_run("chains")
-    before = counts(run, 0.0)
+    looks = _Looks(run)
+    assert looks.look(reports(run, 1.0)) == _Recent()
     source, last = run.all[0], run.all[-1]
     source.counters.rows_in += 50
     source.counters.idle_s += 1.5
     last.latency.add(0.010, 99)
     last.latency.add(3.0, 1)
-    recent = counts(run, 2.0).since(before, 2.0)
+    recent = looks.look(reports(run, 3.0))
     assert recent.rates["in"] == 25.0
     assert recent.latency_ms["p50"] == pytest.approx(10.0, rel=0.1)
     assert recent.latency_ms["p99"] == pytest.approx(10.0, rel=0.1)
     assert 0.0 <= min(recent.utilisation.values()) <= max(recent.utilisation.values()) <= 1.0
 
 
-def test_a_new_version_of_a_flow_begins_anew() -> None:
-    old, new = flow_run(), flow_run()
-    old.all[-1].latency.add(0.01, 1_000)
-    assert counts(new, 1.0).since(counts(old, 0.0), 1.0) == _Recent()
-    assert counts(new, 1.0).since(None, 1.0) == _Recent()
+def test_a_look_between_two_reports_of_a_slot_says_what_the_one_before_said() -> None:
+    """Looks each 0.9 s, reports each second: a flow that takes 10 rows/s and idles for 0.8 of the time says so."""
+    run = flow_run("none")
+    looks = _Looks(run)
+    for number in range(40):
+        at = 1.0 + int(0.9 * number)
+        recent = looks.look(said(run, int(10 * at), 0.8 * at, at))
+        if number > 1:
+            assert set(recent.rates.values()) == {10.0}, number
+            assert list(recent.utilisation.values()) == [pytest.approx(0.2)] * len(run.all)
+            assert recent.balance == pytest.approx(0.0)
+
+
+def test_slots_of_a_flow_report_at_times_of_their_own() -> None:
+    run = flow_run("none")
+    looks = _Looks(run)
+    looks.look(said(run, 0, 0.0, 5.0))
+    late = next(iter(run.places))
+    told = said(run, 30, 0.5, 6.0)
+    late_told = told.pop(late)
+    told[late] = Report(at=5.0)
+    recent = looks.look(told)
+    assert late not in recent.rates
+    assert set(recent.rates.values()) == {30.0}
+    recent = looks.look(told | {late: late_told})
+    assert set(recent.rates.values()) == {30.0}
+
+
+def test_while_a_slot_that_died_has_said_nothing_the_last_figures_stand() -> None:
+    run = flow_run("none")
+    looks = _Looks(run)
+    looks.look(said(run, 0, 0.0, 5.0))
+    before = looks.look(said(run, 10, 1.0, 6.0))
+    assert looks.look(said(run, 10, 1.0, 0.0)) == before
+    assert set(looks.look(said(run, 20, 2.0, 8.0)).rates.values()) == {5.0}
+
+
+def test_a_flow_of_which_no_slot_has_said_anything_has_no_figures() -> None:
+    run = flow_run("none")
+    looks = _Looks(run)
+    assert looks.look(said(run, 0, 0.0, 0.0)) == _Recent()
+    assert looks.look(said(run, 100, 0.0, 7.0)) == _Recent(), "there is nothing to compare it with"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from typing import Any
 
 import pytest
@@ -44,6 +45,32 @@ def test_a_model_is_replaced_with_the_next_batch() -> None:
     assert given(made, 2.0, None) == [4.0, None]
     offer(made, SIGN)
     assert given(made, 2.0, -1) == ["high", "low"]
+
+
+def test_of_models_that_nobody_takes_only_the_newest_is_kept() -> None:
+    """The daemon's copy of a flow whose operators run in slots never works on a row."""
+    made = predict(DOUBLE)
+    for number in range(1_000):
+        offer(made, DOUBLE | {"intercept": float(number)})
+    assert len(made.predictions._offered) == 1
+    assert given(made, 1.0) == [1001.0]
+    assert not made.predictions.take()
+
+
+def test_what_one_thread_offers_while_another_takes_is_not_lost() -> None:
+    made = predict(DOUBLE)
+    models = [made.predictions.checked_untrusted("guess", DOUBLE | {"version": n}) for n in range(2_000)]
+
+    def offer_all() -> None:
+        for model in models:
+            made.predictions.offer("guess", model)
+
+    thread = threading.Thread(target=offer_all)
+    thread.start()
+    while thread.is_alive():
+        made.predictions.take()
+    made.predictions.take()
+    assert made.predictions.models["guess"] is models[-1]
 
 
 def test_it_is_a_step_of_a_chain() -> None:
