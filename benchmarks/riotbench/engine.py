@@ -107,14 +107,15 @@ class Seen:
         self.scheduling = sum(i.counters.scheduling_s for i in run.all)
 
 
-def outcome(before: Seen, after: Seen, rows: int, run: FlowRun, longest: int) -> dict[str, Any]:
-    """The difference, as JSON."""
+def outcome(
+    before: Seen, after: Seen, rows: int, run: FlowRun, longest: int, waiting: Sequence[tuple[float, int]] = ()
+) -> dict[str, Any]:
+    """The difference, as JSON. `waiting`: arrival and rows of what is in queues."""
     passed = after.at - before.at
     late = Latency()
     late.counts = [now - then for now, then in zip(after.latency, before.latency, strict=True)]
-    for instance in run.all:  # what has not come out yet has taken that long at least
-        for entry in instance.queue.entries:
-            late.add(after.at - entry.batch.arrival, len(entry.batch))
+    for arrival, count in waiting:  # what has not come out yet has taken that long at least
+        late.add(after.at - arrival, count)
     used = [1 - (now - then) / passed for now, then in zip(after.idle, before.idle, strict=True)]
     mean = statistics.fmean(used)
     p50, p99 = (quantile_s(late.counts, part) for part in (0.5, 0.99))
@@ -159,8 +160,9 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
         rows += len(batch)
         longest = max(longest, *(i.queue.rows for i in run.all))
     assert before is not None
-    after = Seen(run, told)
-    result = outcome(before, after, rows, run, longest)
+    waiting: list[tuple[float, int]] = []
+    pool.locked(lambda: waiting.extend((e.batch.arrival, len(e.batch)) for i in run.all for e in i.queue.entries))
+    result = outcome(before, Seen(run, told), rows, run, longest, waiting)
     pool.stop()
     return result
 
