@@ -11,10 +11,12 @@ def entry(value: int) -> tuple[int]:
 def test_the_oldest_key_is_forgotten_and_counted_and_the_next_delta_says_so_once() -> None:
     numbers: ByKey[int] = ByKey("numbers")
     drops: Counter[str] = Counter()
+    forgotten: list[int] = []
     for key, value in (("a", 1), ("b", 2), ("c", 3), ("a", 4)):
         numbers.kept[key] = value
         numbers.changed[key] = None
-        numbers.forget_beyond(2, drops)
+        forgotten.extend(numbers.forget_beyond(2, drops))
+    assert forgotten == [1, 2]
     assert numbers.kept == {"c": 3, "a": 4}
     assert drops == {"too many keys (keys)": 2}
     assert numbers.delta(entry) == {"gone": ["a", "b"], "numbers": [["c", 3], ["a", 4]]}
