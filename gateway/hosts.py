@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
@@ -15,6 +15,8 @@ from edgert.runtime.report import Report, report
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 
+PROFILE_S: Final = 1.0
+"""How often the policy is told what operators cost."""
 Send = Callable[[Instance, Sequence[Message]], None]
 Position = Callable[[Callable[[], None]], None]
 """Runs its argument while nothing can be fed."""
@@ -110,6 +112,7 @@ class InProcess:
     def __init__(self, pool: Pool, clock: Clock) -> None:
         self.pool = pool
         self._clock = clock
+        self._next_profile = clock.monotonic()
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall())
@@ -151,7 +154,10 @@ class InProcess:
         self.pool.wait_empty([instance for run in runs for instance in run.all], timeout_s)
 
     def tick(self, runs: Iterable[FlowRun]) -> None:
-        self.pool.profile()
+        now = self._clock.monotonic()
+        if now >= self._next_profile:  # not with every tick: it may take a policy milliseconds, under the pool's lock
+            self._next_profile = now + PROFILE_S
+            self.pool.profile()
         for run in runs:
             tick(run, self.pool, self._clock)
 

@@ -14,8 +14,8 @@ from edgert.runtime.pool import Pool
 from edgert.runtime.report import report
 from edgert.runtime.targets import Target
 
-NOT_ROWS: Final = ("(values)", "(kept)")
-"""Reasons that end so count something of a row that goes on."""
+NOT_ROWS: Final = ("(values)", "(kept)", "(keys)")
+"""Reasons that end so count something else than rows that are gone."""
 
 
 class WatchedPool(Pool):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from edgert.operators.fields import hashable
@@ -20,28 +21,29 @@ class ByKey(Generic[Value]):
         self.changed: dict[Any, None] = {}
         """Keys to tell in the next delta, which begins with another dict. Who changes what is kept notes it here."""
         self._name = name
-        self._gone: list[Any] = []
-        self._told = 0
-        """How many keys were kept at the last delta: those are forgotten first, and nobody was told of later ones."""
+        self._gone: dict[Any, None] = {}
 
-    def forget_beyond(self, most: int, drops: Counter[str]) -> None:
-        """Of more keys the one that was new longest ago is forgotten, and counted."""
+    def forget(self, key: Any) -> Value:
+        """What was kept of it."""
+        self.changed.pop(key, None)
+        self._gone[key] = None
+        return self.kept.pop(key)
+
+    def forget_beyond(self, most: int, drops: Counter[str]) -> Sequence[Value]:
+        """Of more keys the one that was new longest ago is forgotten, and counted. Returns what was kept of them."""
         kept = self.kept
-        while len(kept) > most:
-            key = next(iter(kept))
-            del kept[key]
-            self.changed.pop(key, None)
-            if len(self._gone) < self._told:  # so it has a bound, however long no checkpoint succeeds
-                self._gone.append(key)
-            drops["too many keys (keys)"] += 1
+        if len(kept) <= most:
+            return ()
+        drops["too many keys (keys)"] += len(kept) - most
+        return [self.forget(key) for key in list(islice(kept, len(kept) - most))]
 
     def delta(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:
         """What changed since the last one. `entry`: what there is to tell of a key, beside itself."""
         if not self.changed and not self._gone:
             return None
         kept = self.kept
-        state = {"gone": self._gone, self._name: [[key, *entry(kept[key])] for key in self.changed]}
-        self.changed, self._gone, self._told = {}, [], len(kept)
+        state = {"gone": list(self._gone), self._name: [[key, *entry(kept[key])] for key in self.changed]}
+        self.changed, self._gone = {}, {}
         return state
 
     def snapshot(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:
@@ -56,4 +58,3 @@ class ByKey(Generic[Value]):
             self.kept.pop(hashable(key), None)
         for key, *rest in state[self._name]:
             yield hashable(key), *rest
-        self._told = len(self.kept)

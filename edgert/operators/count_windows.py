@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
@@ -16,12 +16,14 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
+from edgert.operators.by_key import ByKey
 from edgert.operators.division import shared_by_key
-from edgert.operators.fields import hashable
 from edgert.operators.keys import CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
 from edgert.operators.windows import check_names
 
+MAX_KEYS = 100_000
+"""Windows that are open; beyond it the one that was opened longest ago is forgotten, and its key and rows counted."""
 _ADD = """\
 def add(rows, accs, size, generation, dirty, full):
     bad = bad_keys = 0
@@ -58,10 +60,10 @@ class CountWindow(Logic):
         super().__init__()
         self.size = size
         self.aggregates = Aggregates(aggregates)
-        self.open: dict[Any, Slots] = {}
+        self._by_key: ByKey[Slots] = ByKey("open")
+        self.open = self._by_key.kept
         self._keys = tuple(keys)
         self._generation = 1
-        self._dirty: dict[Any, None] = {}
         self._out: list[Row] = []
         names = {"initial": self.aggregates.initial, **CONSTANTS}
         self._add: Callable[..., tuple[int, int]] = compile_function("add", self._source(), **names)
@@ -80,11 +82,13 @@ class CountWindow(Logic):
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
         if batch.rows:
-            bad, bad_keys = self._add(batch.rows, self.open, self.size, self._generation, self._dirty, self._full)
+            dirty = self._by_key.changed
+            bad, bad_keys = self._add(batch.rows, self.open, self.size, self._generation, dirty, self._full)
             if bad:
                 self.drops["bad_value (values)"] += bad
             if bad_keys:
                 self.drops["bad_key"] += bad_keys
+            self._incomplete(self._by_key.forget_beyond(MAX_KEYS, self.drops))
         rows, self._out = self._out, []
         if not rows and batch.watermark == NO_WATERMARK:
             return ()
@@ -96,33 +100,27 @@ class CountWindow(Logic):
         values = (key,) if len(self._keys) == 1 else key
         head.update(zip((name for name, _ in self._keys), values, strict=True))
         self._out.append({**head, **self.aggregates.result(acc)})
-        del self.open[key]
-        acc[0] = 0
+        self._by_key.forget(key)
 
     def flush(self, now: Now) -> Sequence[Emission]:
         """The flow ends: windows that are not complete give nothing, and that is said."""
-        if rows := sum(acc[-1] for acc in self.open.values()):
-            self.drops["incomplete window"] += rows
+        self._incomplete(self.open.values())
         return ()
 
+    def _incomplete(self, windows: Iterable[Slots]) -> None:
+        if rows := sum(acc[-1] for acc in windows):
+            self.drops["incomplete window"] += rows
+
     def delta(self) -> Any | None:
-        if not self._dirty:
-            return None
-        dirty, self._dirty = self._dirty, {}
         self._generation += 1
-        return {
-            "gone": [key for key in dirty if key not in self.open],
-            "open": [[key, self.open[key][1:]] for key in dirty if key in self.open],
-        }
+        return self._by_key.delta(lambda acc: (acc[1:],))
 
     def snapshot(self) -> Any | None:
-        return {"gone": [], "open": [[key, acc[1:]] for key, acc in self.open.items()]} if self.open else None
+        return self._by_key.snapshot(lambda acc: (acc[1:],))
 
     def restore(self, state: Any) -> None:
-        for key in state["gone"]:
-            self.open.pop(hashable(key), None)
-        for key, slots in state["open"]:
-            self.open[hashable(key)] = [0, *slots]
+        for key, slots in self._by_key.told(state):
+            self.open[key] = [0, *slots]
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("open", snapshots, copies, copy_of)
@@ -141,7 +139,9 @@ def _make(build: Build) -> CountWindow:
 SPECS = (
     OperatorSpec(
         type="count_window",
-        doc="Aggregates every `size` rows of a key, whatever their times. The result has time and source of the last.",
+        doc="Aggregates every `size` rows of a key, whatever their times. The result has time and source of the last. "
+        "Rows of windows that stay incomplete give nothing and are counted: when the flow ends, and of the oldest "
+        f"where more than {MAX_KEYS:,} keys have one open.",
         check=check_names,
         fields=_fields,
         logic=_make,

@@ -8,21 +8,25 @@ from collections.abc import Mapping, Sequence
 
 from edgert.scheduling.profile import Profile
 
+_NOT_FOUND_YET = math.inf
+
 
 class Candidates(ABC):
     """Instances that have rows and are free, in the order in which they became so.
 
     A policy overrides `_best`, and what it needs of `_entered`, `_left` and `_grew`. Whoever has been a candidate for
-    `starvation_s` goes first, whatever the policy says: at 0 that is first come, first served; at infinity, the
-    published policies.
+    `starvation_s` goes first, the longest first, whatever the policy says: at 0 that is first come, first served; at
+    infinity, the published policies. The time counts from the first choice that finds the candidate, since nobody tells
+    a policy the time but who asks for a choice. While the turns of all take longer than that together, nobody is left
+    to the policy.
     """
 
     def __init__(self, starvation_s: float = math.inf) -> None:
         self.starvation_s = starvation_s
         self._length: dict[int, int] = {}
         self._busy: set[int] = set()
-        self._since: dict[int, float | None] = {}
-        """Candidates in the order in which they became so, with the time at which a choice first saw them first."""
+        self._since: dict[int, float] = {}
+        """Candidates in the order in which they became so, with the time of the first choice that found them."""
 
     # -- what the pool tells
 
@@ -77,16 +81,18 @@ class Candidates(ABC):
         since = self._since
         if not since:
             return None
-        oldest = next(iter(since))
-        seen = since[oldest]
-        if seen is None:
-            since[oldest] = now
-        elif now - seen >= self.starvation_s:
-            return oldest
-        return oldest if len(since) == 1 else self._best()
+        if self.starvation_s < math.inf:
+            for instance in reversed(since):  # who is new since the last choice stands last: each is met here once
+                if since[instance] != _NOT_FOUND_YET:
+                    break
+                since[instance] = now
+            oldest = next(iter(since))
+            if now - since[oldest] >= self.starvation_s:
+                return oldest
+        return self._best() if len(since) > 1 else next(iter(since))
 
     def _enter(self, instance: int) -> None:
-        self._since[instance] = None
+        self._since[instance] = _NOT_FOUND_YET
         self._entered(instance)
 
     def _leave(self, instance: int) -> None:

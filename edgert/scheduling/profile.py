@@ -17,8 +17,9 @@ class Profile(NamedTuple):
 
 UNKNOWN = Profile(1e-5, 1.0)
 """Of an instance that has not run yet: ten microseconds a row, and each row gives one."""
-PATHS = 256
-"""More paths than this from one source are not followed (a flow of many diamonds has exponentially many)."""
+PATHS = 64
+"""More paths than this from one source are followed only to where no other led (a flow of many diamonds has
+exponentially many)."""
 
 
 class Output(NamedTuple):
@@ -74,10 +75,15 @@ def after_those_they_feed(downstream: Mapping[int, Sequence[int]]) -> list[int]:
 
 
 def paths(downstream: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """Every path from a source to a sink, at most `PATHS` from each source."""
-    fed = {j for targets in downstream.values() for j in targets}
+    """Every path from a source to a sink, at most `PATHS` from each source; beyond these, so many that every instance
+    is on one."""
+    feeders: dict[int, list[int]] = {k: [] for k in downstream}
+    for k, targets in downstream.items():
+        for j in targets:
+            feeders[j].append(k)
+    met: set[int] = set()
     for source in downstream:
-        if source in fed:
+        if feeders[source]:
             continue
         left = PATHS
         stack: list[tuple[int, ...]] = [(source,)]
@@ -86,5 +92,19 @@ def paths(downstream: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ...]]:
             targets = downstream[path[-1]]
             if not targets:
                 left -= 1
+                met.update(path)
                 yield path
             stack += [(*path, j) for j in reversed(targets)]
+    for k in downstream:
+        if k not in met:
+            path = (*reversed(_walk(k, feeders, met)[1:]), *_walk(k, downstream, met))
+            met.update(path)
+            yield path
+
+
+def _walk(k: int, on: Mapping[int, Sequence[int]], met: set[int]) -> list[int]:
+    """From `k` to an end, by instances that are not `met` where there are such."""
+    walk = [k]
+    while beside := on[walk[-1]]:
+        walk.append(next((j for j in beside if j not in met), beside[0]))
+    return walk

@@ -1,23 +1,20 @@
-"""Policies whose order changes only with the graph or the profiles: a rank per instance, and a heap of candidates."""
+"""Policies whose order changes only with the graph or the profiles: a rank per instance."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heappush
 
-from edgert.scheduling.candidates import Candidates
+from edgert.scheduling.by_heap import ByHeap
 from edgert.scheduling.profile import UNKNOWN, Profile, hops_to_sink, outputs, paths
 
 Rank = tuple[float, float]
 """The smaller goes first."""
 _LAST: Rank = (math.inf, math.inf)
-_SLACK = 64
-"""Entries of the heap that may be out of date beyond one per candidate and seven more."""
 
 
-class Ranked(Candidates):
+class Ranked(ByHeap):
     """Candidates by rank, ties by who waited longest."""
 
     def __init__(self, starvation_s: float = math.inf) -> None:
@@ -25,10 +22,6 @@ class Ranked(Candidates):
         self._downstream: Mapping[int, Sequence[int]] = {}
         self._profiles: dict[int, Profile] = {}
         self._rank: dict[int, Rank] = {}
-        self._heap: list[tuple[Rank, int, int]] = []
-        """(rank, turn, instance); an entry whose turn is over is dropped when it comes to the top."""
-        self._turn: dict[int, int] = {}
-        self._turns = 0
 
     def connect(self, downstream: Mapping[int, Sequence[int]]) -> None:
         self._downstream = downstream
@@ -45,11 +38,8 @@ class Ranked(Candidates):
 
     def _rerank(self) -> None:
         self._rank = self._ranks(self._downstream, self._profiles)
+        self._entry = {i: (self._rank.get(i, _LAST), turn, i) for i, (_, turn, _) in self._entry.items()}
         self._sort()
-
-    def _sort(self) -> None:
-        self._heap = [(self._rank.get(i, _LAST), turn, i) for i, turn in self._turn.items()]
-        heapify(self._heap)
 
     @abstractmethod
     def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Rank]:
@@ -57,21 +47,7 @@ class Ranked(Candidates):
 
     def _entered(self, instance: int) -> None:
         self._turns += 1
-        self._turn[instance] = self._turns
-        heappush(self._heap, (self._rank.get(instance, _LAST), self._turns, instance))
-        if len(self._heap) > 8 * len(self._turn) + _SLACK:
-            self._sort()
-
-    def _left(self, instance: int) -> None:
-        del self._turn[instance]
-
-    def _best(self) -> int:
-        heap, turn = self._heap, self._turn
-        while True:
-            _, entered, instance = heap[0]
-            if turn.get(instance) == entered:
-                return instance
-            heappop(heap)
+        self._put((self._rank.get(instance, _LAST), self._turns, instance))
 
 
 class MinLatency(Ranked):
@@ -91,25 +67,42 @@ class MinMemory(Ranked):
     several paths, the steepest.
     """
 
+    def __init__(self, starvation_s: float = math.inf) -> None:
+        super().__init__(starvation_s)
+        self._paths: list[tuple[int, ...]] = []
+
+    def connect(self, downstream: Mapping[int, Sequence[int]]) -> None:
+        self._paths = list(paths(downstream))
+        super().connect(downstream)
+
     def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Rank]:
-        ranks: dict[int, Rank] = dict.fromkeys(downstream, _LAST)
-        for path in paths(downstream):
-            for k, slope in zip(path, envelope([profiles.get(k, UNKNOWN) for k in path]), strict=True):
-                ranks[k] = min(ranks[k], (-slope, 0.0))
-        return ranks
+        known = {k: profiles.get(k, UNKNOWN) for k in downstream}
+        steepest = dict.fromkeys(downstream, -math.inf)
+        for path in self._paths:
+            for k, slope in zip(path, envelope([known[k] for k in path]), strict=True):
+                if slope > steepest[k]:
+                    steepest[k] = slope
+        return {k: (-slope, 0.0) for k, slope in steepest.items()}
 
 
 def envelope(path: Sequence[Profile]) -> list[float]:
     """For each operator of a path the slope, rows lost per second, of its segment of the lower envelope. A row that
     reaches the sink is gone: the last point's size is zero. Costs are per row taken, and only the part of a row that is
     left is taken: where a tenth comes through, the next operator's cost counts a tenth."""
-    spent, left = [0.0], [1.0]
-    for cost_s, selectivity in path:
-        spent.append(spent[-1] + max(cost_s * left[-1], 1e-12))
-        left.append(left[-1] * selectivity)
-    left[-1] = 0.0
-    slopes: list[float] = []
-    while (at := len(slopes)) < len(path):
-        slope, end = max(((left[at] - left[j]) / (spent[j] - spent[at]), j) for j in range(at + 1, len(left)))
-        slopes += [slope] * (end - at)
-    return slopes
+    corners = [(0.0, 1.0, 0)]  # CPU spent, part left, operators done
+    slopes: list[float] = []  # of the segment behind each corner
+    at_s, left, last = 0.0, 1.0, len(path)
+    for done, (cost_s, selectivity) in enumerate(path, 1):
+        at_s += max(cost_s * left, 1e-12 * (1.0 + at_s))  # so that it grows, whatever it is
+        left = left * selectivity if done < last else 0.0
+        while True:  # a corner that a steeper segment follows lies above the envelope
+            spent_s, part, _ = corners[-1]
+            slope = (part - left) / (at_s - spent_s)
+            if not slopes or slopes[-1] > slope:
+                break
+            corners.pop()
+            slopes.pop()
+        corners.append((at_s, left, done))
+        slopes.append(slope)
+    ends = [done for _, _, done in corners]
+    return [slope for slope, a, b in zip(slopes, ends, ends[1:], strict=False) for _ in range(b - a)]

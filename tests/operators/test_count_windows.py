@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import Batch
 from edgert.core.packing import pack, unpack
+from edgert.operators import count_windows
 from edgert.operators.aggregates import parse_aggregate
 from edgert.operators.count_windows import CountWindow
 from edgert.operators.logic import Now
@@ -51,6 +53,34 @@ def test_several_keys_and_absent_ones() -> None:
     made = window(2, "source", "room")
     out = fed(made, [row("a", 1, room="x"), row("a", 2), row("a", 3, room="x"), row("a", 4)])
     assert [(r["time"], r["room"]) for r in out] == [(3, "x"), (4, None)]
+
+
+def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_rows_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(count_windows, "MAX_KEYS", 2)
+    made, by_deltas = window(3), window(3)
+    batches = [[row("a", 1), row("a", 2), row("b", 3)], [row("c", 4)], [row("b", 5), row("b", 6), row("d", 7)]]
+    for batch in batches:
+        out = fed(made, batch)
+        by_deltas.restore(unpack(pack(made.delta())))
+    assert [r["source"] for r in out] == ["b"], "which was complete before a window too many was there"
+    assert made.open.keys() == by_deltas.open.keys() == {"c", "d"}
+    assert made.drops == {"too many keys (keys)": 1, "incomplete window": 2}
+    made.flush(NOW)
+    rows = sum(map(len, batches))
+    assert rows == 3 * len(out) + made.drops["incomplete window"], "every row is in a result or counted"
+
+
+def test_a_checkpoint_with_more_windows_than_the_bound_is_taken_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(count_windows, "MAX_KEYS", 2)
+    many, made = window(3), window(3)
+    many.restore({"gone": ["x"], "open": [[key, [*many.aggregates.initial()[1:], 0]] for key in "abcd"]})
+    made.restore(unpack(pack(many.snapshot())))
+    assert len(made.open) == 4
+    fed(made, [row("d", 1)])
+    assert list(made.open) == ["c", "d"]
+    assert made.drops["too many keys (keys)"] == 2
 
 
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-9, 9).map(float)), max_size=8)

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.in_turn import Random, RoundRobin
 from edgert.scheduling.policies import POLICIES, Policy
-from edgert.scheduling.profile import Profile, hops_to_sink, outputs, paths
+from edgert.scheduling.profile import PATHS, Profile, hops_to_sink, outputs, paths
 from edgert.scheduling.ranked import MinLatency, MinMemory, envelope
 
 INSTANCES = st.integers(0, 9)
@@ -166,10 +166,28 @@ def test_an_operator_before_a_steeper_one_shares_its_segment_and_one_behind_has_
     assert envelope([Profile(1.0, 0.1), Profile(20.0, 1.0)]) == pytest.approx([0.9, 0.05])
 
 
+def test_an_operator_that_costs_nothing_behind_one_that_costs_hours_has_a_slope() -> None:
+    assert envelope([Profile(1e6, 1e3), Profile(0.0, 0.0)]) == pytest.approx([1e-6, 1e-6])
+
+
+def steepest_first(path: list[Profile]) -> list[float]:
+    """The envelope as the paper has it: from each corner the steepest line to any later point."""
+    spent, left = [0.0], [1.0]
+    for cost_s, selectivity in path:
+        spent.append(spent[-1] + max(cost_s * left[-1], 1e-12 * (1.0 + spent[-1])))
+        left.append(left[-1] * selectivity)
+    left[-1] = 0.0
+    slopes: list[float] = []
+    while (at := len(slopes)) < len(path):
+        slope, end = max(((left[at] - left[j]) / (spent[j] - spent[at]), j) for j in range(at + 1, len(left)))
+        slopes += [slope] * (end - at)
+    return slopes
+
+
 @given(st.lists(st.tuples(st.floats(1e-6, 1.0), st.floats(0.0, 2.0)), min_size=1, max_size=8))
 def test_slopes_of_an_envelope_never_grow_along_the_path(path: list[tuple[float, float]]) -> None:
     slopes = envelope([Profile(*p) for p in path])
-    assert len(slopes) == len(path)
+    assert slopes == pytest.approx(steepest_first([Profile(*p) for p in path]), rel=1e-6, abs=1e-6)
     assert all(a >= b or math.isclose(a, b, rel_tol=1e-6) for a, b in pairwise(slopes))
 
 
@@ -193,8 +211,27 @@ def test_paths_of_a_flow_with_many_diamonds_are_not_all_followed() -> None:
         graph[3 * level] = [3 * level + 1, 3 * level + 2]
         graph[3 * level + 1] = graph[3 * level + 2] = [3 * level + 3]
     graph[120] = []
-    assert sum(1 for _ in paths(graph)) == 256
+    found = list(paths(graph))
+    assert len(found) == PATHS + 1
+    assert {k for path in found for k in path} == graph.keys(), "so that each has a rank"
+    for path in found:
+        assert (path[0], path[-1]) == (0, 120)
+        assert all(j in graph[k] for k, j in pairwise(path))
     assert len(outputs(graph, {})) == 121
+
+
+@given(st.lists(st.sets(st.integers(1, 9), max_size=4), min_size=1, max_size=30))
+def test_every_instance_is_on_a_path_from_a_source_to_a_sink(forward: list[set[int]]) -> None:
+    size = len(forward)
+    graph = {k: sorted(k + step for step in steps if k + step < size) for k, steps in enumerate(forward)}
+    fed = {j for targets in graph.values() for j in targets}
+    found = list(paths(graph))
+    assert len(found) == len(set(found))
+    assert {k for path in found for k in path} == graph.keys()
+    for path in found:
+        assert path[0] not in fed
+        assert not graph[path[-1]]
+        assert all(j in graph[k] for k, j in pairwise(path))
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
