@@ -41,6 +41,7 @@ class Flaky(Logic):
     """Raises on a row whose `v` is negative, until it has done so `times` times."""
 
     times = 1
+    waits = False
 
     def __init__(self) -> None:
         super().__init__()
