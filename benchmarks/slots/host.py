@@ -67,7 +67,7 @@ async def measure(application: str, slots: int, warm_up: float, seconds: float) 
         "cpu_us": sum(costs) / len(costs),
         "rss_mb": [now["rss_bytes"] / 1e6 for now in after],
         "p99_ms": p99 and p99 * 1e3,
-        "shed": sum(now["shed"] for now in after),
+        "shed": sum(now["shed"] - then["shed"] for then, now in zip(before, after, strict=True)),
     }
 
 
