@@ -6,7 +6,7 @@ Kept to measure against: what Storm and Flink do. It shares queues, instances an
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
@@ -28,7 +28,7 @@ class Unscheduled:
     def rows_taken(self, number: int, rows: int) -> None: ...
     def busy(self, number: int) -> None: ...
     def free(self, number: int) -> None: ...
-    def choose(self, now: float) -> int | None:
+    def choose(self, now: float, but: Collection[int] = ()) -> int | None:
         """Nothing: each instance has its own thread."""
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
+from edgert.runtime.crowding import Crowding
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
@@ -65,10 +66,7 @@ class Pool:
         self._asleep = 0
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
-        self._over: set[int] = set()
-        """Whose queue is over its budget."""
-        self._stalled: dict[int, set[int]] = {}
-        """By instance whose queue is over its budget: those that feed it and are no candidates until it is not."""
+        self._crowding = Crowding()
         self._lent_since: float | None = None
         """When the turn under way on a lent thread began, or the thread went that is lent again at once, monotonic
         seconds; None: there is none."""
@@ -109,7 +107,7 @@ class Pool:
                 instance.away = any(other.remote for other in instance.reaches())
                 self._policy.add(instance.number)
                 if instance.queue.over:
-                    self._over.add(instance.number)
+                    self._crowding.over.add(instance.number)
                 if instance.queue.rows:
                     self._policy.rows_added(instance.number, instance.queue.rows)
             self._connect()
@@ -121,9 +119,9 @@ class Pool:
             for instance in instances:
                 number = instance.number
                 del self._instances[number]
-                for those in (self._held, self._over, *self._stalled.values()):
-                    those.discard(number)
+                self._held.discard(number)
                 self._resting.pop(number, None)
+                self._crowding.forget(number)
                 self._policy.remove(number)
                 self._relieved(number)
             self._connect()
@@ -186,7 +184,7 @@ class Pool:
         entry = Entry(target.source, batch, now, busy_s, target.producer)
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
         if queue.size > queue.budget_bytes:
-            self._over.add(instance.number)
+            self._crowding.over.add(instance.number)
         if shed:
             instance.shed += shed
         if change > 0:
@@ -197,7 +195,7 @@ class Pool:
     def crowd(self, number: int) -> None:
         """As if an instance `number`, which runs in another process, had its queue over its budget here."""
         with self._lock:
-            self._over.add(number)
+            self._crowding.over.add(number)
 
     def relieve(self, number: int) -> None:
         """It has not any more."""
@@ -282,7 +280,8 @@ class Pool:
                 more = number is not None
                 if number is None or now >= ends:
                     self._lent_since = now if again and more else None
-                    self._work.notify(left if again or not more else self._asleep)
+                    if wake := left if again or not more else self._asleep:
+                        self._work.notify(wake)
                     return more
                 if left:
                     self._work.notify(left)
@@ -330,15 +329,15 @@ class Pool:
 
     def _pick(self, now: float, mine: Callable[[Instance], bool]) -> tuple[int | None, int]:
         """The first that is for the caller, and how many stand before it that are for others."""
-        others = []
-        while (number := self._choose(now)) is not None and not mine(self._instances[number]):
-            self._policy.busy(number)
-            others.append(number)
-        for other in others:
-            self._free(other)
+        number = self._choose(now)
+        if number is None or mine(self._instances[number]):
+            return number, 0
+        others = {number}
+        while (number := self._choose(now, others)) is not None and not mine(self._instances[number]):
+            others.add(number)
         return number, len(others)
 
-    def _choose(self, now: float) -> int | None:
+    def _choose(self, now: float, but: Collection[int] = ()) -> int | None:
         """What the policy says, but nobody who would add to a queue that is over its budget: what it would take waits
         in its own, and so on up to the source, whose queue sheds."""
         if self._resting:
@@ -346,24 +345,16 @@ class Pool:
                 del self._resting[rested]
                 self._free(rested)
         while True:
-            number = self._policy.choose(now)
-            if number is None or not self._over or not self._stalls(self._instances[number]):
+            number = self._policy.choose(now, but)
+            if number is None or not self._crowding.over:
                 return number
-
-    def _stalls(self, instance: Instance) -> bool:
-        """Whether it must wait for one that it feeds. That one has rows, so its turn comes when nothing else keeps it
-        from running; and a graph has no cycle: somebody can always run, or is held, rests or runs already."""
-        for fed in instance.reaches():
-            if fed.number in self._over:
-                self._stalled.setdefault(fed.number, set()).add(instance.number)
-                self._policy.busy(instance.number)
-                return True
-        return False
+            if not self._crowding.stalls(number, (fed.number for fed in self._instances[number].reaches())):
+                return number
+            self._policy.busy(number)
 
     def _relieved(self, number: int) -> None:
         """Its queue is within its budget: whoever waited for that may run."""
-        self._over.discard(number)
-        feeders = self._stalled.pop(number, None)
+        feeders = self._crowding.relieved(number)
         if feeders:
             for feeder in feeders:
                 self._free(feeder)
@@ -383,7 +374,7 @@ class Pool:
         instance.running = True
         self._policy.busy(number)
         self._policy.rows_taken(number, before - queue.rows)
-        if number in self._over and not queue.over:
+        if number in self._crowding.over and not queue.over:
             self._relieved(number)
         return instance, entries
 
@@ -428,7 +419,7 @@ class Pool:
         number, queue = instance.number, instance.queue
         self._policy.rows_added(number, queue.put_back(turn.back))
         if queue.over:
-            self._over.add(number)
+            self._crowding.over.add(number)
         self._resting[number] = turn.ended + turn.wait_s
         self._work.notify()  # somebody has to wait for that
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 
 from edgert.scheduling.candidates import Candidates
@@ -41,10 +42,16 @@ class ByHeap(Candidates):
     def _left(self, instance: int) -> None:
         del self._entry[instance]
 
-    def _best(self) -> int:
+    def _best(self, but: Collection[int]) -> int:
         heap, current = self._heap, self._entry
+        passed = []
         while True:
             entry = heap[0]
             if current.get(entry[2]) is entry:
-                return entry[2]
+                if entry[2] not in but:
+                    break
+                passed.append(entry)
             heappop(heap)
+        for other in passed:
+            heappush(heap, other)
+        return entry[2]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
 
 from edgert.scheduling.profile import Profile
 
@@ -25,8 +26,9 @@ class Candidates(ABC):
         self.starvation_s = starvation_s
         self._length: dict[int, int] = {}
         self._busy: set[int] = set()
-        self._since: dict[int, float] = {}
-        """Candidates in the order in which they became so, with the time of the first choice that found them."""
+        self._since: OrderedDict[int, float] = OrderedDict()
+        """Candidates in the order in which they became so, with the time of the first choice that found them. (A plain
+        dictionary takes ever longer to find its first key while keys are taken from its front.)"""
 
     # -- what the pool tells
 
@@ -76,20 +78,23 @@ class Candidates(ABC):
 
     # -- the choice
 
-    def choose(self, now: float) -> int | None:
-        """The instance to run at `now` (monotonic seconds); None when there is no candidate."""
+    def choose(self, now: float, but: Collection[int] = ()) -> int | None:
+        """The instance to run at `now` (monotonic seconds), none of those in `but`, which stay candidates; None when
+        there is no other."""
         since = self._since
-        if not since:
+        if not since or (but and since.keys() <= set(but)):
             return None
         if self.starvation_s < math.inf:
             for instance in reversed(since):  # who is new since the last choice stands last: each is met here once
                 if since[instance] != _NOT_FOUND_YET:
                     break
                 since[instance] = now
-            oldest = next(iter(since))
-            if now - since[oldest] >= self.starvation_s:
-                return oldest
-        return self._best() if len(since) > 1 else next(iter(since))
+            for oldest, found in since.items():
+                if now - found < self.starvation_s:
+                    break
+                if oldest not in but:
+                    return oldest
+        return self._best(but)
 
     def _enter(self, instance: int) -> None:
         self._since[instance] = _NOT_FOUND_YET
@@ -103,8 +108,8 @@ class Candidates(ABC):
     # -- for a policy to say
 
     @abstractmethod
-    def _best(self) -> int:
-        """The instance that goes first; there are at least two candidates."""
+    def _best(self, but: Collection[int]) -> int:
+        """The instance that goes first; there is a candidate that is not in `but`."""
 
     def _entered(self, instance: int) -> None:
         """It became a candidate."""

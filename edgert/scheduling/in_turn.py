@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from edgert.scheduling.candidates import Candidates
 
@@ -11,8 +11,8 @@ from edgert.scheduling.candidates import Candidates
 class RoundRobin(Candidates):
     """Who became a candidate first. Whoever ran and still has rows stands at the end again."""
 
-    def _best(self) -> int:
-        return next(iter(self._since))
+    def _best(self, but: Collection[int]) -> int:
+        return next(instance for instance in self._since if instance not in but)
 
 
 class Random(Candidates):
@@ -35,5 +35,6 @@ class Random(Candidates):
             self._all[place] = last
             self._place[last] = place
 
-    def _best(self) -> int:
-        return self._all[int(self._draw() * len(self._all))]
+    def _best(self, but: Collection[int]) -> int:
+        among = [instance for instance in self._all if instance not in but] if but else self._all
+        return among[int(self._draw() * len(among))]

@@ -6,7 +6,7 @@ given by the caller. To add one, write a class over `Candidates` and its line in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from edgert.scheduling.congestion_aware import CongestionAware
@@ -26,7 +26,7 @@ class Policy(Protocol):
     def rows_taken(self, instance: int, rows: int) -> None: ...
     def busy(self, instance: int) -> None: ...
     def free(self, instance: int) -> None: ...
-    def choose(self, now: float) -> int | None: ...
+    def choose(self, now: float, but: Collection[int] = ()) -> int | None: ...
 
 
 POLICIES: Mapping[str, Callable[[Callable[[], float]], Policy]] = {
