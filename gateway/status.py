@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +141,7 @@ class Status:
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
             "operators": [self._operator(run, operator, place, recent) for operator, place in run.places.items()],
-            "edges": list(_edges(run)),
+            "edges": list(run.plan.edges()),
             "rows_shipped": run.rows_shipped,
             "latency_ms": recent.latency_ms,
             "balance": recent.balance,
@@ -240,15 +239,6 @@ class _Looks:
         latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
         in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
         return _Recent({name: pace.rate for name, pace in self._paces.items()}, used, balance, in_ms)
-
-
-def _edges(run: FlowRun) -> Iterator[tuple[str, str]]:
-    first = {planned.name: (planned.parts or (planned,))[0].name for planned in run.plan.instances.values()}
-    for planned in run.plan.instances.values():
-        parts = [part.name for part in planned.parts or (planned,)]
-        yield from itertools.pairwise(parts)
-        for output in planned.outputs:
-            yield parts[-1], first[output.instance]
 
 
 def _failed(name: str, why: str) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any, Final
 
 from edgert.core.batch import Batch, RawBatch
@@ -75,7 +74,7 @@ def ledger(run: FlowRun, fed: int, sent: Mapping[str, int]) -> dict[str, int]:
     dropped = sum(_rows(reports[name].drops) for name in sources)
     queued = sum(_waiting(run.places[name].instance) for name in sources)
     given: Counter[str] = Counter()
-    for giver, taker in edges(run):
+    for giver, taker in run.plan.edges():
         given[taker] += reports[giver].rows_out
     amiss = 0
     for name, place in run.places.items():
@@ -100,12 +99,3 @@ def _rows(drops: Mapping[str, int]) -> int:
 
 def _waiting(instance: Instance) -> int:
     return sum(len(entry.batch) for entry in instance.queue.entries)
-
-
-def edges(run: FlowRun) -> Iterator[tuple[str, str]]:
-    """From place to place."""
-    parts = {p.name: [part.name for part in p.parts or (p,)] for p in run.plan.instances.values()}
-    for planned in run.plan.instances.values():
-        yield from pairwise(parts[planned.name])
-        for output in planned.outputs:
-            yield parts[planned.name][-1], parts[output.instance][0]

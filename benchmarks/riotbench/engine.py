@@ -23,9 +23,7 @@ from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.line import Line
-from edgert.operators.logic import Emission, Message, Now
-from edgert.operators.pipeline import Pipeline
+from edgert.operators.logic import Message, Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
@@ -188,36 +186,30 @@ def looped(
 
 
 def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
-    """The same operator functions on the same rows in order, with nothing of the engine around them. (The head of a
-    line that is one function with its decoder cannot be had otherwise.)"""
+    """The same operator functions (chains compiled to one function, as the engine has them) on the same rows in order,
+    with nothing of the engine around them."""
     steps = []
     for instance in run.all:
-        logic = instance.logic
-        parts = logic.parts if isinstance(logic, Line) and not isinstance(logic, Pipeline) else (logic,)
         targets: dict[int, list[tuple[str, int]]] = {}
         for port, outputs in instance.outputs.items():
             for target in outputs:
                 assert isinstance(target, Target)
                 targets.setdefault(port, []).append((target.instance.name, target.source))
-        steps.append((instance.name, parts, targets))
+        steps.append((instance.name, instance.logic, targets))
     ((_, (first,)),) = run.sources()
 
     def step(batch: RawBatch) -> None:
         now = Now(time.monotonic(), batch.wall)
         waiting: dict[str, list[Any]] = {name: [] for name, _, _ in steps}
         waiting[first.name].append((0, batch))
-        for name, parts, targets in steps:
+        for name, logic, targets in steps:
             for source, entry in waiting[name]:
-                emissions: Sequence[Emission] = parts[0].process(entry, source, now)
-                for part in parts[1:]:
-                    emissions = [made for emission in emissions for made in part.process(emission.batch, 0, now)]
-                for port, emitted in emissions:
+                for port, emitted in logic.process(entry, source, now):
                     for target, at in targets.get(port, ()):
                         waiting[target].append((at, emitted))
-            for part in parts:
-                if part.messages:
-                    told[0] += len(part.messages)
-                    part.messages = []
+            if logic.messages:
+                told[0] += len(logic.messages)
+                logic.messages = []
 
     return step
 

@@ -46,8 +46,8 @@ EASY: Final = 0.4
 """Part of what congestion-aware bears at which context switches are counted."""
 FULL: Final = Spans(0.5, 2.0)
 ENGINE = Subject("congestion-aware", fusion="full")
-BASELINE = Subject(LOOP, fusion="full")
-HAND = Subject(BY_HAND, fusion="full")
+BASELINE = Subject(LOOP)
+HAND = Subject(BY_HAND)
 BY_ROW = (Subject(OWPOA, rows=1), Subject("congestion-aware", rows=1))
 """One row per turn, as in the engines that EdgeWise was measured against: looked at once."""
 

@@ -4,14 +4,14 @@
     source     filter  map       key_by      window   ship
 
 becomes `readings`, `valid+derived+by_sensor`, `minute` (keyed by what by_sensor says), `central`: the fewer instances,
-the fewer queues, and a fused chain is one compiled function. Then all that stand in a line, nobody else reading what
-lies between, are one instance with several parts; here all four. Last, an operator with `instances = k` becomes k
-copies (`edgert.flow.fission`).
+the fewer queues, and a fused chain is one compiled function. Then whoever reads only what one other instance gives, or
+what comes of that, is one instance with it, a region (`edgert.operators.region`); here all four. Last, an operator with
+`instances = k` becomes k copies (`edgert.flow.fission`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -51,7 +51,9 @@ class PhysicalInstance:
     live: frozenset[str] | None = None
     """Fields of its output rows at which anything behind it looks (None: all)."""
     parts: tuple[PhysicalInstance, ...] = ()
-    """Of several instances in a line, fused to one: they, in their order, as they were planned without."""
+    """Of several instances fused to a region: they, each after all that feed it, as they were planned without."""
+    exits: tuple[tuple[int, int], ...] = ()
+    """Of a region, by its own port: the part, and the port of that, by which rows leave."""
     feeders: tuple[int, ...] = ()
     """By input: how many instances feed it there, whose smallest watermark counts."""
     copies: int = 1
@@ -87,9 +89,22 @@ class Plan:
             sets.setdefault(instance.operators, []).append(instance)
         return tuple(map(tuple, sets.values()))
 
+    def parts(self) -> Iterator[PhysicalInstance]:
+        """Instances, or their parts: what has a name, state and counters of its own."""
+        for instance in self.instances.values():
+            yield from instance.parts or (instance,)
 
-Fusion = Literal["full", "chains", "none"]
-"""What is fused: all that stands in a line, only chains of stateless operators, nothing."""
+    def edges(self) -> Iterator[tuple[str, str]]:
+        """From part to part, by name."""
+        first = {i.name: (i.parts or (i,))[0].name for i in self.instances.values()}
+        for part in self.parts():
+            for output in part.outputs:
+                yield part.name, first.get(output.instance, output.instance)
+
+
+Fusion = Literal["full", "lines", "chains", "none"]
+"""What is fused: regions (all that one instance alone feeds, directly or not), lines (regions without a branch), only
+chains of stateless operators, nothing."""
 
 
 def plan(flow: Flow, registry: Registry, fusion: Fusion = "full", *, fission: bool = True) -> Plan:
@@ -119,8 +134,9 @@ def plan(flow: Flow, registry: Registry, fusion: Fusion = "full", *, fission: bo
             name, kind, tuple(group), inputs[name], outputs, keys, behind[group[-1].name], feeders=feeders
         )
     made = Plan(flow, instances, location)
-    if fusion == "full":
-        made = _with_lines(made)
+    if fusion in ("full", "lines"):
+        # where a row that is to be tried again holds up its instance, it is not to hold up other branches
+        made = _with_regions(made, registry, lines=fusion == "lines" or flow.on_error.action == "retry")
     for instance in made.instances.values():
         copies[instance.name] = copies[(instance.parts or (instance,))[0].name]
     return replace(made, instances=split(made.instances, copies))
@@ -144,43 +160,69 @@ def _edges(
     return edges
 
 
-def _with_lines(made: Plan) -> Plan:
-    """Instances that stand in a line, each fed by the one before alone and feeding the one behind alone, are one."""
-    lines = [line for head in made.instances.values() if (line := _line(head, made))]
-    name_of = {part.name: "+".join(p.name for p in line) for line in lines for part in line}
-    instances = {}
-    for line in lines:
-        first, last = line[0], line[-1]
-        fused = replace(
-            first,
-            name=name_of[first.name],
-            nodes=tuple(node for part in line for node in part.nodes),
-            inputs=tuple(name_of[i] for i in first.inputs),
-            outputs=tuple(output._replace(instance=name_of[output.instance]) for output in last.outputs),
-            keys=next((part.keys for part in line if part.keys), ()),
-            live=last.live,
-            parts=line if len(line) > 1 else (),
-        )
-        instances[fused.name] = fused
+def _with_regions(made: Plan, registry: Registry, *, lines: bool) -> Plan:
+    """Instances that read nothing but what comes from one region, with it. With `lines` none has a branch."""
+    region_of: dict[str, list[PhysicalInstance]] = {}
+    for instance in made.instances.values():  # each after all that feed it
+        feeders = [made.instances[name] for name in instance.inputs]
+        regions = [region_of[feeder.name] for feeder in feeders]
+        fits = bool(regions) and all(region is regions[0] for region in regions) and _beside(instance, feeders)
+        # nobody else's operator, which may wait for something, is to hold up what does not need it either
+        if fits and (_in_line(regions[0]) or not (lines or _foreign(instance, registry))):
+            regions[0].append(instance)
+            region_of[instance.name] = regions[0]
+        else:
+            region_of[instance.name] = [instance]
+    name_of = {name: "+".join(part.name for part in region) for name, region in region_of.items()}
+    instances: dict[str, PhysicalInstance] = {}
+    for name, parts in region_of.items():
+        if parts[0].name == name:
+            instances[name_of[name]] = _region(parts, name_of)
     return Plan(made.flow, instances, {operator: name_of[at] for operator, at in made.location.items()})
 
 
-def _line(head: PhysicalInstance, made: Plan) -> tuple[PhysicalInstance, ...]:
-    """The line that begins with `head`; nothing if `head` stands in the midst of one."""
-    if any(_next(made.instances[i], made) is head for i in head.inputs):
-        return ()
-    line = [head]
-    while (behind := _next(line[-1], made)) is not None:
-        line.append(behind)
-    return tuple(line)
+def _beside(instance: PhysicalInstance, feeders: Sequence[PhysicalInstance]) -> bool:
+    """Whether it takes its rows in the slot of those that feed it, copy by copy."""
+    divisions = {output.division for feeder in feeders for output in feeder.outputs if output.instance == instance.name}
+    slots = {instance.nodes[0].slot, *(feeder.nodes[-1].slot for feeder in feeders)}
+    return divisions == {FORWARD} and len(slots) == 1
 
 
-def _next(instance: PhysicalInstance, made: Plan) -> PhysicalInstance | None:
-    """Who alone reads `instance`, and reads nothing else; of copies each from that of its number."""
-    if len(instance.outputs) != 1 or instance.outputs[0].division != FORWARD:
-        return None
-    behind = made.instances[instance.outputs[0].instance]
-    return behind if len(behind.inputs) == 1 and behind.nodes[0].slot == instance.nodes[-1].slot else None
+def _in_line(region: Sequence[PhysicalInstance]) -> bool:
+    return all(len(part.outputs) == 1 for part in region)
+
+
+def _foreign(instance: PhysicalInstance, registry: Registry) -> bool:
+    return not all(registry[node.type].ours for node in instance.nodes)
+
+
+def _region(parts: Sequence[PhysicalInstance], name_of: Mapping[str, str]) -> PhysicalInstance:
+    first = parts[0]
+    inside = {part.name for part in parts}
+    leaving = [
+        (number, output)
+        for number, part in enumerate(parts)
+        for output in part.outputs
+        if output.instance not in inside
+    ]
+    exits = tuple(dict.fromkeys((number, output.port) for number, output in leaving))
+    return replace(
+        first,
+        name=name_of[first.name],
+        nodes=tuple(node for part in parts for node in part.nodes),
+        inputs=tuple(name_of[i] for i in first.inputs),
+        outputs=tuple(
+            output._replace(
+                instance=name_of[output.instance],
+                port=exits.index((number, output.port)) if len(parts) > 1 else output.port,
+            )
+            for number, output in leaving
+        ),
+        keys=next((part.keys for part in parts if part.keys), ()),
+        live=parts[-1].live,
+        parts=tuple(parts) if len(parts) > 1 else (),
+        exits=exits if len(parts) > 1 else (),
+    )
 
 
 def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list[list[Node]]:

@@ -106,6 +106,11 @@ class OperatorSpec:
     check: Callable[[Node, Flow], Iterable[Problem]] = field(default=lambda node, flow: ())
     """Rules that need the whole graph (for instance: `ship` needs a window upstream)."""
 
+    @property
+    def ours(self) -> bool:
+        """Whether it is of this library, whose operators never wait for anything but the processor."""
+        return self.logic is None or self.logic.__module__.startswith("edgert.")
+
     def uses(self, node: Node) -> Iterator[tuple[str, FieldUse]]:
         """Every input of `node`, and the fields used of its rows."""
         for number, name in enumerate(node.inputs):

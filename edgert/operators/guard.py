@@ -42,6 +42,7 @@ class Guard:
     def __init__(self, logic: Logic, process: Process | None = None, repeatable: bool | None = None) -> None:
         """`process`: what is called instead of the logic's own, if that is only a part of it."""
         self.logic = logic
+        self._own = process
         self.repeatable = repeats(logic) if repeatable is None else repeatable
         self.flow = self.operator = ""
         self.policy = OnError()
@@ -58,7 +59,6 @@ class Guard:
         """How long to wait before that, seconds."""
         self.patient = True
         """Whether there is a later; if not, a row is tried again at once."""
-        self._own = process
         self._careful = 0
         self._stuck: object = None
         """The row that raised last and is to be tried again."""
@@ -68,11 +68,11 @@ class Guard:
         """As `Logic.process`, but nothing is raised; and `held` is to be looked at."""
         if self._careful and len(batch) > 1:
             return self._one_by_one(batch, source, now)
-        logic, own = self.logic, self._own
-        drops, messages = logic.drops, len(logic.messages)
-        before = dict.copy(drops) if drops else _NOTHING
+        logic = self.logic
+        messages = len(logic.messages)
+        before = dict.copy(logic.drops) if logic.drops else _NOTHING
         try:
-            emissions = own(batch, source, now) if own else logic.process(batch, source, now)
+            emissions = (self._own or logic.process)(batch, source, now)
         except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
             self._take_back(messages, before)
             return self._apart(batch, source, now, error)

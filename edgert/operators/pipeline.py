@@ -1,4 +1,4 @@
-"""A line that begins with a source and goes on to a window: one function per shape of message.
+"""A region that begins with a source and goes on to a window: one function per shape of message.
 
     decode ─ filter ─ map ─ window add        for each message of a learned shape, values in local variables, no row
        └──── rows ──── chain ──── window      for any other, the ordinary way through the same parts
@@ -18,8 +18,8 @@ from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
 from edgert.expr.compile import inline_chain
 from edgert.operators.fused import Fused
 from edgert.operators.guard import Guard
-from edgert.operators.line import Line
 from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.region import Edge, Region
 from edgert.operators.source import Source
 from edgert.operators.windows import TumblingWindow
 
@@ -37,7 +37,7 @@ class _Turn:
     newest: float = NO_WATERMARK
 
 
-class Pipeline(Line):
+class Pipeline(Region):
     """The first parts are the source, the chain of stateless operators behind it, if any, and the window."""
 
     setup: Final = (
@@ -58,8 +58,8 @@ class Pipeline(Line):
     misfits: Final = (TypeError, ArithmeticError)
     """What an expression raises for a row that it cannot work on (beside ValueError)."""
 
-    def __init__(self, parts: Sequence[Logic], ports: Sequence[int]) -> None:
-        super().__init__(parts, ports)
+    def __init__(self, parts: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = ()) -> None:
+        super().__init__(parts, edges, exits)
         source, chain, window = _heads(parts)
         self._source, self._chain, self._window = source, chain, window
         self._tally = _Turn()
@@ -75,11 +75,14 @@ class Pipeline(Line):
             self._source.mixed = True
 
     @staticmethod
-    def fits(parts: Sequence[Logic], ports: Sequence[int]) -> bool:
-        """Whether a line begins in such a way."""
+    def fits(parts: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = ()) -> bool:
+        """Whether a region begins in such a way, and nobody else reads what lies between."""
         kinds = tuple(type(part) for part in parts)
-        begins = kinds[:2] == (Source, TumblingWindow) or kinds[:3] == (Source, Fused, TumblingWindow)
-        return begins and not any(ports[: kinds.index(TumblingWindow)])
+        if kinds[:2] != (Source, TumblingWindow) and kinds[:3] != (Source, Fused, TumblingWindow):
+            return False
+        window = kinds.index(TumblingWindow)
+        between = [Edge(part, 0, part + 1, 0) for part in range(window)]
+        return [edge for edge in edges if edge.part < window] == between and all(part >= window for part, _ in exits)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         if isinstance(batch, Batch):
@@ -97,7 +100,7 @@ class Pipeline(Line):
         out: list[Emission] = []
         for _, emitted in emissions:
             self.gave[0] += len(emitted.rows)
-            out += self.through(1, 0, emitted, now)  # without rows it still brings the watermark to the window
+            out += self.through({1: [(0, emitted)]}, now)  # without rows it still brings the watermark to the window
         return out
 
     def _head(self, batch: Batch | RawBatch, _: int, now: Now) -> Sequence[Emission]:

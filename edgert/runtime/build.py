@@ -15,9 +15,9 @@ from edgert.operators.devices import new_board
 from edgert.operators.division import Divider
 from edgert.operators.fused import Fused
 from edgert.operators.guard import Guard
-from edgert.operators.line import Line
 from edgert.operators.logic import Build, Logic
 from edgert.operators.pipeline import Pipeline
+from edgert.operators.region import Edge, Region
 from edgert.operators.source import Source
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import OWED_BYTES, Queue
@@ -43,20 +43,20 @@ class Place:
     @property
     def rows_in(self) -> int:
         """Rows (for a source: messages) taken since the start of the process."""
-        line = self.instance.logic
-        return line.took[self.part] if isinstance(line, Line) else self.instance.counters.rows_in
+        region = self.instance.logic
+        return region.took[self.part] if isinstance(region, Region) else self.instance.counters.rows_in
 
     @property
     def rows_out(self) -> int:
         """Rows given on since the start of the process."""
-        line = self.instance.logic
-        return line.gave[self.part] if isinstance(line, Line) else self.instance.counters.rows_out
+        region = self.instance.logic
+        return region.gave[self.part] if isinstance(region, Region) else self.instance.counters.rows_out
 
     @property
-    def entrance(self) -> int:
-        """The instance's input by which rows come to a part that is not the first."""
-        line = self.instance.logic
-        return line.entrance(self.part) if isinstance(line, Line) else 0
+    def entrances(self) -> range:
+        """The instance's inputs by which rows come here, one for each input of its own."""
+        region = self.instance.logic
+        return region.entrances(self.part) if isinstance(region, Region) else range(max(1, len(self.planned.inputs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _target(outputs: Sequence[Output], instances: Mapping[str, Instance]) -> Tar
 
 
 def _source_in(logic: Logic) -> Source:
-    first = logic.parts[0] if isinstance(logic, Line) else logic
+    first = logic.parts[0] if isinstance(logic, Region) else logic
     if not isinstance(first, Source):
         raise TypeError(f"expected a source that can be split, got {type(first).__name__}")
     return first
@@ -114,7 +114,7 @@ def _places(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Plac
     places = {}
     for planned in physical.instances.values():
         instance = instances[planned.name]
-        parts = instance.logic.parts if isinstance(instance.logic, Line) else (instance.logic,)
+        parts = instance.logic.parts if isinstance(instance.logic, Region) else (instance.logic,)
         for number, (part, logic) in enumerate(zip(planned.parts or (planned,), parts, strict=True)):
             place = places[part.name] = Place(part, instance, logic, number)
             place.guard.flow, place.guard.operator = physical.flow.name, part.name
@@ -137,10 +137,16 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Log
     """The logic of one planned instance."""
     if planned.parts:
         parts = [_logic(part, physical, registry) for part in planned.parts]
-        between = [part.outputs[0].port for part in planned.parts[:-1]]
-        if Pipeline.fits(parts, between):
-            return Pipeline(parts, between)
-        return Line(parts, between, len(planned.inputs))
+        at = {part.name: number for number, part in enumerate(planned.parts)}
+        edges = [
+            Edge(number, output.port, at[output.instance], output.input)
+            for number, part in enumerate(planned.parts)
+            for output in part.outputs
+            if output.instance in at
+        ]
+        if Pipeline.fits(parts, edges, planned.exits):
+            return Pipeline(parts, edges, planned.exits)
+        return Region(parts, edges, planned.exits, len(planned.inputs))
     node = planned.nodes[0]
     if planned.kind == "stateless":
         return Fused(planned.nodes, planned.live)
@@ -159,7 +165,6 @@ def schema_of(physical: Plan) -> Schema | None:
     ship = next((node for node in flow.nodes.values() if node.type == "ship"), None)
     if ship is None:
         return None
-    parts = [part for planned in physical.instances.values() for part in planned.parts or (planned,)]
-    window = next(part for part in parts if part.operators == ship.inputs)
+    window = next(part for part in physical.parts() if part.operators == ship.inputs)
     aggregates: Iterable[Any] = window.parameters["aggregates"]
     return Schema(window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates))

@@ -13,7 +13,6 @@ from edgert.core.results import row_columns
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, PhysicalInstance, Plan, plan
 from edgert.flow.spec import Registry
-from edgert.operators.line import Line
 from edgert.operators.logic import Message, Now
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
@@ -166,11 +165,12 @@ class FlowRun:
         """By place: what waits in front of a part that is not the first came there by a checkpoint."""
         queues: dict[str, list[Entry]] = {}
         for name, place in self.places.items():
-            entries = list(place.instance.queue.entries)
-            if place.part:
-                entries = [entry._replace(source=0) for entry in entries if entry.source == place.entrance]
-            elif isinstance(line := place.instance.logic, Line):
-                entries = [entry for entry in entries if entry.source < line.entrance(1)]
+            numbers = place.entrances
+            entries = [
+                entry._replace(source=entry.source - numbers.start) if numbers.start else entry
+                for entry in place.instance.queue.entries
+                if entry.source in numbers
+            ]
             if entries:
                 queues[name] = entries
         return queues

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from edgert.core.batch import Batch, size_of
 from edgert.operators.guard import FAILED, Guard
-from edgert.operators.line import Line
 from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.operators.region import Region
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
@@ -37,7 +37,7 @@ class Instance:
     """Owned by a pool, which guards everything here but the logic: that belongs to the worker whose turn it is."""
 
     name: str
-    """As planned: an operator's name, or the names of a fused chain joined by `+`."""
+    """As planned: an operator's name, or the names of those that were fused joined by `+`."""
     operators: tuple[str, ...]
     kind: str
     logic: Logic
@@ -71,14 +71,14 @@ class Instance:
     waits: bool = False
     """Whether an operator of it may wait for something else than the processor."""
     guards: tuple[Guard, ...] = ()
-    """Of the logic, or of each part of a line."""
+    """Of the logic, or of each part of a region."""
     errors: list[tuple[str, Exception]] = field(default_factory=list)
     """What their operators raised last, until the end of the turn."""
     quiet_until: float = 0.0
     """Until then no more of that in the log, monotonic seconds."""
 
     def __post_init__(self) -> None:
-        self.guards = self.logic.guards if isinstance(self.logic, Line) else (Guard(self.logic),)
+        self.guards = self.logic.guards if isinstance(self.logic, Region) else (Guard(self.logic),)
         self.waits = any(_waits(guard.logic) for guard in self.guards)
         for guard in self.guards:
             guard.errors = self.errors
@@ -100,9 +100,10 @@ class Instance:
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
         """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""
         turn = Turn()
-        line = self.logic if isinstance(self.logic, Line) else None
+        outputs = self.outputs
+        region = self.logic if isinstance(self.logic, Region) else None
         guard = self.guards[0]
-        process = line.process if line else guard.process
+        process = region.process if region else guard.process
         for at, entry in enumerate(entries):
             batch = entry.batch
             if self.marks and entry.source in self.marks:
@@ -111,7 +112,7 @@ class Instance:
                 if merged is None:
                     continue
                 batch = merged
-            before = line.took[-1] if line else 0
+            before = region.left if region else 0
             try:
                 emissions = process(batch, entry.source, now)
             except Exception as error:  # noqa: BLE001 - a fault of our own, since guards let none through
@@ -119,34 +120,38 @@ class Instance:
                 emissions = ()
             if emissions:
                 self._give_out(emissions, turn.out)
-            held = self._held(entry) if (line.held if line else guard.held) else ()
-            if not self.outputs:
-                rows = line.took[-1] - before if line else len(batch)
-                if held and not line:
-                    rows -= sum([len(back.batch) for back in held])
-                if rows:
-                    turn.left.append((batch.arrival, rows))
+            held = self._held(entry) if (region.held if region else guard.held) else ()
+            rows = 0
+            if region:
+                rows = region.left - before
+            elif not outputs:
+                rows = len(batch) - sum([len(back.batch) for back in held])
+            if rows:
+                turn.left.append((batch.arrival, rows))
             if held:
                 turn.back = [*held, *entries[at + 1 :]]
                 for guard in self.guards:
                     turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
                 break
-        if self.outputs:
+        if outputs:
             self.settle(turn.out)
         if self.logic.messages or self.errors:
             self._said(turn)
         return turn
 
     def _give_out(self, emissions: Sequence[Emission], out: Outgoing) -> None:
+        counters = self.counters
         for emission in emissions:
-            self.counters.rows_out += len(emission.batch)
+            counters.rows_out += len(emission.batch.rows)
             self.give(emission, out)
 
     def give(self, emission: Emission, out: Outgoing) -> None:
         """Adds to `out` what goes where of one emission."""
         port, batch = emission
-        targets = self.outputs.get(port, ())
-        if targets and not batch.size:
+        targets = self.outputs.get(port)
+        if not targets:
+            return
+        if not batch.size:
             batch.size = size_of(batch.rows)  # or it would count for nothing in a queue's budget
         for target in targets:
             target.give(batch, out)
@@ -176,7 +181,7 @@ class Instance:
 
     def _held(self, entry: Entry) -> list[Entry]:
         """What of `entry` is to come again, because a row of it is to be tried again."""
-        if isinstance(self.logic, Line):
+        if isinstance(self.logic, Region):
             held = self.logic.take_held()
         else:
             guard = self.guards[0]
@@ -195,14 +200,17 @@ class Instance:
     def count(self, entries: Sequence[Entry], turn: Turn) -> None:
         """Adds a turn that has ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2)."""
         counters = self.counters
-        took = turn.ended - self.started
-        counters.busy_s += took
-        counters.turns += 1
         first = entries[0]
         waited = self.started - first.put
-        queued = min(waited, max(0.0, counters.busy_s - took - first.busy_s))
-        counters.queued_s += queued
-        counters.scheduling_s += waited - queued
+        queued = counters.busy_s - first.busy_s
+        if queued > 0.0:
+            if queued > waited:
+                queued = waited
+            counters.queued_s += queued
+            waited -= queued
+        counters.scheduling_s += waited
+        counters.busy_s += turn.ended - self.started
+        counters.turns += 1
         for entry in entries:
             counters.rows_in += len(entry.batch)
         for entry in turn.back:
@@ -232,7 +240,7 @@ class Instance:
         """Lets the logic give out what it still holds."""
         turn = Turn()
         try:
-            emissions = self.logic.flush(now) if isinstance(self.logic, Line) else self.guards[0].flush(now)
+            emissions = self.logic.flush(now) if isinstance(self.logic, Region) else self.guards[0].flush(now)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._astray(error, 1)
         else:
@@ -246,12 +254,10 @@ def _waits(logic: Logic) -> bool:
     return logic.waits if logic.waits is not None else not type(logic).__module__.startswith("edgert.")
 
 
-@dataclass(slots=True)
 class Turn:
-    """What one turn of an instance gave."""
+    """What one turn of an instance gave. (Of what most turns lack, the class has the value.)"""
 
-    out: Outgoing = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    messages: Sequence[Message] = ()
     failed: BaseException | None = None
     """The last error of an operator, for the log."""
     failing: str = ""
@@ -259,7 +265,10 @@ class Turn:
     back: Sequence[Entry] = ()
     """What is to be taken again before anything else, `wait_s` seconds later: first a row that failed."""
     wait_s: float = 0.0
-    left: list[tuple[float, int]] = field(default_factory=list)
-    """(arrival, rows) of what reached the end of the flow."""
     ended: float = 0.0
     """Monotonic seconds; set by the pool."""
+
+    def __init__(self) -> None:
+        self.out: Outgoing = []
+        self.left: list[tuple[float, int]] = []
+        """(arrival, rows) of what reached the end of the flow."""

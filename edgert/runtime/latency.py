@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from math import log2
 from typing import Final
 
 PER_OCTAVE: Final = 4
 BUCKETS: Final = 33 * PER_OCTAVE
 """From 1 µs to more than two hours."""
+_ENDS: Final = [2 ** ((bucket + 1) / PER_OCTAVE) * 1e-6 for bucket in range(BUCKETS - 1)]
+"""Of all buckets but the last, seconds."""
 
 
 class Latency:
@@ -21,9 +23,7 @@ class Latency:
 
     def add(self, seconds: float, rows: int) -> None:
         """`rows` took so long."""
-        micros = seconds * 1e6
-        bucket = int(log2(micros) * PER_OCTAVE) if micros > 1.0 else 0
-        self.counts[min(bucket, BUCKETS - 1)] += rows
+        self.counts[bisect_left(_ENDS, seconds)] += rows
 
 
 def quantile_s(counts: Sequence[int], part: float) -> float | None:

@@ -17,8 +17,8 @@ from edgert.flow.fission import copy_name, divided_among, uncopied
 from edgert.flow.graph import Flow
 from edgert.operators.division import Divider
 from edgert.operators.fused import Fused
-from edgert.operators.line import Line
-from edgert.operators.logic import Logic, Now
+from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.region import Region, Waiting
 from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
 from edgert.runtime.build import Built, Place
@@ -95,7 +95,7 @@ def resumed(built: Built, queues: Mapping[str, Sequence[Entry]], now: Now, mine:
     for place in built.places.values():
         if isinstance(place.logic, Source):
             place.logic.resumed(now)
-    # what waited nearest to the end of a line first: what waits further back is newer, and would move the watermark
+    # what waited nearest to the end of a region first: what waits further back is newer, and would move the watermark
     # past the others
     waited = [(*_entrance(name, built), entries) for name, entries in queues.items()]
     for place, at, entries in sorted(waited, key=lambda item: (-item[0].part, -item[1])):
@@ -115,17 +115,23 @@ def _entrance(name: str, built: Built) -> tuple[Place, int]:
 
 def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
     """Puts back what waited; if that was in the midst of what is a chain now, behind the rest of the chain."""
-    instance, line = place.instance, place.instance.logic
+    instance, region = place.instance, place.instance.logic
     if not at or not isinstance(place.logic, Fused):
-        instance.queue.append(entry._replace(source=place.entrance) if place.part else entry)
+        instance.queue.append(entry._replace(source=place.entrances[entry.source]))
         return
     rest = place.logic.rest(at)
     out: Outgoing = []
-    for emission in rest.process(entry.batch, 0, now):
-        if isinstance(line, Line) and place.part + 1 < len(line.parts):
-            instance.queue.append(Entry(line.entrance(place.part + 1), emission.batch, entry.put))
-        else:
-            instance.give(emission, out)
+    emissions: Sequence[Emission] = rest.process(entry.batch, 0, now)
+    if isinstance(region, Region):
+        inside: dict[int, Waiting] = {}
+        leaving: list[Emission] = []
+        region.pass_on(place.part, emissions, inside, leaving)
+        emissions = leaving
+        for part in sorted(inside, reverse=True):
+            for source, batch in inside[part]:
+                instance.queue.append(Entry(region.entrances(part)[source], batch, entry.put))
+    for emission in emissions:
+        instance.give(emission, out)
     instance.settle(out)
     for target, batch in out:
         if target.instance.remote is None:
