@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--code", action="store_true", help="also the function that each chain of operators becomes")
     parser.add_argument(
         "--fusion", choices=get_args(Fusion), default="full",
-        help="what is fused: all that stands in a line (the default), chains of stateless operators, or nothing",
+        help="what is fused: all that one instance alone feeds (full, the default), what stands in a line, "
+        "chains of stateless operators, or nothing",
     )  # fmt: skip
     parser.add_argument(
         "--fission", choices=("on", "off"), default="on", help="off: one instance of each operator, whatever FILE says"
@@ -34,10 +35,12 @@ def run(args: argparse.Namespace) -> int:
     physical = plan(flow, known, args.fusion, fission=args.fission == "on")
     print(f"flow {flow.name}, checkpoint every {flow.checkpoint_interval_s:g} s")
     print(f"\n{len(flow.nodes)} operators\n{explain.logical(flow)}")
-    print(f"\n{len(physical.instances)} instances\n{explain.physical(physical, known)}")
+    count, parts = len(physical.instances), len(list(physical.parts()))
+    counted = f"{count} instances" if count > 1 else "1 instance"
+    of_parts = f" of {parts} parts" if parts > count else ""
+    print(f"\n{counted}{of_parts}\n{explain.physical(physical, known)}")
     if args.code:
-        parts = [part for copies in physical.sets() for part in copies[0].parts or copies[:1]]
-        for instance in parts:
+        for instance in (part for copies in physical.sets() for part in copies[0].parts or copies[:1]):
             if instance.kind == "stateless":
                 chain, _ = chain_of(instance.nodes, instance.live)
                 print(f"\n{uncopied(instance.name)[0]}\n{chain.source.strip()}")

@@ -128,8 +128,9 @@ class Pool:
     )
     fusion: str = setting(
         "full",
-        doc="what becomes one instance; full: all operators in a line; chains: only stateless ones; none",
-        choices=("full", "chains", "none"),
+        doc="what becomes one instance; full: all that one operator alone feeds, directly or not; lines: the same "
+        "without branches; chains: only stateless operators; none",
+        choices=("full", "lines", "chains", "none"),
     )
     fission: bool = setting(
         True, doc="whether operators run in as many instances as their documents say; false: in one each"

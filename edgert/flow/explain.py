@@ -33,18 +33,25 @@ _SHOWN = ("type", "input", "inputs")
 
 
 def physical(plan: Plan, registry: Registry) -> str:
-    """The instances, in the order in which rows reach them; all copies of one in one line."""
+    """The instances, in the order in which rows reach them, all copies of one in one line; the parts of a region are
+    numbered 1.1, 1.2, ..."""
     sets = plan.sets()
-    numbers = {copy.name: n for n, copies in enumerate(sets, 1) for copy in copies}
+    numbers: dict[str, str] = {}
+    rows = []
+    for n, copies in enumerate(sets, 1):
+        numbers |= {copy.name: str(n) for copy in copies}
+        for copy in copies:
+            numbers |= {part.name: f"{n}.{k}" for k, part in enumerate(copy.parts, 1)}
+        rows += [(part, len(copies), copies[-1].copy) for part in copies[0].parts or copies[:1]]
     return _table(
         (
-            str(numbers[copies[0].name]),
-            copies[0].name if len(copies) == 1 else f"{copies[0].name}..{copies[-1].copy}",
-            copies[0].kind,
-            _arrow(dict.fromkeys(_target(numbers[o.instance], o, len(copies)) for o in copies[0].outputs)),
-            _cut("; ".join(_facts(copies[0], plan, registry))),
+            numbers[part.name],
+            part.name if copies == 1 else f"{part.name}..{last}",
+            part.kind,
+            _arrow(dict.fromkeys(_target(numbers[o.instance], o, copies) for o in part.outputs)),
+            _cut("; ".join(_facts(part, plan, registry))),
         )
-        for copies in sets
+        for part, copies, last in rows
     )
 
 
@@ -55,8 +62,6 @@ def _facts(instance: PhysicalInstance, plan: Plan, registry: Registry) -> Iterab
     if instance.keys:
         yield f"keyed by {', '.join(f'{field} ({kind})' for field, kind in instance.keys)}"
     steps = [node.name for node in instance.nodes if registry[node.type].keys is None]
-    if instance.parts:
-        yield f"{len(instance.parts)} parts in a line"
     if instance.kind == "stateless" and len(steps) > 1:
         yield f"{len(steps)} operators compiled to one function"
     if instance.copies > 1:
@@ -64,13 +69,14 @@ def _facts(instance: PhysicalInstance, plan: Plan, registry: Registry) -> Iterab
     if len(instance.inputs) > 1:
         yield f"{len(instance.inputs)} inputs"
     markers = [node.name for node in instance.nodes if registry[node.type].keys is not None]
-    common = uncopied(instance.name)[0]
-    markers += [m for m, at in plan.location.items() if at == common and m not in instance.operators]
+    markers += [
+        m for m, at in plan.location.items() if at == uncopied(instance.name)[0] and m not in instance.operators
+    ]
     if markers:
         yield f"{', '.join(markers)} cost{'' if len(markers) > 1 else 's'} nothing"
 
 
-def _target(number: int, output: Output, copies: int) -> str:
+def _target(number: str, output: Output, copies: int) -> str:
     """How rows are divided is said where they go to, or come from, more than one copy."""
     port = f" (port {output.port})" if output.port else ""
     return f"{number}{port}" if output.division == FORWARD and copies == 1 else f"{number}{port} {output.division}"

@@ -79,8 +79,8 @@ class Plan:
     flow: Flow
     instances: Mapping[str, PhysicalInstance]
     location: Mapping[str, str]
-    """The instance in which each operator runs (of copies the name that they have in common). A marker that vanished
-    counts to the instance that feeds it."""
+    """The instance, or the part of one, in which each operator runs (of copies the name that they have in common). A
+    marker that vanished counts to the one that feeds it."""
 
     def sets(self) -> tuple[tuple[PhysicalInstance, ...], ...]:
         """The copies of each instance together, in the plan's order."""
@@ -178,7 +178,7 @@ def _with_regions(made: Plan, registry: Registry, *, lines: bool) -> Plan:
     for name, parts in region_of.items():
         if parts[0].name == name:
             instances[name_of[name]] = _region(parts, name_of)
-    return Plan(made.flow, instances, {operator: name_of[at] for operator, at in made.location.items()})
+    return replace(made, instances=instances)
 
 
 def _beside(instance: PhysicalInstance, feeders: Sequence[PhysicalInstance]) -> bool:

@@ -73,7 +73,7 @@ def test_lines_of_copies_stand_side_by_side() -> None:
     assert [part.name for part in second.parts] == ["w#2", "out#2"]
     assert second.parts[0].outputs[0].instance == "out#2"
     assert [o.instance for o in made.instances["in+ok+by#2"].outputs] == ["w+out#1", "w+out#2"]
-    assert made.location["w"] == "w+out"
+    assert made.location["w"] == "w"
 
 
 def test_where_the_topic_names_the_device_windows_by_device_stand_in_line_with_the_source() -> None:

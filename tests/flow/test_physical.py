@@ -10,7 +10,14 @@ from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, Plan, fields_needed, plan
+from edgert.flow.spec import OperatorSpec
+from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
+
+
+class Sink(Logic):
+    """Of another package."""
+
 
 SOURCE = {"type": "mqtt_source", "topic": "city/{source}/sense"}
 
@@ -76,7 +83,9 @@ def test_what_stands_in_a_line_is_one_instance() -> None:
     apart = plan(line, REGISTRY, "chains")
     assert [part.name for part in fused.parts] == ["in", "valid+key", "minute", "central"]
     assert fused.parts == tuple(apart.instances.values())
-    assert set(made.location.values()) == {name}
+    assert set(made.location.values()) == {part.name for part in fused.parts}
+    edges = [("in", "valid+key"), ("valid+key", "minute"), ("minute", "central")]
+    assert list(made.edges()) == list(apart.edges()) == edges
     assert fused.parameters["topic"].filter == "city/+/sense"
 
 
@@ -84,19 +93,47 @@ def test_without_fusion_each_operator_is_an_instance_and_a_marker_none() -> None
     assert list(planned("none", **LINE).instances) == ["in", "valid", "minute", "central"]
 
 
-def test_a_line_ends_where_rows_branch_or_meet() -> None:
+TWO_SOURCES: dict[str, Any] = {
+    "other": SOURCE,
+    "a": op("filter", "in", where="t > 1"),
+    "b": op("filter", "in", where="t > 2"),
+    "minute": window("b", m="mean(t)"),
+    "joined": {"type": "join_latest", "inputs": ["a", "other"], "fields": ["h"]},
+    "d": op("map", "joined", set={"f": "t"}),
+    "out": op("publish", "d", topic="x"),
+    "out2": op("publish", "minute", topic="y"),
+    "central": op("ship", "minute"),
+}
+
+
+def test_a_region_ends_where_rows_of_another_come_in() -> None:
+    made = planned("full", **TWO_SOURCES)
+    head, joined = "in+a+b+minute+out2+central", "joined+d+out"
+    assert wires(made) == {head: [(joined, 0, 0)], "other": [(joined, 0, 1)], joined: []}
+    region = made.instances[head]
+    assert region.exits == ((1, 0),), "what a gives"
+    assert [part.name for part in region.parts] == ["in", "a", "b", "minute", "out2", "central"]
+    assert made.instances[joined].inputs == (head, "other")
+    assert sorted(made.edges()) == sorted(planned("chains", **TWO_SOURCES).edges())
+
+
+def test_by_two_ways_out_of_a_region_rows_leave_by_two_ports() -> None:
     made = planned(
         "full",
-        other=SOURCE,
         a=op("filter", "in", where="t > 1"),
-        b=op("filter", "in", where="t > 2"),
-        minute=window("b", m="mean(t)"),
-        joined={"type": "join_latest", "inputs": ["a", "other"], "fields": ["h"]},
-        d=op("map", "joined", set={"f": "t"}),
-        out=op("publish", "d", topic="x"),
-        out2=op("publish", "minute", topic="y"),
-        central=op("ship", "minute"),
+        minute=window("in", m="mean(t)"),
+        far={"type": "join_latest", "inputs": ["a", "minute"], "fields": ["m"], "slot": 1},
+        central=op("ship", "minute", slot=1),
+        out=op("publish", "far", topic="x", slot=1),
     )
+    head = "in+a+minute"
+    assert made.instances[head].exits == ((1, 0), (2, 0), (2, 1))
+    leaving = [("far+out", 0, 0), ("far+out", 1, 1), ("central", 2, 0)]
+    assert wires(made) == {head: leaving, "far+out": [], "central": []}
+
+
+def test_lines_are_regions_without_a_branch() -> None:
+    made = planned("lines", **TWO_SOURCES)
     assert wires(made) == {
         "in": [("a", 0, 0), ("b+minute", 0, 0)],
         "other": [("joined+d+out", 0, 1)],
@@ -107,7 +144,23 @@ def test_a_line_ends_where_rows_branch_or_meet() -> None:
         "central": [],
     }
     assert made.instances["joined+d+out"].inputs == ("a", "other")
-    assert made.location["d"] == made.location["out"] == "joined+d+out"
+
+
+def test_where_a_row_may_be_tried_again_no_branch_is_held_up_by_another() -> None:
+    operators = {"in": SOURCE, "a": op("publish", "in", topic="a"), "b": op("publish", "in", topic="b")}
+    document = {"name": "f", "on_error": {"action": "retry"}, "operators": operators}
+    assert list(plan(from_plain(document, REGISTRY), REGISTRY).instances) == ["in", "a", "b"]
+
+
+@pytest.mark.parametrize(("feeder", "instances"), [("in", ["in", "a", "b"]), ("a", ["in+a+b"])])
+def test_an_operator_of_another_package_holds_up_only_what_needs_it(feeder: str, instances: list[str]) -> None:
+    sink = OperatorSpec("foreign_sink", "", role="sink", logic=Sink)
+    registry = {**REGISTRY, "foreign": OperatorSpec("foreign", "", logic=Sink), "foreign_sink": sink}
+    operators = {"in": SOURCE, "a": op("foreign_sink", "in"), "b": op("foreign_sink", "in")}
+    if feeder == "a":
+        operators |= {"a": op("foreign", "in"), "b": op("foreign_sink", "a")}
+    flow = from_plain({"name": "f", "operators": operators}, registry)
+    assert list(plan(flow, registry).instances) == instances
 
 
 def test_a_branch_ends_a_chain() -> None:

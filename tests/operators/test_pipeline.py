@@ -21,6 +21,7 @@ from edgert.flow.physical import Fusion
 from edgert.operators.aggregates import parse_aggregate
 from edgert.operators.logic import Now
 from edgert.operators.pipeline import Pipeline
+from edgert.operators.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
@@ -231,10 +232,10 @@ def test_a_codec_that_cannot_be_fused_takes_the_ordinary_way() -> None:
     assert not isinstance(Plain(), Fusible)
     window = TumblingWindow("w", 10.0, [parse_aggregate("n", "count()")], [("source", "string")])
     source = Source(TopicTemplate("{room}/{source}"), Plain(), out_of_order_s=0.0)
-    assert Pipeline.fits([source, window], [0])
-    fused = Pipeline([source, window], [0])
+    assert Pipeline.fits([source, window], [Edge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
+    fused = Pipeline([source, window], [Edge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
     payloads = [b'{"time": 1}', b'{"time": 2}', b"no", b'{"time": 10}']
     out = fused.process(RawBatch(["x/a"] * 4, payloads, 0.0, 10.0), 0, Now(0.0, 10.0))
-    assert [row["n"] for port, batch in out if port == CONTRIBUTION for row in batch.rows] == [2]
+    assert [row["n"] for _, batch in out for row in batch.rows] == [2]
     assert fused.drops == {"bad_payload": 1}
     assert fused.gave[0] == 3

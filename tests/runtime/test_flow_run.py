@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
@@ -59,6 +62,8 @@ class Rig:
 
     def __init__(self, run: FlowRun) -> None:
         self.run, self.pool = run, Pool(VirtualClock())
+        self.said: list[str] = []
+        """Topics of the messages so far."""
         self.pool.add(run.all)
 
     def feed(self, index: int, *times: float) -> None:
@@ -75,6 +80,7 @@ class Rig:
     def turn(self, instance: Instance, moment: float = 0.0) -> None:
         for entry in instance.queue.take_all():
             turn = instance.run([entry], Now(moment, 1_000.0 + moment))
+            self.said += [message.topic for message in turn.messages]
             for target, batch in turn.out:
                 target.instance.queue.put(type(entry)(target.source, batch))
 
@@ -129,6 +135,48 @@ def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fus
     early = {0.0: (min(2, len(waiting)), 2.0 * min(2, len(waiting)))}
     assert got == (early if len(waiting) < 3 else early | {10.0: (1, 2.0)})
     assert not any(place.logic.drops for place in again.run.places.values())
+
+
+BRANCHED: dict[str, Any] = {
+    "name": "f",
+    "operators": {
+        "in": DOCUMENT["operators"]["in"],
+        "ok": DOCUMENT["operators"]["ok"],
+        "more": {"type": "map", "input": "in", "set": {"w": "v + 1"}},
+        "both": {"type": "join_latest", "inputs": ["ok", "more"], "fields": ["w"]},
+        "by": {"type": "key_by", "input": "ok", "keys": ["source"]},
+        "minute": DOCUMENT["operators"]["minute"],
+        "out": DOCUMENT["operators"]["out"],
+        "joined": {"type": "publish", "input": "both", "topic": "joined"},
+        "all": {"type": "publish", "input": "more", "topic": "all"},
+    },
+}
+
+
+@given(
+    fusions=st.tuples(st.sampled_from(get_args(Fusion)), st.sampled_from(get_args(Fusion))),
+    steps=st.lists(st.one_of(st.none(), st.integers(0, 8)), max_size=25),
+)
+def test_what_waits_in_branches_and_where_they_meet_comes_back_by_the_input_it_came_by(
+    fusions: tuple[Fusion, Fusion], steps: list[int | None]
+) -> None:
+    """`steps`: feed two rows, one of which the filter lets go (None), or a turn of that instance."""
+    first, fed = Rig(flow_run(fusions[0], BRANCHED)), 0
+    for step in steps:
+        if step is None:
+            fed += 1
+            first.feed(fed, 1.0, -1.0)
+        else:
+            first.turn(first.run.all[step % len(first.run.all)])
+    sent = list(first.said)
+    form = first.checkpoint()
+    again = Rig(flow_run(fusions[1], BRANCHED))
+    if form:
+        again.run.restore(form.deltas, form.queue, NOW)
+    again.run.drain(NOW, lambda instance, messages: sent.extend(m.topic for m in messages))
+    assert Counter(sent) == Counter({"all": 2 * fed, "joined": fed})
+    got = again.run.form()
+    assert [row[3:] for row in contributions(got)] == ([(fed, float(fed))] if fed else []) if got else not fed
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(get_args(Fusion), repeat=2)))
@@ -308,7 +356,7 @@ def test_the_schema_is_that_of_the_window_whoever_else_reads_it(fusion: Fusion) 
     assert len(run.ships) == 1
 
 
-@pytest.mark.parametrize("fusion", ["full", "chains"])
+@pytest.mark.parametrize("fusion", get_args(Fusion))
 def test_latency_is_of_rows_that_reach_the_end(fusion: Fusion) -> None:
     operators = {"in": DOCUMENT["operators"]["in"], "ok": DOCUMENT["operators"]["ok"]}
     operators["out"] = {"type": "publish", "input": "ok", "topic": "y"}
