@@ -37,14 +37,15 @@ Say = Callable[[dict[str, Any]], None]
 
 
 class Engine:
-    """A flow with the budgets that its document has by default, under the gateway's own pool."""
+    """A flow with the budgets that its document has by default, under the gateway's own pool. Branches are apart, as
+    they are in a flow that tries rows again: else there would be no queue but the source's."""
 
     def __init__(self, application: str, overload: str) -> None:
         plain = APPLICATIONS[application]()
         for operator in plain["operators"].values():
             if operator["type"] == "mqtt_source":
                 operator["overload"] = overload
-        self.run = FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()))
+        self.run = FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()), "lines")
         settings = GatewaySettings().pool
         self.pool = WatchedPool(
             SystemClock(),

@@ -8,11 +8,12 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from benchmarks.riotbench.engine import Feed, flow_run
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.system_clock import SystemClock
+from edgert.flow.physical import Fusion
 from edgert.operators.logic import Now
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import FAST_TURNS, Pool
@@ -61,19 +62,19 @@ class Noted(CongestionAware):
         return noting
 
 
-def measure(rows: int) -> dict[str, Any]:
+def measure(rows: int, fusion: Fusion) -> dict[str, Any]:
     """Ratios with / without, segment by segment; the pool's own time, and that of its policy, as a part of the
     operators'."""
     pools: list[tuple[Pool, Any]] = []
     for kind in (Pool, Uncounted):
-        pool, run = kind(SystemClock(), workers=0, consumption=at_most(rows)), flow_run("pred", "full")
+        pool, run = kind(SystemClock(), workers=0, consumption=at_most(rows)), flow_run("pred", fusion)
         pool.add(run.all)
         for instance in run.all:
             instance.fast_turns = FAST_TURNS
         pools.append((pool, run))
     feed = Feed(1.0, 1.0)
     batches = [feed.batch(n * ROWS, (n + 1) * ROWS, time.monotonic()) for n in range(ROUNDS)]
-    told = _told(rows, batches)
+    told = _told(rows, fusion, batches)
     ratios, own, policy = [], [], []
     for segment in range(SEGMENTS):
         spent = []
@@ -94,9 +95,9 @@ def measure(rows: int) -> dict[str, Any]:
     }
 
 
-def _told(rows: int, batches: Sequence[RawBatch]) -> list[tuple[str, tuple[Any, ...]]]:
+def _told(rows: int, fusion: Fusion, batches: Sequence[RawBatch]) -> list[tuple[str, tuple[Any, ...]]]:
     """What a policy is told and asked while the `batches` are worked on."""
-    policy, run = Noted(), flow_run("pred", "full")
+    policy, run = Noted(), flow_run("pred", fusion)
     pool = Pool(SystemClock(), workers=0, consumption=at_most(rows), policy=policy)
     pool.add(run.all)
     policy.calls.clear()
@@ -132,7 +133,9 @@ def main() -> None:
     """Runs it."""
     parser = argparse.ArgumentParser("counting")
     parser.add_argument("--rows", type=int, required=True)
-    print(json.dumps(measure(parser.parse_args().rows)), flush=True)
+    parser.add_argument("--fusion", choices=get_args(Fusion), required=True)
+    given = parser.parse_args()
+    print(json.dumps(measure(given.rows, given.fusion)), flush=True)
 
 
 if __name__ == "__main__":

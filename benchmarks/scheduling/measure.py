@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from benchmarks.bars import draw
 from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
 from benchmarks.scheduling.choice import cost_us
-from benchmarks.scheduling.picture import draw
+from edgert.flow.physical import Fusion
 from edgert.scheduling.policies import POLICIES
 
 CHOICE_US: Final = 2.0
@@ -20,6 +23,8 @@ OWN: Final = 0.03
 INSTANCES: Final = (50, 500)
 ROWS: Final = (50, 200)
 """Rows per turn: EdgeWise's, and the gateway's default."""
+FUSIONS: Final[tuple[Fusion, ...]] = ("full", "chains")
+"""As a gateway has it: one instance; and with a queue between all operators that are no chain: eight."""
 
 
 def measure(options: Options, report: Report) -> None:
@@ -31,14 +36,14 @@ def measure(options: Options, report: Report) -> None:
                 for instances in INSTANCES:
                     limit = CHOICE_US if instances == INSTANCES[0] else None
                     report.add(_choice(policy, instances), cost_us(policy, instances), "µs", limit=limit)
-            for rows in ROWS:
+            for rows, fusion in itertools.product(ROWS, FUSIONS):
                 log = Path(folder) / "counting.log"
-                with module("benchmarks.scheduling.counting", log, "--rows", rows) as counting:
+                with module("benchmarks.scheduling.counting", log, "--rows", rows, "--fusion", fusion) as counting:
                     told = json.loads(counting.read())
-                turns = f"{rows} rows per turn"
+                turns = f"{rows} rows per turn, fusion {fusion}"
                 report.add(f"pool / pool that counts nothing, {turns}", told["counted"], "", limit=COUNTING)
                 report.add(f"policy / operators' time, {turns}", told["policy"], "", limit=OWN)
-                report.add(f"all that the pool does / operators' time, {turns}", told["own"], "", limit=OWN)
+                report.add(f"all that the pool does / operators' time, {turns}", told["own"], "")
     for policy in POLICIES:
         few, many = (_choice(policy, number) for number in INSTANCES)
         report.ratio(f"{policy}: 500 instances / 50", many, few)
@@ -51,6 +56,6 @@ def _choice(policy: str, instances: int) -> str:
 BENCHMARK = Benchmark(
     about="the scheduler: what a choice costs, what counting costs, what the pool costs beside its operators",
     measure=measure,
-    draw=draw,
+    draw=partial(draw, panels=[("µs", 1.0, "µs per choice"), ("", 1.0, "ratio")]),
     lacks=lambda: None,
 )

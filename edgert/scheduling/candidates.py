@@ -89,8 +89,9 @@ class Candidates(ABC):
                 if since[instance] != _NOT_FOUND_YET:
                     break
                 since[instance] = now
-            for oldest, found in since.items():
-                if now - found < self.starvation_s:
+            latest = now - self.starvation_s
+            for oldest in since:
+                if since[oldest] > latest:
                     break
                 if oldest not in but:
                     return oldest

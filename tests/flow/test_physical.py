@@ -15,8 +15,12 @@ from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
 
 
-class Sink(Logic):
+class Foreign(Logic):
     """Of another package."""
+
+    @classmethod
+    def made(cls, build: Any) -> Foreign:
+        return cls()
 
 
 SOURCE = {"type": "mqtt_source", "topic": "city/{source}/sense"}
@@ -154,8 +158,8 @@ def test_where_a_row_may_be_tried_again_no_branch_is_held_up_by_another() -> Non
 
 @pytest.mark.parametrize(("feeder", "instances"), [("in", ["in", "a", "b"]), ("a", ["in+a+b"])])
 def test_an_operator_of_another_package_holds_up_only_what_needs_it(feeder: str, instances: list[str]) -> None:
-    sink = OperatorSpec("foreign_sink", "", role="sink", logic=Sink)
-    registry = {**REGISTRY, "foreign": OperatorSpec("foreign", "", logic=Sink), "foreign_sink": sink}
+    sink = OperatorSpec("foreign_sink", "", role="sink", logic=Foreign.made)
+    registry = {**REGISTRY, "foreign": OperatorSpec("foreign", "", logic=Foreign.made), "foreign_sink": sink}
     operators = {"in": SOURCE, "a": op("foreign_sink", "in"), "b": op("foreign_sink", "in")}
     if feeder == "a":
         operators |= {"a": op("foreign", "in"), "b": op("foreign_sink", "a")}

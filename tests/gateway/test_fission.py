@@ -11,7 +11,6 @@ from edgert.operators.logic import Message
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Queue
-from gateway.status import _edges
 from tests.gateway.test_flows import Gateway
 from tests.runtime.pools import Pass
 from tests.waiting import in_loop
@@ -79,7 +78,7 @@ async def test_the_page_has_an_edge_from_each_copy_to_each_that_it_feeds(tmp_pat
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(split(2, 3), "mqtt")
     crossing = {(f"in#{a}", f"minute#{b}") for a in (1, 2) for b in (1, 2, 3)}
-    assert set(_edges(gateway.flows.runs["f"])) == crossing | {(f"minute#{b}", "out") for b in (1, 2, 3)}
+    assert set(gateway.flows.runs["f"].plan.edges()) == crossing | {(f"minute#{b}", "out") for b in (1, 2, 3)}
     gateway.crash()
 
 

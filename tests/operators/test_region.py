@@ -169,4 +169,6 @@ def test_a_row_that_is_tried_again_comes_back_by_the_input_it_came_by() -> None:
     region.guards[4].policy = OnError("retry")
     region.process(rows("bad"), 5, NOW)
     assert region.took[4] == 0
-    assert [(source, [row["v"] for row in batch.rows]) for source, batch in region.take_held()] == [(5, ["bad"])]
+    ((source, batch),) = region.take_held()
+    assert isinstance(batch, Batch)
+    assert (source, [row["v"] for row in batch.rows]) == (5, ["bad"])
