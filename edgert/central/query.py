@@ -33,13 +33,19 @@ def query(
 
 
 def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list[list[Any]]]:
-    """(columns, rows) of a query over several tables by name. Raises what `deltalake` raises for a query that it does
-    not understand."""
+    """(columns, rows) of a query over several tables by name; of columns that are called alike the second has `_2`
+    behind its name. Raises what `deltalake` raises for a query that it does not understand."""
     builder = QueryBuilder()
     for name, table in tables.items():
         builder = builder.register(name, table)
     found = pa.table(builder.execute(text))
-    return list(found.column_names), [list(row.values()) for row in found.to_pylist()]
+    names: list[str] = []
+    for name in found.column_names:
+        number = 1
+        while (unique := f"{name}_{number}" if number > 1 else name) in names:
+            number += 1
+        names.append(unique)
+    return names, list(map(list, zip(*(column.to_pylist() for column in found.columns), strict=True)))
 
 
 def literal(text: str) -> str:

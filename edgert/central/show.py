@@ -97,8 +97,10 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
     try:
         return query_tables(opened, text)
     except (DeltaError, OSError, ValueError) as error:
-        known = ", ".join(there) or "none yet: has the collector run?"
-        raise EdgertError(f"expected an SQL query over the tables {known}: {error}") from error
+        known = (
+            f"the tables {', '.join(there)}" if there else f"tables, of which {root} has none (did a collector run?)"
+        )
+        raise EdgertError(f"expected an SQL query over {known}: {error}") from error
 
 
 def sql_name(name: str) -> str:

@@ -84,3 +84,15 @@ def test_what_is_no_query_is_one_line_that_names_the_tables_or_what_it_must_be(
     assert main(["central", "query", sql, "--root", root]) == 1
     told = capsys.readouterr().err
     assert "gaps" in told or "SELECT or WITH" in told
+
+
+def test_columns_that_are_called_alike_all_come(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = show.sql_name(f"landing/{FLOW}")
+    sql = f"SELECT a.source, b.source FROM {table} a JOIN {table} b ON a.window_start = b.window_start LIMIT 1"
+    assert main(["central", "query", "--root", root, "--json", sql]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["source", "source_2"]
+
+
+def test_a_query_where_no_tables_are_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["central", "query", "--root", str(tmp_path), "SELECT 1 FROM nothing"]) == 1
+    assert f"{tmp_path} has none (did a collector run?)" in capsys.readouterr().err
