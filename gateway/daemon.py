@@ -7,7 +7,6 @@ import dataclasses
 import json
 import logging
 import os
-import random
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -29,10 +28,9 @@ from edgert.operators.logic import Message
 from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
-from edgert.runtime.pool import Pool
+from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.scheduling.consumption import CONSUMPTIONS
-from edgert.scheduling.policies import POLICIES
 from edgert.store.database import Database
 from gateway.checkpointer import Checkpointer
 from gateway.deploy import Deployment
@@ -107,13 +105,10 @@ class Daemon:
                 stored=lambda name: (self.database.state(name), self.database.queue(name)),
                 restoring=self._restoring, failed=self._flow_failed,
             )  # fmt: skip
-        pool = Pool(
-            self.clock,
-            workers=settings.workers,
-            policy=POLICIES[settings.policy](random.random),
-            consumption=CONSUMPTIONS[settings.consumption](settings.consumption_rows),
-            send=self._send,
-        )
+        pool = make_pool(
+            self.clock, policy=settings.policy, consumption=settings.consumption,
+            consumption_rows=settings.consumption_rows, workers=settings.workers, send=self._send,
+        )  # fmt: skip
         return InProcess(pool, self.clock)
 
     async def _restoring(self, flow: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:

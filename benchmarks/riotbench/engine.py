@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import resource
 import statistics
 import time
@@ -28,8 +27,8 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.latency import Latency, quantile_s
-from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
+from edgert.runtime.pools import OWPOA, make_pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import CONSUMPTIONS
@@ -37,7 +36,7 @@ from edgert.scheduling.policies import POLICIES
 
 LEND_S: Final = 0.002
 """As the gateway does it: the feeding thread works on what it has fed."""
-LOOP, OWPOA, BY_HAND = "loop", "owpoa", "by hand"
+LOOP, BY_HAND = "loop", "by hand"
 ROUND_MS: Final = 60_000
 """How long the trace is, in its own time."""
 
@@ -240,16 +239,14 @@ def one(given: argparse.Namespace, rate: float) -> dict[str, Any]:
 
     run = flow_run(given.application, given.fusion)
     feed = Feed(rate, given.tick, time_goes_on=given.application in BY_TIME)
-    consumption = CONSUMPTIONS[given.consumption](given.consumption_rows)
     if given.policy == LOOP:
         return looped(operators_of(run, told), run, feed, given.warm_up, given.seconds, told)
     if given.policy == BY_HAND:
         return looped(pred(told), run, feed, given.warm_up, given.seconds, told)
-    if given.policy == OWPOA:
-        pool: Pool = ThreadPerInstance(SystemClock(), consumption=consumption, send=send)
-    else:
-        policy = POLICIES[given.policy](random.random)
-        pool = Pool(SystemClock(), policy=policy, consumption=consumption, send=send)
+    pool = make_pool(
+        SystemClock(), policy=given.policy, consumption=given.consumption, consumption_rows=given.consumption_rows,
+        workers=1, send=send,
+    )  # fmt: skip
     return pooled(run, pool, feed, given.warm_up, given.seconds, told)
 
 

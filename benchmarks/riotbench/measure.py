@@ -10,7 +10,7 @@ from typing import Any, Final
 from benchmarks.borne import greatest_rate
 from benchmarks.ingest.trace import messages
 from benchmarks.report import Benchmark, Options, Report
-from benchmarks.riotbench.engine import BY_HAND, LOOP, OWPOA
+from benchmarks.riotbench.engine import BY_HAND, LOOP
 from benchmarks.riotbench.flows import APPLICATIONS
 from benchmarks.riotbench.picture import draw
 from benchmarks.riotbench.probe import (
@@ -27,6 +27,7 @@ from benchmarks.riotbench.probe import (
     fault,
     probe,
 )
+from edgert.runtime.pools import OWPOA
 
 COST_RATES: Final[dict[str, dict[int, float]]] = {
     "etl": {5_000: 0.020, 1_000: 0.040},

@@ -123,8 +123,9 @@ class Pool:
     policy: str = setting(
         "congestion-aware",
         doc="which instance runs next; congestion-aware: the longest queue (EdgeWise, §4.1); min-latency: the nearest "
-        "to a sink; min-memory: who makes rows vanish fastest (Chain); round-robin; random",
-        choices=("congestion-aware", "min-latency", "min-memory", "round-robin", "random"),
+        "to a sink; min-memory: who makes rows vanish fastest (Chain); round-robin; random; owpoa: a thread per "
+        "instance, and the OS decides (to compare with)",
+        choices=("congestion-aware", "min-latency", "min-memory", "round-robin", "random", "owpoa"),
     )
     fusion: str = setting(
         "full",

@@ -82,10 +82,10 @@ class ThreadPerInstance(Pool):
         if not instance.running:
             self._bells[instance.number].notify()
 
-    def _let_go(self, instances: Sequence[Instance]) -> None:
-        super()._let_go(instances)
-        for instance in instances:
-            self._bells[instance.number].notify()
+    def _free(self, number: int) -> None:
+        super()._free(number)
+        if not self._instances[number].running:
+            self._bells[number].notify()
 
     def _serve(self, instance: Instance) -> None:
         number, bell = instance.number, self._bells[instance.number]
@@ -98,7 +98,8 @@ class ThreadPerInstance(Pool):
                     rest = self._resting.get(number, 0.0) - self._clock.monotonic() if self._resting else 0.0
                     if instance.queue.entries and number not in self._held and rest <= 0.0:
                         self._resting.pop(number, None)
-                        break
+                        if not self._stalls(instance):
+                            break
                     bell.wait(rest if rest > 0.0 else None)
                 else:
                     return

@@ -346,11 +346,14 @@ class Pool:
                 self._free(rested)
         while True:
             number = self._policy.choose(now, but)
-            if number is None or not self._crowding.over:
-                return number
-            if not self._crowding.stalls(number, (fed.number for fed in self._instances[number].reaches())):
+            if number is None or not self._stalls(self._instances[number]):
                 return number
             self._policy.busy(number)
+
+    def _stalls(self, instance: Instance) -> bool:
+        """Whether it must wait for one that it feeds."""
+        crowding = self._crowding
+        return bool(crowding.over) and crowding.stalls(instance.number, (fed.number for fed in instance.reaches()))
 
     def _relieved(self, number: int) -> None:
         """Its queue is within its budget: whoever waited for that may run."""

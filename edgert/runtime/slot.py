@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import resource
 import selectors
 import signal
@@ -30,10 +29,10 @@ from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.logic import Message
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
+from edgert.runtime.pools import make_pool
 from edgert.runtime.slot_run import DAEMON, SlotRun
 from edgert.runtime.ticks import TICK_S, tick
 from edgert.scheduling.consumption import CONSUMPTIONS
-from edgert.scheduling.policies import POLICIES
 
 log = logging.getLogger(__name__)
 
@@ -180,13 +179,10 @@ class Slot:
         self.number = number
         set_up(level, env=os.environ)
         self._consumption = pool["consumption"]
-        self._pool = Pool(
-            self._clock,
-            workers=pool["workers"],
-            policy=POLICIES[pool["policy"]](random.random),
-            consumption=CONSUMPTIONS[pool["consumption"]](pool["consumption_rows"]),
-            send=self._send,
-        )
+        self._pool = make_pool(
+            self._clock, policy=pool["policy"], consumption=pool["consumption"],
+            consumption_rows=pool["consumption_rows"], workers=pool["workers"], send=self._send,
+        )  # fmt: skip
         self._pool.start()
 
     def _peer(self, number: int) -> None:

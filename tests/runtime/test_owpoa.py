@@ -11,6 +11,8 @@ from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
+from edgert.runtime.pools import make_pool
+from edgert.runtime.queue import Queue
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
@@ -105,3 +107,33 @@ def test_it_stops_at_once_though_much_waits() -> None:
         ending.join(DEADLINE_S)
         assert not ending.is_alive()
     assert len(seen(made[0])) < 50
+
+
+def test_who_feeds_a_queue_over_its_budget_waits_here_too() -> None:
+    longest = [0]
+
+    def look(batch: Batch) -> None:
+        longest[0] = max(longest[0], second.queue.size)
+
+    second = Instance("second", ("second",), "stateless", Pass(look), Queue(100, "keep"))
+    first = instance("first", Pass(look), second)
+    with running(first, second) as pool:
+        for n in range(2_000):
+            pool.put([(first, 0, rows(n))])
+        assert pool.wait_empty([first, second], DEADLINE_S)
+    assert len(seen(second)) == 2_000
+    assert longest[0] <= 110
+    assert second.shed == 0
+
+
+def test_the_settings_can_ask_for_it() -> None:
+    pool = make_pool(
+        SystemClock(),
+        policy="owpoa",
+        consumption="all",
+        consumption_rows=1,
+        workers=4,
+        send=lambda instance, sent: None,
+    )
+    assert isinstance(pool, ThreadPerInstance)
+    assert pool.consumption(70) == 70
