@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edgert.core.batch import Batch, RawBatch
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool
+from edgert.runtime.queue import Entry
 from edgert.runtime.report import report
-from edgert.runtime.targets import Target
 
 NOT_ROWS: Final = ("(values)", "(kept)", "(keys)")
 """Reasons that end so count something else than rows that are gone."""
@@ -26,11 +25,11 @@ class WatchedPool(Pool):
         self.most: dict[Instance, int] = {}
         self.turns: dict[tuple[Instance, Instance], int] = {}
 
-    def _put(self, target: Target, batch: Batch | RawBatch, now: float, *, accepted: bool = False) -> None:
-        super()._put(target, batch, now, accepted=accepted)
-        size = target.instance.queue.size
-        if size > self.most.get(target.instance, 0):
-            self.most[target.instance] = size
+    def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
+        super()._put(instance, entry, accepted=accepted)
+        size = instance.queue.size
+        if size > self.most.get(instance, 0):
+            self.most[instance] = size
 
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
         sizes: Counter[Instance] = Counter()

@@ -11,18 +11,17 @@ import json
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, get_args
 
 from benchmarks.ingest.trace import messages
-from benchmarks.riotbench.by_hand import pred
 from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
 from edgert.core.batch import RawBatch
 from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Message
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
@@ -30,13 +29,11 @@ from edgert.runtime.latency import Latency, quantile_s
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import OWPOA, make_pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 
 LEND_S: Final = 0.002
 """As the gateway does it: the feeding thread works on what it has fed."""
-LOOP, BY_HAND = "loop", "by hand"
 ROUND_MS: Final = 60_000
 """How long the trace is, in its own time."""
 
@@ -164,60 +161,11 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
     return result
 
 
-def looped(
-    step: Callable[[RawBatch], None], run: FlowRun, feed: Feed, warm_up: float, seconds: float, told: list[int]
-) -> dict[str, Any]:
-    """A baseline: `step` on each batch, and nothing else."""
-    rows = 0
-    before: Seen | None = None
-    latency = Latency()
-    began = time.monotonic()
-    for batch in feed.due(warm_up + seconds):
-        if before is None and time.monotonic() - began >= warm_up:
-            before, rows, latency = Seen(run, told), 0, Latency()
-        step(batch)
-        latency.add(time.monotonic() - batch.arrival, len(batch))
-        rows += len(batch)
-    assert before is not None
-    run.all[-1].latency.counts[:] = latency.counts
-    before.latency = [0] * len(latency.counts)
-    return outcome(before, Seen(run, told), rows, run, 0)
-
-
-def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
-    """The same operator functions (chains compiled to one function, as the engine has them) on the same rows in order,
-    with nothing of the engine around them."""
-    steps = []
-    for instance in run.all:
-        targets: dict[int, list[tuple[str, int]]] = {}
-        for port, outputs in instance.outputs.items():
-            for target in outputs:
-                assert isinstance(target, Target)
-                targets.setdefault(port, []).append((target.instance.name, target.source))
-        steps.append((instance.name, instance.logic, targets))
-    ((_, (first,)),) = run.sources()
-
-    def step(batch: RawBatch) -> None:
-        now = Now(time.monotonic(), batch.wall)
-        waiting: dict[str, list[Any]] = {name: [] for name, _, _ in steps}
-        waiting[first.name].append((0, batch))
-        for name, logic, targets in steps:
-            for source, entry in waiting[name]:
-                for port, emitted in logic.process(entry, source, now):
-                    for target, at in targets.get(port, ()):
-                        waiting[target].append((at, emitted))
-            if logic.messages:
-                told[0] += len(logic.messages)
-                logic.messages = []
-
-    return step
-
-
 def main() -> None:
     """Runs it."""
     parser = argparse.ArgumentParser("engine")
     parser.add_argument("--application", choices=APPLICATIONS, required=True)
-    parser.add_argument("--policy", choices=(*POLICIES, OWPOA, LOOP, BY_HAND), default="congestion-aware")
+    parser.add_argument("--policy", choices=(*POLICIES, OWPOA), default="congestion-aware")
     parser.add_argument("--consumption", choices=CONSUMPTIONS, default="at-most")
     parser.add_argument("--consumption-rows", type=int, default=200)
     parser.add_argument("--fusion", choices=get_args(Fusion), default="full")
@@ -239,10 +187,6 @@ def one(given: argparse.Namespace, rate: float) -> dict[str, Any]:
 
     run = flow_run(given.application, given.fusion)
     feed = Feed(rate, given.tick, time_goes_on=given.application in BY_TIME)
-    if given.policy == LOOP:
-        return looped(operators_of(run, told), run, feed, given.warm_up, given.seconds, told)
-    if given.policy == BY_HAND:
-        return looped(pred(told), run, feed, given.warm_up, given.seconds, told)
     pool = make_pool(
         SystemClock(), policy=given.policy, consumption=given.consumption, consumption_rows=given.consumption_rows,
         workers=1, send=send,

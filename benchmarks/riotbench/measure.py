@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 from pathlib import Path
@@ -9,18 +10,20 @@ from typing import Any, Final
 
 from benchmarks.borne import greatest_rate
 from benchmarks.ingest.trace import messages
+from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
-from benchmarks.riotbench.engine import BY_HAND, LOOP
 from benchmarks.riotbench.flows import APPLICATIONS
 from benchmarks.riotbench.picture import draw
 from benchmarks.riotbench.probe import (
     BOUND_MS,
+    BY_HAND,
+    ENGINE,
     FAIR,
     FIRST_RATE,
+    LOOP,
     OF_A_TRY,
     QUICK,
     RIVAL,
-    TICK_S,
     Spans,
     Subject,
     bears,
@@ -46,9 +49,8 @@ AGAIN: Final = 0.7
 EASY: Final = 0.4
 """Part of what congestion-aware bears at which context switches are counted."""
 FULL: Final = Spans(0.5, 2.0)
-ENGINE = Subject("congestion-aware", fusion="full")
-BASELINE = Subject(LOOP)
-HAND = Subject(BY_HAND)
+WHOLE = Subject("congestion-aware", fusion="full")
+"""The engine as a gateway has it."""
 BY_ROW = (Subject(OWPOA, rows=1), Subject("congestion-aware", rows=1))
 """One row per turn, as in the engines that EdgeWise was measured against: looked at once."""
 
@@ -61,22 +63,28 @@ class Run:
         self._most: dict[tuple[str, Subject], list[float]] = {}
         """Rates borne in the repetitions so far."""
 
-    def probe(
-        self, application: str, subject: Subject, rate: float, spans: Spans = FULL, tick_s: float = TICK_S
-    ) -> dict[str, Any]:
+    def probe(self, application: str, subject: Subject, rate: float, spans: Spans = FULL) -> dict[str, Any]:
         """One load."""
-        spans = QUICK if self._options.quick else spans
-        (told,) = probe(self._folder, application, subject, [rate], spans, tick_s)
+        (told,) = probe(self._folder, application, subject, [rate], QUICK if self._options.quick else spans)
+        return told
+
+    def sides(self, application: str, rate: int, tick_s: float) -> dict[str, Any]:
+        """What `beside.py` says."""
+        arguments = ("--application", application, "--rate", rate, "--tick", tick_s)
+        seconds = ("--seconds", QUICK.steady if self._options.quick else FULL.steady)
+        with module("benchmarks.riotbench.beside", self._folder / "beside.log", *arguments, *seconds) as beside:
+            told: dict[str, Any] = json.loads(beside.read())
         return told
 
     def cost(self, application: str, rate: int, tick_s: float) -> None:
-        """CPU per row, by turns; and the engine's latency."""
-        for subject in (*([HAND] if application == "pred" else []), BASELINE, ENGINE):
-            told = self.probe(application, subject, rate, tick_s=tick_s)
-            name = cost_name(application, subject, rate)
-            limit = PROMISED.get((application, rate)) if subject is ENGINE else None
-            self._report.add(name, told["cpu_us"], "µs/row", limit=limit, fault=fault(told))
-            self._options.say(f"  {name}: {told['cpu_us']:.2f} µs/row")
+        """CPU per row of the engine, a bare loop and a program by hand; and the engine's latency."""
+        told = self.sides(application, rate, tick_s)
+        for side, cost in told["sides"].items():
+            name = cost_name(application, side, rate)
+            limit = PROMISED.get((application, rate)) if side == ENGINE else None
+            self._report.add(name, cost["cpu_us"], "µs/row", limit=limit, fault=fault(told) if side == ENGINE else "")
+            self._options.say(f"  {name}: {cost['cpu_us']:.2f} µs/row")
+        name = cost_name(application, ENGINE, rate)
         self._report.add(f"T_S / T_C: {name}", told["waited"], "")
         for part in ("p50", "p99"):
             self._report.add(f"latency {part}: {name}", told[f"{part}_ms"] or float("nan"), "ms")
@@ -105,9 +113,9 @@ class Run:
             self._report.add(f"context switches: {name}", told["switches"] * 1e3, "per 1,000 rows")
 
 
-def cost_name(application: str, subject: Subject, rate: int) -> str:
+def cost_name(application: str, side: str, rate: int) -> str:
     """The name of a figure."""
-    return f"{application}, {rate:,} rows/s: {subject.label}"
+    return f"{application}, {rate:,} rows/s: {side}"
 
 
 def borne_name(application: str, subject: Subject) -> str:
@@ -126,19 +134,19 @@ def measure(options: Options, report: Report) -> None:
                 options.say(f"repetition {repetition + 1} of {options.repetitions}, {application}")
                 for rate, tick_s in COST_RATES[application].items():
                     run.cost(application, rate, tick_s)
-                for subject in (RIVAL, FAIR, ENGINE, *([] if options.quick or repetition else BY_ROW)):
+                for subject in (RIVAL, FAIR, WHOLE, *([] if options.quick or repetition else BY_ROW)):
                     run.borne(application, subject)
                 run.switches(application)
     for application in options.applications:
         for rate in COST_RATES[application]:
-            of, to = (cost_name(application, subject, rate) for subject in (ENGINE, BASELINE))
+            of, to = (cost_name(application, side, rate) for side in (ENGINE, LOOP))
             report.ratio(f"{application}, {rate:,} rows/s: engine / loop", of, to, OVER_LOOP)
             if application == "pred":
-                hand = cost_name(application, HAND, rate)
+                hand = cost_name(application, BY_HAND, rate)
                 report.ratio(f"{application}, {rate:,} rows/s: engine / by hand", of, hand)
         of, to = (borne_name(application, subject) for subject in (RIVAL, FAIR))
         report.ratio(f"{application}: owpoa / congestion-aware, rate borne", of, to, PUBLISHED.get(application))
-        to = borne_name(application, ENGINE)
+        to = borne_name(application, WHOLE)
         report.ratio(f"{application}: owpoa / engine (fusion full), rate borne", of, to)
         if not options.quick:
             of, to = (borne_name(application, subject) for subject in BY_ROW)

@@ -15,6 +15,8 @@ BOUND_MS: Final[dict[str, float]] = {"etl": 50.0, "stats": 100.0, "pred": 100.0,
 """Latency (p99) within which a rate counts as borne: that of EdgeWise's figures where it says one."""
 FIRST_RATE: Final[dict[str, float]] = {"etl": 3_000.0, "stats": 5_000.0, "pred": 10_000.0, "train": 10_000.0}
 TICK_S: Final = 0.005
+BY_HAND, LOOP, ENGINE = "by hand", "loop", "engine"
+"""Sides whose cost is compared (`beside.py`)."""
 ROWS: Final = 200
 """Rows per turn at most, as a gateway has it."""
 

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 from benchmarks.riotbench.engine import Feed, flow_run
-from edgert.core.batch import Batch, RawBatch
+from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.logic import Now
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import FAST_TURNS, Pool
 from edgert.runtime.queue import Entry
-from edgert.runtime.targets import Target
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import at_most
 
@@ -31,9 +30,9 @@ TOLD: Final = frozenset(("rows_added", "rows_taken", "busy", "free", "choose"))
 class Uncounted(Pool):
     """A pool that counts nothing: it only feeds, runs and hands on."""
 
-    def _put(self, target: Target, batch: Batch | RawBatch, now: float, *, accepted: bool = False) -> None:
-        change, _ = target.instance.queue.put(Entry(target.source, batch, now, 0.0, target.producer))
-        self._policy.rows_added(target.instance.number, change)
+    def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
+        change, _ = instance.queue.put(entry)
+        self._policy.rows_added(instance.number, change)
 
     def _turn(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
         clock = self._clock
@@ -63,8 +62,8 @@ class Noted(CongestionAware):
 
 
 def measure(rows: int, fusion: Fusion) -> dict[str, Any]:
-    """Ratios with / without, segment by segment; the pool's own time, and that of its policy, as a part of the
-    operators'."""
+    """Ratios with / without, segment by segment; the pool's own time, that of its policy, and T_S, as a part of the
+    operators' time (T_C)."""
     pools: list[tuple[Pool, Any]] = []
     for kind in (Pool, Uncounted):
         pool, run = kind(SystemClock(), workers=0, consumption=at_most(rows)), flow_run("pred", fusion)
@@ -75,16 +74,18 @@ def measure(rows: int, fusion: Fusion) -> dict[str, Any]:
     feed = Feed(1.0, 1.0)
     batches = [feed.batch(n * ROWS, (n + 1) * ROWS, time.monotonic()) for n in range(ROUNDS)]
     told = _told(rows, fusion, batches)
-    ratios, own, policy = [], [], []
+    ratios, own, policy, waited = [], [], [], []
     for segment in range(SEGMENTS):
         spent = []
         for pool, run in pools if segment % 2 else reversed(pools):
             busy = sum(instance.counters.busy_s for instance in run.all)
+            ready = sum(instance.counters.scheduling_s for instance in run.all)
             cost = _work(pool, run, batches)
             spent.append(cost)
             if type(pool) is Pool:
                 working = sum(instance.counters.busy_s for instance in run.all) - busy
                 own.append((cost - working) / working)
+                waited.append((sum(i.counters.scheduling_s for i in run.all) - ready) / working)
                 policy.append(_again(told) / working)
         counted, uncounted = spent if segment % 2 else reversed(spent)
         ratios.append(counted / uncounted)
@@ -92,6 +93,7 @@ def measure(rows: int, fusion: Fusion) -> dict[str, Any]:
         "counted": statistics.median(ratios),
         "own": statistics.median(own),
         "policy": statistics.median(policy),
+        "waited": statistics.median(waited),
     }
 
 

@@ -43,6 +43,7 @@ def measure(options: Options, report: Report) -> None:
                 turns = f"{rows} rows per turn, fusion {fusion}"
                 report.add(f"pool / pool that counts nothing, {turns}", told["counted"], "", limit=COUNTING)
                 report.add(f"policy / operators' time, {turns}", told["policy"], "", limit=OWN)
+                report.add(f"T_S / T_C, {turns}", told["waited"], "")
                 report.add(f"all that the pool does / operators' time, {turns}", told["own"], "")
     for policy in POLICIES:
         few, many = (_choice(policy, number) for number in INSTANCES)

@@ -24,9 +24,9 @@ class Counters:
     busy_s: float = 0.0
     """Time spent computing (T_C of EdgeWise, section 7.2), seconds."""
     queued_s: float = 0.0
-    """How long the oldest batch of each turn stood in the queue while the instance ran (T_Q), summed over the turns."""
+    """How long the oldest batch of each turn stood behind others in the queue (T_Q), summed over the turns."""
     scheduling_s: float = 0.0
-    """How long it stood there while the instance waited for a worker (T_S), summed over the turns."""
+    """How long it stood at the head while the instance waited for a worker (T_S), summed over the turns."""
     idle_s: float = 0.0
     """Time without anything queued or running: utilisation is the part of time that is not idle. `Instance.idle_at`
     adds what is under way."""
@@ -200,15 +200,12 @@ class Instance:
     def count(self, entries: Sequence[Entry], turn: Turn) -> None:
         """Adds a turn that has ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2)."""
         counters = self.counters
-        first = entries[0]
-        waited = self.started - first.put
-        queued = counters.busy_s - first.busy_s
-        if queued > 0.0:
-            if queued > waited:
-                queued = waited
-            counters.queued_s += queued
-            waited -= queued
-        counters.scheduling_s += waited
+        waited, ready = self.started - entries[0].put, self.started - self.freed
+        if ready < waited:
+            counters.queued_s += waited - ready
+            counters.scheduling_s += ready
+        else:
+            counters.scheduling_s += waited
         counters.busy_s += turn.ended - self.started
         counters.turns += 1
         for entry in entries:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool, Send
-from edgert.runtime.targets import Target
+from edgert.runtime.queue import Entry
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.profile import Profile
 
@@ -76,9 +75,8 @@ class ThreadPerInstance(Pool):
         """Nobody lends a thread here: each instance has its own."""
         return False
 
-    def _put(self, target: Target, batch: Batch | RawBatch, now: float, *, accepted: bool = False) -> None:
-        super()._put(target, batch, now, accepted=accepted)
-        instance = target.instance
+    def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
+        super()._put(instance, entry, accepted=accepted)
         if not instance.running:
             self._bells[instance.number].notify()
 

@@ -30,7 +30,7 @@ PROFILED_ROWS = 100
 SLOW_S = 0.02
 """A turn that took longer makes its instance one of the slow. Well above the interpreter's switch interval (5 ms): who
 loses the lock in the middle of a turn is not slow, but left to the workers would lose it again and again."""
-LOOK_S = 0.1
+LOOK_S = 0.5
 """How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
 FAST_TURNS = 20
 """So many turns in a row that were not slow make an instance one that a lent thread may run."""
@@ -161,7 +161,7 @@ class Pool:
         with self._lock:
             put = 0
             for instance, source, batch in entries:
-                self._put(Target(instance, source), batch, now)
+                self._put(instance, Entry(source, batch, now))
                 put += 1
             if wake and self._asleep:
                 self._work.notify(put)  # a worker each: the first may meet an operator that blocks
@@ -171,17 +171,12 @@ class Pool:
         not shed."""
         now = self._clock.monotonic()
         with self._lock:
-            self._put(target, batch, now, accepted=accepted)
+            self._put(target.instance, Entry(target.source, batch, now, target.producer), accepted=accepted)
 
-    def _put(self, target: Target, batch: Batch | RawBatch, now: float, *, accepted: bool = False) -> None:
-        instance = target.instance
+    def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
         queue = instance.queue
-        busy_s = instance.counters.busy_s
-        if instance.running:
-            busy_s += now - instance.started
-        elif not queue.entries and now > instance.freed:
-            instance.counters.idle_s += now - instance.freed
-        entry = Entry(target.source, batch, now, busy_s, target.producer)
+        if not queue.entries and not instance.running and entry.put > instance.freed:
+            instance.counters.idle_s += entry.put - instance.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
         if queue.size > queue.budget_bytes:
             self._crowding.over.add(instance.number)
@@ -372,12 +367,12 @@ class Pool:
     def _take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]
         queue = instance.queue
-        before = queue.rows
+        before, policy = queue.rows, self._policy
         entries = queue.take(self.consumption(before))
         instance.running = True
-        self._policy.busy(number)
-        self._policy.rows_taken(number, before - queue.rows)
-        if number in self._crowding.over and not queue.over:
+        policy.busy(number)
+        policy.rows_taken(number, before - queue.rows)
+        if self._crowding.over and number in self._crowding.over and not queue.over:
             self._relieved(number)
         return instance, entries
 
@@ -407,7 +402,7 @@ class Pool:
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
         ended = turn.ended
         for target, batch in turn.out:
-            self._put(target, batch, ended)
+            self._put(target.instance, Entry(target.source, batch, ended, target.producer))
         instance.running = False
         instance.freed = ended
         if turn.back:

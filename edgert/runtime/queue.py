@@ -22,8 +22,6 @@ class Entry(NamedTuple):
     batch: Batch | RawBatch
     put: float = 0.0
     """When it was put here, monotonic seconds."""
-    busy_s: float = 0.0
-    """How long its instance had computed by then, in all."""
     producer: int = 0
     """Which of the copies that feed this input gave it."""
 

@@ -30,8 +30,8 @@ def test_times_of_a_turn_are_told_apart() -> None:
     # first from 15 to 17, last to 17.5, first to 19.5, last to 20
     a, b = first.counters, last.counters
     assert (clock.monotonic(), a.busy_s, b.busy_s) == (20.0, 4.0, 1.0)
-    assert a.queued_s == 2.0, "the second batch stood behind the first while that one ran"
-    assert a.scheduling_s == 1.0 + 1.5, "1 s each until there was a worker, and half a second while the other ran"
+    assert a.queued_s == 1.0 + 2.0, "the second batch stood behind the first while that one waited, and ran"
+    assert a.scheduling_s == 1.0 + 0.5, "the first waited for a worker, the second while the other instance ran"
     assert (b.scheduling_s, b.queued_s) == (0.0, 0.0)
     assert (first.idle_at(20.0), last.idle_at(20.0)) == (4.5, 9.0)
     assert (first.idle_at(21.0), last.idle_at(21.0)) == (5.5, 10.0)
@@ -61,5 +61,5 @@ def test_waiting_for_a_worker_is_not_waiting_for_others_in_the_queue() -> None:
         one.fast_turns = FAST_TURNS
         pool.lend(1e-9)
     assert (one.counters.turns, clock.monotonic()) == (3, 23.0)
-    assert one.counters.queued_s == 0.0 + 1.0 + 2.0
-    assert one.counters.scheduling_s == 0.0 + 10.0 + 20.0
+    assert one.counters.queued_s == 0.0 + 1.0 + 12.0, "behind the first; behind the first and the second"
+    assert one.counters.scheduling_s == 0.0 + 10.0 + 10.0, "at the head"

@@ -22,7 +22,7 @@ RAW = st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=9)), max_size=5
     lambda pairs: RawBatch([t for t, _ in pairs], [p for _, p in pairs], 3.0, 1e9, len(pairs))
 )
 BATCHES = st.builds(lambda rows, mark: Batch(rows, 3.0, mark, 7), ROWS, st.floats(allow_nan=False))
-ENTRIES = st.builds(Entry, st.integers(0, 9), BATCHES | RAW, st.just(3.0), st.just(0.0), st.integers(0, 63))
+ENTRIES = st.builds(Entry, st.integers(0, 9), BATCHES | RAW, st.just(3.0), st.integers(0, 63))
 QUEUES = st.dictionaries(st.text(max_size=4), st.lists(ENTRIES, max_size=4))
 
 

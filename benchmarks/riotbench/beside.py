@@ -1,0 +1,145 @@
+"""What a row costs in the engine, in a bare loop over the same operator functions, and written by hand: in one process,
+by turns a quarter of a second each, since a machine's speed may change from one second to the next.
+
+Each side works on what is due while it has its turn. What the pool's own threads do while the engine has its turn is
+counted to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.riotbench.by_hand import pred
+from benchmarks.riotbench.engine import LEND_S, Feed, Seen, flow_run, outcome
+from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
+from benchmarks.riotbench.probe import BY_HAND, ENGINE, LOOP
+from edgert.core.batch import RawBatch
+from edgert.core.system_clock import SystemClock
+from edgert.operators.logic import Message, Now
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance import Instance
+from edgert.runtime.pool import Pool
+from edgert.runtime.pools import make_pool
+from edgert.runtime.targets import Target
+
+TURN_S: Final = 0.25
+
+
+@dataclass(slots=True)
+class Side:
+    """One way to do it."""
+
+    name: str
+    step: Callable[[RawBatch], None]
+    told: list[int]
+    """Messages that it has sent."""
+    rows: int = 0
+    cpu_s: float = 0.0
+
+
+def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
+    """The same operator functions (chains compiled to one function, as the engine has them) on the same rows in order,
+    with nothing of the engine around them."""
+    steps = []
+    for instance in run.all:
+        targets: dict[int, list[tuple[str, int]]] = {}
+        for port, outputs in instance.outputs.items():
+            for target in outputs:
+                assert isinstance(target, Target)
+                targets.setdefault(port, []).append((target.instance.name, target.source))
+        steps.append((instance.name, instance.logic, targets))
+    ((_, (first,)),) = run.sources()
+
+    def step(batch: RawBatch) -> None:
+        now = Now(time.monotonic(), batch.wall)
+        waiting: dict[str, list[Any]] = {name: [] for name, _, _ in steps}
+        waiting[first.name].append((0, batch))
+        for name, logic, targets in steps:
+            for source, entry in waiting[name]:
+                for port, emitted in logic.process(entry, source, now):
+                    for target, at in targets.get(port, ()):
+                        waiting[target].append((at, emitted))
+            if logic.messages:
+                told[0] += len(logic.messages)
+                logic.messages = []
+
+    return step
+
+
+def pooled(run: FlowRun, told: list[int]) -> tuple[Callable[[RawBatch], None], Pool]:
+    """The engine, as a gateway has it by default."""
+
+    def send(instance: Instance, sent: Sequence[Message]) -> None:
+        told[0] += len(sent)
+
+    pool = make_pool(
+        SystemClock(), policy="congestion-aware", consumption="at-most", consumption_rows=200, workers=1, send=send
+    )
+    pool.add(run.all)
+    pool.start()
+    sources = [instance for _, copies in run.sources() for instance in copies]
+
+    def step(batch: RawBatch) -> None:
+        pool.put([(source, 0, batch) for source in sources], wake=False)
+        pool.lend(LEND_S)
+
+    return step, pool
+
+
+def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
+    """The sides by name, each with rows, messages and CPU per row (µs); and what the engine itself has seen."""
+    run = flow_run(application, "full")
+    told: list[list[int]] = [[0], [0], [0]]
+    engine_step, pool = pooled(run, told[0])
+    sides = [
+        Side(ENGINE, engine_step, told[0]),
+        Side(LOOP, operators_of(flow_run(application, "chains"), told[1]), told[1]),
+    ]
+    if application == "pred":
+        sides.append(Side(BY_HAND, pred(told[2]), told[2]))
+    before: Seen | None = None
+    side, began, everything, mine = sides[0], time.monotonic(), time.process_time(), time.thread_time()
+    warm = len(sides)
+    """Turns that do not count: each side's first."""
+    turns = int(seconds / TURN_S) + 1
+    for batch in feed.due((turns * len(sides) + 0.5) * TURN_S):  # the last half only ends the turn before it
+        at = int((time.monotonic() - began) / TURN_S)
+        if sides[at % len(sides)] is not side:
+            now, now_mine = time.process_time(), time.thread_time()
+            side.cpu_s += now - everything if side.name == ENGINE else now_mine - mine
+            everything, mine = now, now_mine
+            side = sides[at % len(sides)]
+            if before is None and at >= warm:
+                before = Seen(run, told[0])
+                for each in sides:
+                    each.rows, each.cpu_s = 0, 0.0
+        side.step(batch)
+        if at < turns * len(sides):
+            side.rows += len(batch)
+    assert before is not None
+    pool.wait_empty(run.all, 10.0)
+    seen = outcome(before, Seen(run, told[0]), sides[0].rows, run, 0)
+    pool.stop()
+    costs = {s.name: {"cpu_us": s.cpu_s / max(1, s.rows) * 1e6, "rows": s.rows, "told": s.told[0]} for s in sides}
+    return seen | {"sides": costs}
+
+
+def main() -> None:
+    """Runs it."""
+    parser = argparse.ArgumentParser("beside")
+    parser.add_argument("--application", choices=APPLICATIONS, required=True)
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--tick", type=float, default=0.005, help="seconds between two batches")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each side")
+    given = parser.parse_args()
+    feed = Feed(given.rate, given.tick, time_goes_on=given.application in BY_TIME)
+    print(json.dumps(compared(given.application, feed, given.seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
