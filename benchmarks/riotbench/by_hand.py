@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from benchmarks.riotbench.engine import Feed
 from benchmarks.riotbench.flows import WINDOW
 from edgert.core.batch import RawBatch
+
+BATCH_ROWS: Final = 100
 
 
 class _Entry(msgspec.Struct):
@@ -55,3 +60,22 @@ def pred(told: list[int]) -> Callable[[RawBatch], None]:
         told[0] += len(sent)
 
     return step
+
+
+def main() -> None:
+    """Says how many rows per second it does by itself, as fast as it can."""
+    parser = argparse.ArgumentParser("by_hand")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    seconds = parser.parse_args().seconds
+    step, feed = pred([0]), Feed(1.0, 1.0)
+    batches = [feed.batch(first, first + BATCH_ROWS, 0.0) for first in range(0, 10 * BATCH_ROWS, BATCH_ROWS)]
+    rows, began = 0, time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        for batch in batches:
+            step(batch)
+        rows += 10 * BATCH_ROWS
+    print(rows / passed, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,8 @@ FIRST_RATE: Final[dict[str, float]] = {"etl": 3_000.0, "stats": 5_000.0, "pred":
 TICK_S: Final = 0.005
 BY_HAND, LOOP, ENGINE = "by hand", "loop", "engine"
 """Sides whose cost is compared (`beside.py`)."""
+PROMISED_US: Final = 5.8
+"""What a row costs by hand on the machine of which the figures are that the engine has to keep."""
 ROWS: Final = 200
 """Rows per turn at most, as a gateway has it."""
 
@@ -55,12 +57,12 @@ RIVAL, FAIR = Subject(OWPOA), Subject("congestion-aware")
 
 
 def probe(
-    folder: Path, application: str, subject: Subject, rates: Sequence[float], spans: Spans, tick_s: float = TICK_S
+    folder: Path, application: str, subject: Subject, rates: Sequence[float], spans: Spans
 ) -> list[dict[str, Any]]:
     """One load after the other."""
     arguments: tuple[object, ...] = (
         "--application", application, "--policy", subject.policy, "--consumption", subject.consumption,
-        "--consumption-rows", subject.rows, "--fusion", subject.fusion, "--tick", tick_s,
+        "--consumption-rows", subject.rows, "--fusion", subject.fusion, "--tick", TICK_S,
         "--warm-up", spans.warm_up, "--seconds", spans.steady, "--rate", *rates,
     )  # fmt: skip
     with module("benchmarks.riotbench.engine", folder / "engine.log", *arguments) as engine:
