@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
@@ -78,7 +79,7 @@ class Slots:
         self._by_number: dict[int, Hosted] = {}
         self._by_instance: dict[Instance, tuple[Hosted, int]] = {}
         """Also the instance's number: its place in the plan's order."""
-        self._models: dict[FlowRun, dict[str, Mapping[str, Any]]] = {}
+        self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""

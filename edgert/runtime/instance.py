@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from edgert.core.batch import Batch, size_of
 from edgert.operators.guard import FAILED, Guard
@@ -12,6 +14,14 @@ from edgert.operators.region import Region
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
+from edgert.scheduling.profile import Profile
+
+log = logging.getLogger(__name__)
+
+PROFILED_ROWS: Final = 100
+"""Fewer rows than this say too little of what a row costs."""
+LOGGED_S: Final = 1.0
+"""An instance whose operators raise says so in the log at most this often."""
 
 
 @dataclass(slots=True)
@@ -214,6 +224,21 @@ class Instance:
             counters.rows_in -= len(entry.batch)
         for arrival, rows in turn.left:
             self.latency.add(turn.ended - arrival, rows)
+
+    def take_profile(self) -> Profile | None:
+        """What rows have cost and given since the last call; None if they are too few to say so."""
+        c, (rows, busy_s, out) = self.counters, self.profiled
+        count = c.rows_in - rows
+        if count < PROFILED_ROWS:
+            return None
+        self.profiled = (c.rows_in, c.busy_s, c.rows_out)
+        return Profile((c.busy_s - busy_s) / count, (c.rows_out - out) / count)
+
+    def log_failure(self, turn: Turn) -> None:
+        """Says what an operator raised in a turn that has ended, if it was not said of one a moment ago."""
+        if turn.ended >= self.quiet_until:
+            self.quiet_until = turn.ended + LOGGED_S
+            log.error("operator %s failed (%d times so far): %r", turn.failing or self.name, self.failures, turn.failed)
 
     def hurry(self) -> None:
         """From now on a row that is to be tried again is tried at once: the flow ends, and there is no later."""

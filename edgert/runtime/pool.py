@@ -21,12 +21,9 @@ from edgert.runtime.targets import Target
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import Consumption, at_most
 from edgert.scheduling.policies import Policy
-from edgert.scheduling.profile import Profile
 
 log = logging.getLogger(__name__)
 
-PROFILED_ROWS = 100
-"""Fewer rows than this say too little of what a row costs."""
 SLOW_S = 0.02
 """A turn that took longer makes its instance one of the slow. Well above the interpreter's switch interval (5 ms): who
 loses the lock in the middle of a turn is not slow, but left to the workers would lose it again and again."""
@@ -34,8 +31,6 @@ LOOK_S = 0.5
 """How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
 FAST_TURNS = 20
 """So many turns in a row that were not slow make an instance one that a lent thread may run."""
-LOGGED_S = 1.0
-"""An instance whose operators raise says so in the log at most this often."""
 Send = Callable[[Instance, Sequence[Message]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
@@ -139,17 +134,8 @@ class Pool:
     def profile(self) -> None:
         """Tells the policy what rows have cost and given since the last call; to be called every second or so."""
         with self._lock:
-            profiles = {}
-            for number, instance in self._instances.items():
-                c = instance.counters
-                rows, busy_s, out = (c.rows_in, c.busy_s, c.rows_out)
-                before = instance.profiled
-                if rows - before[0] >= PROFILED_ROWS:
-                    profiles[number] = Profile(
-                        (busy_s - before[1]) / (rows - before[0]), (out - before[2]) / (rows - before[0])
-                    )
-                    instance.profiled = (rows, busy_s, out)
-            if profiles:
+            found = {number: instance.take_profile() for number, instance in self._instances.items()}
+            if profiles := {number: profile for number, profile in found.items() if profile}:
                 self._policy.profile(profiles)
 
     # -- rows
@@ -389,14 +375,8 @@ class Pool:
             turn.out = instance.send_away(turn.out)
         if turn.messages:
             self._send_safely(instance, turn.messages)
-        if turn.failed and turn.ended >= instance.quiet_until:
-            instance.quiet_until = turn.ended + LOGGED_S
-            log.error(
-                "operator %s failed (%d times so far): %r",
-                turn.failing or instance.name,
-                instance.failures,
-                turn.failed,
-            )
+        if turn.failed:
+            instance.log_failure(turn)
         return turn
 
     def _hand_on(self, instance: Instance, turn: Turn) -> None:
