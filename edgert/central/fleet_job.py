@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -66,6 +67,14 @@ class FleetJob:
             for flow in list_tables(self._root, "landing"):
                 query = self._start(FleetTable(self._root, flow, self._lease), once=True)
                 query.awaitTermination()
+        finally:
+            self._lease.release()
+
+    def rebuild(self, flow: str) -> Iterator[tuple[dt.date, int]]:
+        """As `FleetTable.rebuild`, under the lease: no other job may run meanwhile (`LeaseLost`)."""
+        self._lease.acquire()
+        try:
+            yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
         finally:
             self._lease.release()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -48,6 +50,26 @@ class FleetTable:
             # Spark's stream thread overflows its stack, and the thread would be gone without a word.
             except Exception as error:  # noqa: BLE001
                 raise BatchFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}") from None
+
+    def rebuild(self, spark: SparkSession) -> Iterator[tuple[dt.date, int]]:
+        """Puts every day of which there are contributions in the place of what the fleet table says of it, one by one;
+        yields the day and its number of windows. Other days stay as they are: their contributions may be gone by
+        retention. Raises `EdgertError` if nothing has landed, `LeaseLost`, and what Spark raises."""
+        self._landing.refresh()
+        self._landing.read_opens()
+        schema = self._landing.schema
+        if schema is None:
+            raise EdgertError(f"landing/{self.flow}: expected a table with results of this flow, found none")
+        landing = spark.read.format("delta").load(self._landing_uri)
+        lineage = sums.lineage_frame(spark, counted(self._landing.openings))
+        rows = landing.where("day IS NOT NULL").select("day").distinct().collect()
+        for day in sorted(row.day for row in rows):
+            windows = sums.merged(landing.where(F.col("day") == F.lit(day)), lineage, schema).where("gateways > 0")
+            target = self._prepare(spark, schema)
+            self._lease.hold()
+            only = f"day = DATE'{day}'"
+            windows.write.format("delta").mode("overwrite").option("replaceWhere", only).save(self._uri)
+            yield day, target.toDF().where(only).count()
 
     def close(self, patience_s: float) -> None:
         """Let the batch under way end, and refuse the next one."""

@@ -63,18 +63,22 @@ def rows_past(landing: DataFrame, lows: DataFrame) -> DataFrame:
 
 def recompute(landing: DataFrame, touched: DataFrame, lineage: DataFrame, schema: Schema) -> DataFrame:
     """Each touched window from all its contributions; `gateways` is 0 where none of them counts any more."""
-    names = window_columns(schema)
-    same = [landing[n].eqNullSafe(touched[n]) for n in names]
-    rows = landing.join(touched, _all(same), "left_semi").join(lineage, ["gateway", "epoch"], "left")
+    same = [landing[n].eqNullSafe(touched[n]) for n in window_columns(schema)]
+    return merged(landing.join(touched, _all(same), "left_semi"), lineage, schema)
+
+
+def merged(contributions: DataFrame, lineage: DataFrame, schema: Schema) -> DataFrame:
+    """Every window of which there are `contributions`, which must be all of it; `gateways` as in `recompute`."""
+    rows = contributions.join(lineage, ["gateway", "epoch"], "left")
     within = F.coalesce(F.col("cut")[F.col("stream")], F.lit(0)) >= F.col("sequence")
     rows = rows.withColumn("counts", F.coalesce(F.col("whole") | within, F.lit(False)))
 
     def of(column: str) -> Column:
         return F.when(F.col("counts"), F.col(column))
 
-    merged = [_MERGES[kind](name, of).alias(name) for name, kind in schema.aggregates]
+    values = [_MERGES[kind](name, of).alias(name) for name, kind in schema.aggregates]
     gateways = F.size(F.collect_set(of("gateway"))).alias("gateways")
-    groups = rows.groupBy(*names).agg(*merged, gateways)
+    groups = rows.groupBy(*window_columns(schema)).agg(*values, gateways)
     return groups.select(*(name for name, _ in fleet_columns(schema)))
 
 

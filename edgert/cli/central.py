@@ -27,6 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job.add_argument("--trigger-s", type=float, metavar="S", help="shortest time between two looks for new rows")
     job.add_argument("--once", action="store_true", help="process what is there, then stop")
 
+    rebuild = _add(under, "rebuild", _rebuild, "make the fleet table of a flow anew, day by day (Spark)")
+    rebuild.add_argument("flow", metavar="FLOW", help="a flow's name")
+    rebuild.add_argument("--master", help="Spark master: local[2], spark://host:7077, ...")
+
     _add(under, "tables", _tables, "list the tables")
 
     show = _add(under, "show", _show, "print a table, newest windows first (without Spark)")
@@ -108,6 +112,28 @@ def _run(args: argparse.Namespace) -> int:
             job.run()
     finally:
         spark.stop()
+    return 0
+
+
+def _rebuild(args: argparse.Namespace) -> int:
+    from edgert.core import log as logs
+
+    settings, root = _settings(args)
+    logs.set_up(settings.log.level, env=os.environ)
+    from edgert.central import show
+    from edgert.central.fleet_job import FleetJob
+    from edgert.central.session import make_session
+
+    show.find(root, f"landing/{args.flow}")
+    spark = make_session("edgert-rebuild", args.master or settings.fleet_job.master)
+    try:
+        days = windows = 0
+        for day, count in FleetJob(spark, root, settings.fleet_job).rebuild(args.flow):
+            days, windows = days + 1, windows + count
+            print(f"{day}: {count:,} windows", flush=True)
+    finally:
+        spark.stop()
+    print(f"fleet/{args.flow}: {days} days, {windows:,} windows made anew")
     return 0
 
 

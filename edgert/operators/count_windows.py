@@ -17,10 +17,10 @@ from edgert.operators.aggregates import (
     compile_function,
 )
 from edgert.operators.by_key import ByKey
+from edgert.operators.columns import check_names
 from edgert.operators.division import shared_by_key
 from edgert.operators.keys import CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
-from edgert.operators.windows import check_names
 
 MAX_KEYS = 100_000
 """Windows that are open; beyond it the one that was opened longest ago is forgotten, and its key and rows counted."""

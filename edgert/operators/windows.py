@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.core.errors import PayloadError, Problem
-from edgert.core.results import Schema, schema_untrusted
+from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
-    COLUMN,
     FUNCTIONS,
-    RESERVED,
     Aggregate,
     Aggregates,
     Slots,
@@ -31,12 +28,16 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
+from edgert.operators.columns import check_names, check_table
 from edgert.operators.division import divided
 from edgert.operators.fields import hashable
 from edgert.operators.keys import AS_KEY, CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 RESULT, CONTRIBUTION = 0, 1
+MAX_GROUPS: Final = 200_000
+"""Of a key and a window, kept at a time."""
+EARLY: Final = "window ended early (groups)"
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""
 
@@ -63,45 +64,9 @@ def _fields(node: Node) -> FieldUse:
     return FieldUse(reads, frozenset(columns), keeps=frozenset())
 
 
-def _key_names(node: Node, flow: Flow) -> frozenset[str]:
-    while len(node.inputs) == 1 and node.inputs[0] in flow.nodes:
-        node = flow.nodes[node.inputs[0]]
-        if node.type == "key_by":
-            return frozenset(node.parameters["keys"])
-        if node.type not in ("filter", "map", "select", "annotate", "predict"):
-            break
-    return frozenset()
-
-
 def _check(node: Node, flow: Flow) -> Iterable[Problem]:
     yield from check_names(node, flow)
-    yield from _check_table(node, _key_names(node, flow))
-
-
-def check_names(node: Node, flow: Flow) -> Iterable[Problem]:
-    """Names of keys and aggregates that cannot stand in one row."""
-    taken = _key_names(node, flow)
-    for aggregate in node.parameters.get("aggregates") or ():
-        if isinstance(aggregate, Aggregate) and aggregate.name in taken:
-            path = f"operators.{node.name}.aggregates.{aggregate.name}"
-            yield Problem(path, "a name that is not also a key", repr(aggregate.name))
-    for key in taken:
-        if key in RESERVED - {"source"} or not COLUMN.fullmatch(key):
-            expected = "keys that can be columns of a table (letters, digits, _; not a reserved name)"
-            yield Problem(f"operators.{node.name}", expected, repr(key))
-
-
-def _check_table(node: Node, keys: Iterable[str]) -> Iterable[Problem]:
-    """What the central side would refuse: names that differ only in case, or that meet a partial column's name."""
-    aggregates = [a for a in node.parameters.get("aggregates") or () if isinstance(a, Aggregate)]
-    own = {a.name for a in aggregates}
-    schema = Schema(1.0, tuple((k, "string") for k in sorted(keys)), tuple((a.name, a.function) for a in aggregates))
-    try:
-        schema_untrusted(schema.plain())
-    except PayloadError as error:
-        if not own & set(keys) and not any(k in RESERVED - {"source"} or not COLUMN.fullmatch(k) for k in keys):
-            expected = "names of keys and aggregates that are different columns, whatever their case"
-            yield Problem(f"operators.{node.name}.aggregates", expected, str(error))
+    yield from check_table(node, flow)
 
 
 class TumblingWindow(Logic):
@@ -223,9 +188,10 @@ class TumblingWindow(Logic):
         size = self.size_s
         for window in sorted(w for w in self.windows if (w + 1) * size <= watermark):
             self._emit(window, self.windows.pop(window), watermark, results, contributions)
+        while self._groups() > MAX_GROUPS:
+            self._end_early(min((*self.windows, *self.emitted)), results, contributions)
         for window in [w for w in self.emitted if (w + 1) * size + self.lateness_s <= watermark]:
-            del self.emitted[window]
-            self._forgotten.add(window)
+            self._forget(window)
         self._too_late.clear()
         out = []
         if RESULT in self.ports and (results or advanced):
@@ -233,6 +199,22 @@ class TumblingWindow(Logic):
         if contributions:
             out.append(Emission(CONTRIBUTION, Batch(contributions, arrival, watermark)))
         return out
+
+    def _groups(self) -> int:
+        return sum(map(len, self.windows.values())) + sum(map(len, self.emitted.values()))
+
+    def _end_early(self, window: float, results: list[Row], contributions: list[Row]) -> None:
+        """The oldest goes, so that a sensor which makes up names cannot fill the memory. Contributions merge, so what
+        is shipped stays right; of results there will be another row if more comes, of that alone."""
+        accs = self.windows.pop(window, {})
+        self.drops[EARLY] += len(accs)
+        self._emit(window, accs, math.inf, results, contributions)
+        self._forget(window)
+
+    def _forget(self, window: float) -> None:
+        """No more late rows correct what it gave."""
+        if self.emitted.pop(window, None) is not None:
+            self._forgotten.add(window)
 
     def _promise(self, watermark: float) -> float:
         """The watermark of what leaves: rows carry their window's start, so it is that of the oldest window to come."""
@@ -352,7 +334,8 @@ SPECS = (
     OperatorSpec(
         type="tumbling_window",
         doc="Aggregates rows per key over event-time windows of one size, aligned to the epoch (UTC). Emits when the "
-        "watermark passes a window's end.",
+        f"watermark passes a window's end, and earlier, counted as `{EARLY}`, where open windows would have more than "
+        f"{MAX_GROUPS:,} groups: what is shipped merges, of results another row follows if more comes.",
         check=_check,
         fields=_fields,
         logic=make_window,

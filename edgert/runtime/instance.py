@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 PROFILED_ROWS: Final = 100
 """Fewer rows than this say too little of what a row costs."""
+TURN_S: Final = 0.01
+"""A turn is to take no longer, by what rows have cost: on a slow board a turn of a whole flow would hold up others."""
+LEAST_ROWS: Final = 10
+"""So many may be taken in any case."""
 LOGGED_S: Final = 1.0
 """An instance whose operators raise says so in the log at most this often."""
 
@@ -78,6 +83,8 @@ class Instance:
     """Some of its outputs are remote."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
+    most_rows: int = sys.maxsize
+    """No more are taken in a turn, whatever the pool's consumption says."""
     waits: bool = False
     """Whether an operator of it may wait for something else than the processor."""
     guards: tuple[Guard, ...] = ()
@@ -226,13 +233,16 @@ class Instance:
             self.latency.add(turn.ended - arrival, rows)
 
     def take_profile(self) -> Profile | None:
-        """What rows have cost and given since the last call; None if they are too few to say so."""
+        """What rows have cost and given since the last call; None if they are too few to say so. From then on turns are
+        short enough for that cost."""
         c, (rows, busy_s, out) = self.counters, self.profiled
         count = c.rows_in - rows
         if count < PROFILED_ROWS:
             return None
         self.profiled = (c.rows_in, c.busy_s, c.rows_out)
-        return Profile((c.busy_s - busy_s) / count, (c.rows_out - out) / count)
+        cost_s = (c.busy_s - busy_s) / count
+        self.most_rows = max(LEAST_ROWS, int(TURN_S / max(cost_s, 1e-9)))
+        return Profile(cost_s, (c.rows_out - out) / count)
 
     def log_failure(self, turn: Turn) -> None:
         """Says what an operator raised in a turn that has ended, if it was not said of one a moment ago."""

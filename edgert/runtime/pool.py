@@ -354,7 +354,7 @@ class Pool:
         instance = self._instances[number]
         queue = instance.queue
         before, policy = queue.rows, self._policy
-        entries = queue.take(self.consumption(before))
+        entries = queue.take(min(self.consumption(before), instance.most_rows))
         instance.running = True
         policy.busy(number)
         policy.rows_taken(number, before - queue.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import random
 import shutil
@@ -12,14 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from edgert.central.fleet_job import FleetJob
 from edgert.central.landing import Landing
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.query import query
+from edgert.core.errors import EdgertError
 from edgert.core.results import Schema
 from edgert.core.settings import FleetJob as Settings
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
@@ -103,6 +106,28 @@ def test_contributions_of_two_gateways_merge_as_plain_python_would(world: World)
     world.run()
     world.check()
     assert len(world.fleet()) == len(before)
+
+
+def test_a_table_that_says_wrong_things_is_made_anew_and_other_days_stay(world: World) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    for window, source in ((0, "a"), (1, "b"), (1440, "a"), (1440, None)):
+        world.ship(g, window, source, 1.0, 2.0 + window)
+    world.run()
+    right = world.fleet()
+    table = DeltaTable(str(world.root / "fleet" / FLOW))
+    table.delete("source = 'b'")
+    table.update(predicate="source = 'a'", updates={"n": "77"})
+    table.update(predicate="source IS NULL", updates={"source": "'nobody'"})
+    stray = {**right[0], "window_start": right[0]["window_start"] - dt.timedelta(days=9)}
+    stray["day"] = stray["window_start"].date()
+    write_deltalake(table, pa.Table.from_pylist([stray], schema=pa.schema(table.schema().to_arrow())), mode="append")
+    job = FleetJob(world.spark, str(world.root), Settings())
+    told = list(job.rebuild(FLOW))
+    assert [count for _, count in told] == [2, 2]
+    assert world.fleet() == [stray, *right], "of the day of which nothing has landed nothing is known"
+    with pytest.raises(EdgertError, match="landing/nothing"):
+        list(job.rebuild("nothing"))
 
 
 def test_fallback_replaces_what_its_gateway_had_shipped_since(world: World) -> None:

@@ -325,6 +325,25 @@ def test_rows_without_the_key_make_a_group_of_their_own_and_no_key_means_one_gro
     assert (only["source"], only["n"]) == ("minute", 2)
 
 
+def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_merges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("edgert.operators.windows.MAX_GROUPS", 3)
+    made, out = window(lateness_s=5.0), []
+    out += made.process(at(0.0, row(1.0, 2.0), row(11.0), row(12.0, source="b")), 0, NOW)
+    assert not rows_at(out, RESULT)
+    out += made.process(at(0.0, row(13.0, source="c")), 0, NOW)
+    assert [(r["window_start"], r["total"]) for r in rows_at(out, RESULT)] == [(0.0, 2.0)]
+    assert made.drops == {"window ended early (groups)": 1}
+    replayed = window(lateness_s=5.0)
+    replayed.restore(unpack(pack(made.delta())))
+    for each in (made, replayed):
+        later = [*each.process(at(12.0, row(2.0, 3.0)), 0, NOW), *each.process(at(40.0), 0, NOW)]
+        shipped = [r for r in rows_at([*out, *later], CONTRIBUTION) if r["window_start"] == 0.0]
+        assert add_up(shipped)["total"] == 5.0
+        assert len([r for r in rows_at(later, RESULT) if r["window_start"] == 10.0]) == 3
+
+
 def test_partials_stand_in_the_columns_that_the_wire_format_names() -> None:
     from edgert.core.results import Schema, row_columns
 

@@ -63,3 +63,17 @@ def test_waiting_for_a_worker_is_not_waiting_for_others_in_the_queue() -> None:
     assert (one.counters.turns, clock.monotonic()) == (3, 23.0)
     assert one.counters.queued_s == 0.0 + 1.0 + 12.0, "behind the first; behind the first and the second"
     assert one.counters.scheduling_s == 0.0 + 10.0 + 10.0, "at the head"
+
+
+def test_a_turn_takes_no_more_rows_than_some_ten_milliseconds_worth_of_them() -> None:
+    clock = VirtualClock()
+    one = instance("one", Pass(lambda batch: clock.advance(0.0005 * len(batch))))
+    pool = Pool(clock, consumption=at_most(200))
+    pool.add([one])
+    for _ in range(2):
+        one.fast_turns = FAST_TURNS
+        pool.put([(one, 0, rows(*range(150)))], wake=False)
+        pool.lend(1e-9)
+        pool.profile()
+    assert one.counters.turns == 2
+    assert one.counters.rows_in == 150 + 20, "half a millisecond each"
