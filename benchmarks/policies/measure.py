@@ -19,7 +19,7 @@ from edgert.scheduling.policies import POLICIES
 
 PARTS: Final = (0.4, 0.7, 0.9, 1.1)
 """Rates of the curves, as parts of what congestion-aware bears."""
-SPANS: Final = Spans(0.2, 0.8)
+SPANS: Final = Spans(0.15, 0.45)
 SUBJECTS: Final = (*(Subject(policy, consumption) for policy in POLICIES for consumption in CONSUMPTIONS), RIVAL)
 
 

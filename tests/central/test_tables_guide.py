@@ -55,7 +55,7 @@ def test_every_example_runs_and_gives_the_truth(code: str, root: str, spark: Spa
         assert is_the_truth(space["found"])
     else:
         assert len(space["before"].to_pyarrow_table()) == 2, "before the second window"
-        assert [operation for _, operation in space["changes"]] == ["MERGE", "MERGE"]
+        assert len(space["changes"]) == 2
     space.clear()
     gc.collect()  # readers of Arrow must not outlive the interpreter (`edgert.central.query`)
 

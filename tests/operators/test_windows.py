@@ -329,8 +329,8 @@ def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_me
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("edgert.operators.windows.MAX_GROUPS", 3)
-    made, out = window(lateness_s=5.0), []
-    out += made.process(at(0.0, row(1.0, 2.0), row(11.0), row(12.0, source="b")), 0, NOW)
+    made = window(lateness_s=5.0)
+    out = list(made.process(at(0.0, row(1.0, 2.0), row(11.0), row(12.0, source="b")), 0, NOW))
     assert not rows_at(out, RESULT)
     out += made.process(at(0.0, row(13.0, source="c")), 0, NOW)
     assert [(r["window_start"], r["total"]) for r in rows_at(out, RESULT)] == [(0.0, 2.0)]
