@@ -85,7 +85,7 @@ class Region(Logic):
         out: list[Emission] = []
         for part in range(min(waiting, default=0), len(self.parts)):
             if part in waiting:
-                for source, batch in waiting[part]:
+                for source, batch in waiting.pop(part):
                     if emissions := self._turn(part, batch, source, now):
                         self.pass_on(part, emissions, waiting, out)
         return out
