@@ -53,7 +53,7 @@ class Devices:
     latest: dict[str, float] = field(default_factory=dict)
     """Newest event time of each active device."""
     heard: dict[str, float] = field(default_factory=dict)
-    """Monotonic time at which each active device was last heard."""
+    """Monotonic time at which the last message of each active device arrived."""
     watermark: float = NO_WATERMARK
     greatest: float = NO_WATERMARK
     """Newest event time of any device so far."""
@@ -83,8 +83,8 @@ class Devices:
             self.board[self.seat] = (*self.board[self.seat][1 - HISTORY :], own)
         return own
 
-    def advance(self, now: float, arrival: float = math.inf) -> float:
-        """The watermark as of `now`, after a batch that arrived at `arrival`; it never goes back."""
+    def advance(self, arrival: float) -> float:
+        """The watermark after a batch that arrived at `arrival`; it never goes back."""
         own = self.sit(arrival)
         others = self._others(arrival)
         if others is None:
@@ -98,7 +98,7 @@ class Devices:
                 oldest = self._oldest_since(limit, others)
             mark = oldest - self.out_of_order_s
         elif greatest > NO_WATERMARK:
-            silent = now - max([standing.last_heard for standing in board]) - self.idle_timeout_s
+            silent = arrival - max([standing.last_heard for standing in board]) - self.idle_timeout_s
             mark = greatest - self.out_of_order_s + max(0.0, silent)
         else:
             return self.watermark

@@ -77,7 +77,7 @@ class Guard:
             self._take_back(messages, before)
             return self._apart(batch, source, now, error)
         if logic.lost:
-            self._letters()
+            self.letters()
         return emissions
 
     def flush(self, now: Now) -> Sequence[Emission]:
@@ -98,14 +98,14 @@ class Guard:
         except Exception:
             self._take_back(messages, before)
             raise
-        self._letters()
+        self.letters()
         return emissions
 
     def _take_back(self, messages: int, drops: Mapping[str, int]) -> None:
         """What an operator said and counted in a try that raised: how many messages and counts were there before. Of
         one that is not asked again it stays: it may be true of what is in the state."""
         if not self.repeatable:
-            self._letters()
+            self.letters()
             return
         logic = self.logic
         del logic.messages[messages:]
@@ -116,7 +116,7 @@ class Guard:
             else:
                 del logic.drops[reason]
 
-    def _letters(self) -> None:
+    def letters(self) -> None:
         """Dead letters of what the operator itself found at fault."""
         lost, self.logic.lost = self.logic.lost, []
         for row, reason in lost:

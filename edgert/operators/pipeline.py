@@ -110,15 +110,15 @@ class Pipeline(Region):
         looks = origin.begin(now)
         turn = self._tally
         turn.given = (origin.limit(batch.wall), origin.recent, *self._window.adding())
-        rows = origin.rows_of(batch, now)
+        rows = origin.rows_of(batch)
         if turn.messages:
-            self._count(turn, now)
+            self._count(turn, batch.arrival)
         return (Emission(0, Batch(rows, batch.arrival, origin.end(looks, batch.arrival, now))),)
 
-    def _count(self, turn: _Turn, now: Now) -> None:
+    def _count(self, turn: _Turn, arrival: float) -> None:
         """Takes over what the function has counted."""
         messages, kept = turn.messages, turn.messages - turn.lost
-        self._source.observed(turn.newest, now.monotonic)
+        self._source.observed(turn.newest, arrival)
         self._window.added(turn.late, turn.bad, turn.bad_keys)
         self.gave[0] += messages
         if self._chain:

@@ -95,7 +95,7 @@ class Source(Logic):
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, RawBatch)
         looks = self.begin(now)
-        rows = self.rows_of(batch, now)
+        rows = self.rows_of(batch)
         before = self.devices.watermark
         watermark = self.end(looks, batch.arrival, now)
         if not rows and watermark == before:
@@ -109,7 +109,7 @@ class Source(Logic):
             self._tell()  # before this batch: what waits was heard when its own batch came, maybe long ago
         return looks
 
-    def rows_of(self, batch: RawBatch, now: Now) -> list[Row]:
+    def rows_of(self, batch: RawBatch) -> list[Row]:
         """The rows of a batch, their times taken note of; but for those that went to a tail (`Fusible`)."""
         if not batch.payloads:
             return []
@@ -118,13 +118,14 @@ class Source(Logic):
             self.drops["bad_value (values)"] += decoded.bad_values
         if decoded.bad_payloads:
             self._bad(batch, decoded.bad_payloads)
-        return self._observe(decoded.rows, batch.wall, now) if decoded.rows else []
+        return self._observe(decoded.rows, batch) if decoded.rows else []
 
     def end(self, looks: bool, arrival: float, now: Now) -> float:
-        """The watermark behind a batch that arrived at `arrival`."""
+        """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited in
+        the queue, however long, was heard when it came."""
         if looks:
             self._next_look = now.monotonic + RECOMPUTE_S
-            self._look(arrival, now.monotonic)
+            self._look(arrival)
         return self.devices.watermark
 
     # -- for rows that never become any (see `edgert.operators.pipeline`)
@@ -139,16 +140,16 @@ class Source(Logic):
         """Where this turn puts the newest time of each device."""
         return self._recent
 
-    def observed(self, newest: float, now: float) -> None:
-        """`recent` was added to; `newest` is the newest time of all."""
+    def observed(self, newest: float, arrival: float) -> None:
+        """`recent` was added to, from a batch that arrived then; `newest` is the newest time of all."""
         if newest > self.devices.greatest:  # now, since `_recent` may hold an older time of the same device by then
             self.devices.greatest = newest
-        self._heard = now
+        self._heard = arrival
 
-    def _observe(self, rows: list[Row], wall: float, now: Now) -> list[Row]:
+    def _observe(self, rows: list[Row], batch: RawBatch) -> list[Row]:
         # the last time per device rather than the greatest: it errs on the side of waiting, and costs half
         times = [row["time"] for row in rows]
-        limit = self.limit(wall)
+        limit = self.limit(batch.wall)
         newest = max(times)
         if newest > limit:
             self.drops["ahead of time (kept)" if not self._drops_ahead else "ahead of time"] += sum(
@@ -156,7 +157,7 @@ class Source(Logic):
             )
             if self._drops_ahead:
                 rows = [row for row in rows if row["time"] <= limit]
-            times = [row["time"] if row["time"] <= limit else wall for row in rows]
+            times = [row["time"] if row["time"] <= limit else batch.wall for row in rows]
             newest = max(times, default=NO_WATERMARK)
         recent = self._recent
         if recent and self.mixed:
@@ -165,7 +166,7 @@ class Source(Logic):
                     recent[source] = time
         else:
             recent.update(zip(map(_SOURCE, rows), times, strict=True))
-        self.observed(newest, now.monotonic)
+        self.observed(newest, batch.arrival)
         return rows
 
     def _tell(self) -> None:
@@ -176,16 +177,16 @@ class Source(Logic):
             self._dirty.update(self._recent)
             self._recent = {}
 
-    def _look(self, arrival: float, now: float) -> None:
+    def _look(self, arrival: float) -> None:
         self._tell()
-        if now >= self._next_expiry:
-            self._next_expiry = now + min(1.0, self.devices.idle_timeout_s / 2)
-            gone = self.devices.expire(now)
+        if arrival >= self._next_expiry:
+            self._next_expiry = arrival + min(1.0, self.devices.idle_timeout_s / 2)
+            gone = self.devices.expire(arrival)
             if gone:
                 self._gone += gone
                 for device in gone:
                     self._dirty.pop(device, None)
-        self.devices.advance(now, arrival)
+        self.devices.advance(arrival)
 
     def _bad(self, batch: RawBatch, bad: Sequence[tuple[int, str]]) -> None:
         self.drops["bad_payload"] += len(bad)

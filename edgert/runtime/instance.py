@@ -75,6 +75,10 @@ class Instance:
     """When the turn under way, or the last one, began, monotonic seconds."""
     freed: float = 0.0
     """When the last turn ended, monotonic seconds."""
+    ready: float = 0.0
+    """When what kept it from running (a pause, a row that rests, a full queue behind it) was last over."""
+    entrances: range = range(sys.maxsize)
+    """Inputs by which rows come from outside; by the others come those that are tried again, or were restored."""
     latency: Latency = field(default_factory=Latency)
     """Of rows that leave the flow here, from their arrival."""
     remote: Callable[[Target, Batch], None] | None = None
@@ -97,6 +101,8 @@ class Instance:
     def __post_init__(self) -> None:
         self.guards = self.logic.guards if isinstance(self.logic, Region) else (Guard(self.logic),)
         self.waits = any(_waits(guard.logic) for guard in self.guards)
+        if isinstance(self.logic, Region):
+            self.entrances = self.logic.entrances(0)
         for guard in self.guards:
             guard.errors = self.errors
 
@@ -217,18 +223,21 @@ class Instance:
     def count(self, entries: Sequence[Entry], turn: Turn) -> None:
         """Adds a turn that has ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2)."""
         counters = self.counters
-        waited, ready = self.started - entries[0].put, self.started - self.freed
-        if ready < waited:
-            counters.queued_s += waited - ready
-            counters.scheduling_s += ready
+        put, at_head = entries[0].put, self.freed
+        if put < at_head:
+            counters.queued_s += at_head - put
         else:
-            counters.scheduling_s += waited
+            at_head = put
+        counters.scheduling_s += self.started - (at_head if at_head > self.ready else self.ready)
         counters.busy_s += turn.ended - self.started
         counters.turns += 1
+        first = self.entrances
         for entry in entries:
-            counters.rows_in += len(entry.batch)
+            if entry.source in first:
+                counters.rows_in += len(entry.batch)
         for entry in turn.back:
-            counters.rows_in -= len(entry.batch)
+            if entry.source in first:
+                counters.rows_in -= len(entry.batch)
         for arrival, rows in turn.left:
             self.latency.add(turn.ended - arrival, rows)
 

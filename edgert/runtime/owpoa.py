@@ -6,12 +6,13 @@ Kept to measure against: what Storm and Flink do. It shares queues, instances an
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from edgert.core.clock import Clock
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool, Send
 from edgert.runtime.queue import Entry
+from edgert.scheduling.candidates import May
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.profile import Profile
 
@@ -27,7 +28,7 @@ class Unscheduled:
     def rows_taken(self, number: int, rows: int) -> None: ...
     def busy(self, number: int) -> None: ...
     def free(self, number: int) -> None: ...
-    def choose(self, now: float, but: Collection[int] = ()) -> int | None:
+    def choose(self, now: float, may: May | None = None) -> int | None:
         """Nothing: each instance has its own thread."""
 
 
@@ -48,17 +49,16 @@ class ThreadPerInstance(Pool):
 
     def stop(self, timeout_s: float | None = None) -> None:
         with self._lock:
+            self._stopping = True
             for bell in self._bells.values():
                 bell.notify()
-            self._stopping = True
-        super().stop()
+        super().stop(timeout_s)
 
     def add(self, instances: Iterable[Instance]) -> None:
         added = list(instances)
         super().add(added)
+        self._threads = [thread for thread in self._threads if thread.is_alive() or not self._started]
         for instance in added:
-            with self._lock:
-                self._bells[instance.number] = threading.Condition(self._lock)
             thread = threading.Thread(target=self._serve, args=(instance,), name=f"worker {instance.name}", daemon=True)
             self._threads.append(thread)
             if self._started:
@@ -69,7 +69,8 @@ class ThreadPerInstance(Pool):
         super().remove(removed)
         with self._lock:
             for instance in removed:
-                self._bells.pop(instance.number).notify()
+                if bell := self._bells.pop(instance.number, None):
+                    bell.notify()
 
     def lend(self, time_s: float, *, again: bool = False) -> bool:
         """Nobody lends a thread here: each instance has its own."""
@@ -78,15 +79,21 @@ class ThreadPerInstance(Pool):
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
         super()._put(instance, entry, accepted=accepted)
         if not instance.running:
-            self._bells[instance.number].notify()
+            self._bell(instance.number).notify()
 
     def _free(self, number: int) -> None:
         super()._free(number)
         if not self._instances[number].running:
-            self._bells[number].notify()
+            self._bell(number).notify()
+
+    def _bell(self, number: int) -> threading.Condition:
+        """Under the lock: rows may come to an instance before its thread runs."""
+        return self._bells.setdefault(number, threading.Condition(self._lock))
 
     def _serve(self, instance: Instance) -> None:
-        number, bell = instance.number, self._bells[instance.number]
+        number = instance.number
+        with self._lock:
+            bell = self._bell(number)
         turn: Turn | None = None
         while True:
             with self._lock:
@@ -95,7 +102,8 @@ class ThreadPerInstance(Pool):
                 while not self._stopping and number in self._instances:
                     rest = self._resting.get(number, 0.0) - self._clock.monotonic() if self._resting else 0.0
                     if instance.queue.entries and number not in self._held and rest <= 0.0:
-                        self._resting.pop(number, None)
+                        if self._resting.pop(number, None) is not None:
+                            instance.ready = self._clock.monotonic()
                         if not self._stalls(instance):
                             break
                     bell.wait(rest if rest > 0.0 else None)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from edgert.core.batch import Batch, RawBatch
@@ -18,6 +19,7 @@ from edgert.runtime.crowding import Crowding
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
+from edgert.scheduling.candidates import May
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import Consumption, at_most
 from edgert.scheduling.policies import Policy
@@ -62,6 +64,8 @@ class Pool:
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
         self._crowding = Crowding()
+        self._began: dict[int, float] = {}
+        """By worker: when its turn under way began, monotonic seconds."""
         self._lent_since: float | None = None
         """When the turn under way on a lent thread began, or the thread went that is lent again at once, monotonic
         seconds; None: there is none."""
@@ -78,13 +82,14 @@ class Pool:
             thread.start()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Lets every turn under way end (waits for it no longer than that); rows in queues stay there."""
+        """Lets every turn under way end (waits for all no longer than that); rows in queues stay there."""
         with self._lock:
             self._stopping = True
             self._work.notify_all()
+        ends = time.monotonic() + (threading.TIMEOUT_MAX if timeout_s is None else timeout_s)
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(timeout_s)
+                thread.join(max(0.0, ends - time.monotonic()))
 
     def add(self, instances: Iterable[Instance]) -> None:
         """From now on they are given turns."""
@@ -212,9 +217,11 @@ class Pool:
             self._let_go(instances)
 
     def _let_go(self, instances: Sequence[Instance]) -> None:
+        now = self._clock.monotonic()
         for instance in instances:
             if instance.number in self._held:
                 self._held.discard(instance.number)
+                instance.ready = now
                 self._free(instance.number)
         self._work.notify_all()
 
@@ -257,7 +264,7 @@ class Pool:
                 if instance is not None and turn is not None:
                     self._hand_on(instance, turn)
                     now = turn.ended
-                number, left = (None, 0) if self._stopping else self._pick(now, self._lendable)
+                number, left = (None, 0) if self._stopping else self._pick(now, self._lendable(now))
                 more = number is not None
                 if number is None or now >= ends:
                     self._lent_since = now if again and more else None
@@ -271,6 +278,7 @@ class Pool:
             turn = self._turn(instance, entries)
 
     def _worker(self) -> None:
+        me = threading.get_ident()
         turn: Turn | None = None
         instance: Instance | None = None
         while True:
@@ -279,10 +287,12 @@ class Pool:
                     self._hand_on(instance, turn)
                     if self._asleep and turn.out:
                         self._work.notify(len(turn.out))
+                self._began.pop(me, None)
                 chosen = self._next()
                 if chosen is None:
                     return
                 instance, entries = chosen
+                self._began[me] = self._clock.monotonic()
             turn = self._turn(instance, entries)
 
     def _next(self) -> tuple[Instance, list[Entry]] | None:
@@ -303,30 +313,39 @@ class Pool:
     def _is_the_workers(self, now: float, instance: Instance) -> bool:
         """Whether a worker takes an instance rather than leave it to a thread that is lent, and does not seem stuck."""
         since = self._lent_since
-        return since is None or now - since >= SLOW_S or not self._lendable(instance)
+        return since is None or now - since >= SLOW_S or not _fast(instance)
 
-    def _lendable(self, instance: Instance) -> bool:
-        return instance.fast_turns >= FAST_TURNS and not instance.waits
+    def _lendable(self, now: float) -> Callable[[Instance], bool]:
+        """What a thread that is lent takes: the fast; and if all workers are stuck, whatever does not wait."""
+        began = self._began
+        stuck = len(began) == len(self._threads) > 0 and now - max(began.values()) >= SLOW_S
+        return _never_waits if stuck else _fast
 
     def _pick(self, now: float, mine: Callable[[Instance], bool]) -> tuple[int | None, int]:
-        """The first that is for the caller, and how many stand before it that are for others."""
+        """The first that is for the caller, and how many there are that are for others, at least."""
         number = self._choose(now)
         if number is None or mine(self._instances[number]):
             return number, 0
-        others = {number}
-        while (number := self._choose(now, others)) is not None and not mine(self._instances[number]):
-            others.add(number)
-        return number, len(others)
+        others = [number]
 
-    def _choose(self, now: float, but: Collection[int] = ()) -> int | None:
+        def may(number: int) -> bool:
+            found = mine(self._instances[number])
+            if not found:
+                others.append(number)
+            return found
+
+        return self._choose(now, may), len(set(others))
+
+    def _choose(self, now: float, may: May | None = None) -> int | None:
         """What the policy says, but nobody who would add to a queue that is over its budget: what it would take waits
         in its own, and so on up to the source, whose queue sheds."""
         if self._resting:
             for rested in [n for n, until in self._resting.items() if until <= now]:
                 del self._resting[rested]
+                self._instances[rested].ready = now
                 self._free(rested)
         while True:
-            number = self._policy.choose(now, but)
+            number = self._policy.choose(now, may)
             if number is None or not self._stalls(self._instances[number]):
                 return number
             self._policy.busy(number)
@@ -340,7 +359,9 @@ class Pool:
         """Its queue is within its budget: whoever waited for that may run."""
         feeders = self._crowding.relieved(number)
         if feeders:
+            now = self._clock.monotonic()
             for feeder in feeders:
+                self._instances[feeder].ready = now
                 self._free(feeder)
             if self._asleep:
                 self._work.notify(len(feeders))
@@ -395,7 +416,7 @@ class Pool:
         """A row failed and is to be tried again: all that was taken with it goes back, and waits with it, so that
         nothing overtakes."""
         number, queue = instance.number, instance.queue
-        self._policy.rows_added(number, queue.put_back(turn.back))
+        self._policy.rows_added(number, queue.put_back([entry._replace(put=turn.ended) for entry in turn.back]))
         if queue.over:
             self._crowding.over.add(number)
         self._resting[number] = turn.ended + turn.wait_s
@@ -407,3 +428,11 @@ class Pool:
         except Exception:
             instance.logic.drops["not sent"] += len(messages)
             log.exception("messages of %s could not be handed to the connection", instance.name)
+
+
+def _fast(instance: Instance) -> bool:
+    return instance.fast_turns >= FAST_TURNS and not instance.waits
+
+
+def _never_waits(instance: Instance) -> bool:
+    return not instance.waits

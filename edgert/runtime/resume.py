@@ -95,10 +95,11 @@ def resumed(built: Built, queues: Mapping[str, Sequence[Entry]], now: Now, mine:
     for place in built.places.values():
         if isinstance(place.logic, Source):
             place.logic.resumed(now)
-    # what waited nearest to the end of a region first: what waits further back is newer, and would move the watermark
-    # past the others
+    # what waited nearest to the end of the flow first: what waits further back is newer, and would overtake the others,
+    # or move the watermark past them
+    order = {id(place): number for number, place in enumerate(built.places.values())}
     waited = [(*_entrance(name, built), entries) for name, entries in queues.items()]
-    for place, at, entries in sorted(waited, key=lambda item: (-item[0].part, -item[1])):
+    for place, at, entries in sorted(waited, key=lambda item: (-order[id(item[0])], -item[1])):
         if mine is None or place.instance.name in mine:
             for entry in entries:
                 _enter(place, at, entry, now)
@@ -139,6 +140,10 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
         else:
             target.instance.remote(target, batch)
     place.logic.drops.update(rest.drops)
+    place.logic.lost += rest.lost
+    place.guard.letters()
+    if isinstance(region, Region):
+        region.take_messages(place.logic)
 
 
 # -- from copies to one, and from one to copies

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 
-from edgert.scheduling.candidates import Candidates
+from edgert.scheduling.candidates import Candidates, May
 
 _SLACK = 64
 """Entries of the heap that may be out of date beyond one per candidate and seven more."""
@@ -42,16 +41,15 @@ class ByHeap(Candidates):
     def _left(self, instance: int) -> None:
         del self._entry[instance]
 
-    def _best(self, but: Collection[int]) -> int:
+    def _best(self, may: May | None) -> int | None:
         heap, current = self._heap, self._entry
-        passed = []
         while True:
             entry = heap[0]
             if current.get(entry[2]) is entry:
-                if entry[2] not in but:
-                    break
-                passed.append(entry)
+                break
             heappop(heap)
-        for other in passed:
-            heappush(heap, other)
-        return entry[2]
+        if may is None or may(entry[2]):
+            return entry[2]
+        # a look at each, but with nothing taken out of the heap and put back
+        first = min([entry for entry in current.values() if may(entry[2])], default=None)
+        return first and first[2]

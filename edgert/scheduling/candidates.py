@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from edgert.scheduling.profile import Profile
 
 _NOT_FOUND_YET = math.inf
+May = Callable[[int], bool]
+"""Whether an instance may be chosen now."""
 
 
 class Candidates(ABC):
@@ -78,11 +80,11 @@ class Candidates(ABC):
 
     # -- the choice
 
-    def choose(self, now: float, but: Collection[int] = ()) -> int | None:
-        """The instance to run at `now` (monotonic seconds), none of those in `but`, which stay candidates; None when
-        there is no other."""
+    def choose(self, now: float, may: May | None = None) -> int | None:
+        """The instance to run at `now` (monotonic seconds), of those for which `may` holds (all, if it is None); the
+        others stay candidates. None when there is none."""
         since = self._since
-        if not since or (but and since.keys() <= set(but)):
+        if not since:
             return None
         if self.starvation_s < math.inf:
             for instance in reversed(since):  # who is new since the last choice stands last: each is met here once
@@ -93,9 +95,9 @@ class Candidates(ABC):
             for oldest in since:
                 if since[oldest] > latest:
                     break
-                if oldest not in but:
+                if may is None or may(oldest):
                     return oldest
-        return self._best(but)
+        return self._best(may)
 
     def _enter(self, instance: int) -> None:
         self._since[instance] = _NOT_FOUND_YET
@@ -109,8 +111,8 @@ class Candidates(ABC):
     # -- for a policy to say
 
     @abstractmethod
-    def _best(self, but: Collection[int]) -> int:
-        """The instance that goes first; there is a candidate that is not in `but`."""
+    def _best(self, may: May | None) -> int | None:
+        """The candidate that goes first, of those that `may`; there is a candidate."""
 
     def _entered(self, instance: int) -> None:
         """It became a candidate."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
-from edgert.scheduling.candidates import Candidates
+from edgert.scheduling.candidates import Candidates, May
 
 
 class RoundRobin(Candidates):
     """Who became a candidate first. Whoever ran and still has rows stands at the end again."""
 
-    def _best(self, but: Collection[int]) -> int:
-        return next(instance for instance in self._since if instance not in but)
+    def _best(self, may: May | None) -> int | None:
+        return next(iter(self._since) if may is None else filter(may, self._since), None)
 
 
 class Random(Candidates):
@@ -35,6 +35,6 @@ class Random(Candidates):
             self._all[place] = last
             self._place[last] = place
 
-    def _best(self, but: Collection[int]) -> int:
-        among = [instance for instance in self._all if instance not in but] if but else self._all
-        return among[int(self._draw() * len(among))]
+    def _best(self, may: May | None) -> int | None:
+        among = self._all if may is None else list(filter(may, self._all))
+        return among[int(self._draw() * len(among))] if among else None

@@ -6,9 +6,10 @@ given by the caller. To add one, write a class over `Candidates` and its line in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from edgert.scheduling.candidates import May
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.in_turn import Random, RoundRobin
 from edgert.scheduling.profile import Profile
@@ -26,7 +27,7 @@ class Policy(Protocol):
     def rows_taken(self, instance: int, rows: int) -> None: ...
     def busy(self, instance: int) -> None: ...
     def free(self, instance: int) -> None: ...
-    def choose(self, now: float, but: Collection[int] = ()) -> int | None: ...
+    def choose(self, now: float, may: May | None = None) -> int | None: ...
 
 
 POLICIES: Mapping[str, Callable[[Callable[[], float]], Policy]] = {
