@@ -33,18 +33,20 @@ from benchmarks.riotbench.probe import (
 )
 from edgert.runtime.pools import OWPOA
 
-COST_RATES: Final[dict[str, dict[int, float]]] = {
-    "etl": {5_000: 0.020, 1_000: 0.040},
-    "stats": {10_000: 0.010, 1_000: 0.040},
-    "pred": {20_000: 0.005, 1_000: 0.040},
-    "train": {20_000: 0.005, 1_000: 0.040},
+Load = tuple[int, int]
+"""Rows per second, and how many come at a time."""
+LOADS: Final[dict[str, tuple[Load, ...]]] = {
+    "etl": ((5_000, 100), (1_000, 40)),
+    "stats": ((10_000, 100), (1_000, 40)),
+    "pred": ((20_000, 100), (1_000, 40), (1_000, 5)),
+    "train": ((20_000, 100), (1_000, 40)),
 }
-"""Rows per second that one core bears, and seconds between two batches: a hundred rows, and forty."""
+"""A high rate that one core bears, and a low one: in bursts, as sensors send that all go by the same clock, and evenly,
+in which case a gateway reads five in the 5 ms for which it waits."""
 OVER_LOOP: Final = 1.25
 PROMISED: Final = {("pred", 20_000): 8.0, ("pred", 1_000): 13.0}
-"""µs per row, of a machine on which PRED by hand costs 5.8: on another the ratio to that is what can be kept."""
-HAND_RATE: Final = 20_000
-"""The rate at which the cost by hand is taken for that: at lower ones the machine's caches are colder."""
+"""µs per row, of a machine on which PRED by hand costs 5.8: on another the ratio to that is what can be kept. By hand
+is taken at the high rate, where it is cheapest."""
 PUBLISHED: Final[dict[str, float]] = {"etl": 1 / 1.35, "stats": 1 / 3, "pred": 1 / 1.57}
 """owpoa's rate divided by that of congestion-aware, as EdgeWise publishes it (a Raspberry Pi 3)."""
 AGAIN: Final = 0.7
@@ -71,23 +73,24 @@ class Run:
         (told,) = probe(self._folder, application, subject, [rate], QUICK if self._options.quick else spans)
         return told
 
-    def sides(self, application: str, rate: int, tick_s: float) -> dict[str, Any]:
+    def sides(self, application: str, load: Load) -> dict[str, Any]:
         """What `beside.py` says."""
-        arguments = ("--application", application, "--rate", rate, "--tick", tick_s)
+        rate, rows = load
+        arguments = ("--application", application, "--rate", rate, "--tick", rows / rate)
         seconds = ("--seconds", QUICK.steady if self._options.quick else FULL.steady)
         with module("benchmarks.riotbench.beside", self._folder / "beside.log", *arguments, *seconds) as beside:
             told: dict[str, Any] = json.loads(beside.read())
         return told
 
-    def cost(self, application: str, rate: int, tick_s: float) -> None:
+    def cost(self, application: str, load: Load) -> None:
         """CPU per row of the engine, a bare loop and a program by hand; and the engine's latency."""
-        told = self.sides(application, rate, tick_s)
+        told = self.sides(application, load)
         for side, cost in told["sides"].items():
-            name = cost_name(application, side, rate)
-            limit = PROMISED.get((application, rate)) if side == ENGINE else None
+            name = cost_name(application, side, load)
+            limit = PROMISED.get((application, load[0])) if side == ENGINE else None
             self._report.add(name, cost["cpu_us"], "µs/row", limit=limit, fault=fault(told) if side == ENGINE else "")
             self._options.say(f"  {name}: {cost['cpu_us']:.2f} µs/row")
-        name = cost_name(application, ENGINE, rate)
+        name = cost_name(application, ENGINE, load)
         self._report.add(f"T_S / T_C: {name}", told["waited"], "")
         for part in ("p50", "p99"):
             self._report.add(f"latency {part}: {name}", told[f"{part}_ms"] or float("nan"), "ms")
@@ -116,9 +119,15 @@ class Run:
             self._report.add(f"context switches: {name}", told["switches"] * 1e3, "per 1,000 rows")
 
 
-def cost_name(application: str, side: str, rate: int) -> str:
+def load_name(application: str, load: Load) -> str:
+    """As it begins the names of figures."""
+    rate, rows = load
+    return f"{application}, {rate:,} rows/s, {rows} at a time"
+
+
+def cost_name(application: str, side: str, load: Load) -> str:
     """The name of a figure."""
-    return f"{application}, {rate:,} rows/s: {side}"
+    return f"{load_name(application, load)}: {side}"
 
 
 def borne_name(application: str, subject: Subject) -> str:
@@ -135,18 +144,19 @@ def measure(options: Options, report: Report) -> None:
         for repetition in range(options.repetitions):
             for application in options.applications:
                 options.say(f"repetition {repetition + 1} of {options.repetitions}, {application}")
-                for rate, tick_s in COST_RATES[application].items():
-                    run.cost(application, rate, tick_s)
+                for load in LOADS[application]:
+                    run.cost(application, load)
                 for subject in (RIVAL, FAIR, WHOLE, *([] if options.quick or repetition else BY_ROW)):
                     run.borne(application, subject)
                 run.switches(application)
     for application in options.applications:
-        for rate in COST_RATES[application]:
-            of, to = (cost_name(application, side, rate) for side in (ENGINE, LOOP))
-            report.ratio(f"{application}, {rate:,} rows/s: engine / loop", of, to, OVER_LOOP)
+        for load in LOADS[application]:
+            of, to = (cost_name(application, side, load) for side in (ENGINE, LOOP))
+            report.ratio(f"{load_name(application, load)}: engine / loop", of, to, OVER_LOOP)
             if application == "pred":
-                hand, limit = cost_name(application, BY_HAND, HAND_RATE), PROMISED[application, rate] / PROMISED_US
-                report.ratio(f"{application}, {rate:,} rows/s: engine / by hand at {HAND_RATE:,}", of, hand, limit)
+                cheapest = LOADS[application][0]
+                hand, limit = cost_name(application, BY_HAND, cheapest), PROMISED[application, load[0]] / PROMISED_US
+                report.ratio(f"{load_name(application, load)}: engine / by hand at {cheapest[0]:,}", of, hand, limit)
         of, to = (borne_name(application, subject) for subject in (RIVAL, FAIR))
         report.ratio(f"{application}: owpoa / congestion-aware, rate borne", of, to, PUBLISHED.get(application))
         to = borne_name(application, WHOLE)

@@ -123,6 +123,11 @@ def _profiles(args: argparse.Namespace, physical: Plan) -> dict[str, Profile]:
     found = dict.fromkeys(physical.instances, UNKNOWN)
     if args.status:
         for name, rows_in, rows_out, busy_s in _measured(args.status, physical.flow.name):
+            if rows_in and not busy_s and _copies(name, found):
+                raise EdgertError(
+                    f"{args.status}: expected what each operator costs by itself, got no time for {name}, which runs "
+                    'as one with another: set pool.fusion = "chains" on that gateway for a while'
+                )
             if rows_in:
                 found |= dict.fromkeys(_copies(name, found), Profile(busy_s / rows_in, rows_out / rows_in))
     for text in args.cost:

@@ -121,8 +121,8 @@ class Source(Logic):
         return self._observe(decoded.rows, batch) if decoded.rows else []
 
     def end(self, looks: bool, arrival: float, now: Now) -> float:
-        """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited in
-        the queue, however long, was heard when it came."""
+        """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited
+        in the queue, however long, was heard when it came."""
         if looks:
             self._next_look = now.monotonic + RECOMPUTE_S
             self._look(arrival)

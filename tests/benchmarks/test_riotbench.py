@@ -161,13 +161,13 @@ def seen(rate: float) -> dict[str, Any]:
 def test_a_run_compares_what_both_bear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Run, "probe", lambda self, application, subject, rate, *spans: seen(rate))
     sides = {name: {"cpu_us": cost} for name, cost in ((ENGINE, 8.0), (LOOP, 6.4), (BY_HAND, 4.0))}
-    monkeypatch.setattr(Run, "sides", lambda self, application, rate, tick_s: seen(rate) | {"sides": sides})
+    monkeypatch.setattr(Run, "sides", lambda self, application, load: seen(load[0]) | {"sides": sides})
     report = Report("riotbench", "x", {}, 2)
     measure(Options(False, 2, say=lambda text: None, applications=("pred",)), report)
     assert report.ratios["pred: owpoa / congestion-aware, rate borne"].values == [1.0, 1.0]
     assert not report.ratios["pred: owpoa / congestion-aware, rate borne"].holds, "the published gain"
-    assert report.ratios["pred, 20,000 rows/s: engine / loop"].values == [1.25, 1.25]
-    assert report.figures["pred, 20,000 rows/s: engine"].holds
+    assert report.ratios["pred, 20,000 rows/s, 100 at a time: engine / loop"].values == [1.25, 1.25]
+    assert report.figures["pred, 20,000 rows/s, 100 at a time: engine"].holds
     assert draw(report, tmp_path).stat().st_size > 10_000
 
 

@@ -55,6 +55,19 @@ def test_costs_come_from_a_gateways_status_and_from_the_command_line(
     assert "minute: 200.0 µs per row, 10.0% of the worker" in told, "half of the rows reach it"
 
 
+def test_the_status_of_a_gateway_that_runs_all_as_one_says_too_little(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operators = [
+        {"name": "readings", "rows_in": 1_000, "rows_out": 500, "busy_s": 0.004},
+        {"name": "minute", "rows_in": 500, "rows_out": 5, "busy_s": 0.0},
+    ]
+    status = tmp_path / "status.json"
+    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
+    assert main(["simulate", str(file), "--rate", "1000", "--status", str(status)]) == 1
+    assert "got no time for minute" in capsys.readouterr().err
+
+
 def test_more_than_the_worker_bears_is_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--rate", "20000", "--seconds", "0.2", "--policy", "random", "--cost", "readings=100"]
     assert main(["simulate", str(file), *arguments]) == 1

@@ -31,12 +31,13 @@ def source(**options: Any) -> Source:
     return Source(TopicTemplate("room/{source}"), make("json", None), **options)
 
 
-def fed(made: Source, monotonic: float, *messages: tuple[str, object]) -> Batch | None:
-    """One turn at `monotonic` with (device, event time or raw payload) messages; what came out."""
+def fed(made: Source, monotonic: float, *messages: tuple[str, object], waited: float = 0.0) -> Batch | None:
+    """What came out of one turn with (device, event time or raw payload) messages, which arrived at `monotonic` and
+    have `waited` since."""
     payloads = [p if isinstance(p, bytes) else json.dumps({"time": p, "v": 1}).encode() for _, p in messages]
     topics = [f"room/{device}" for device, _ in messages]
     batch = RawBatch(topics, payloads, monotonic, WALL + monotonic)
-    emissions = made.process(batch, 0, Now(monotonic, WALL + monotonic))
+    emissions = made.process(batch, 0, Now(monotonic + waited, WALL + monotonic + waited))
     assert len(emissions) <= 1
     return emissions[0].batch if emissions else None
 
@@ -52,6 +53,15 @@ def test_a_device_silent_for_its_time_out_holds_nothing_back() -> None:
     fed(made, 0.0, ("a", 1000), ("b", 900))
     assert fed(made, 29.9, ("a", 1029)).watermark == 898.0  # type: ignore[union-attr]
     assert fed(made, 32.0, ("a", 1032)).watermark == 1030.0  # type: ignore[union-attr]
+
+
+def test_a_device_whose_messages_wait_in_the_queue_is_not_silent() -> None:
+    made = source()
+    fed(made, 0.0, ("a", 1000), ("b", 900))
+    assert fed(made, 20.0, ("a", 1020), waited=60.0).watermark == 898.0  # type: ignore[union-attr]
+    assert fed(made, 21.0, ("b", 921), waited=60.0).watermark == 919.0  # type: ignore[union-attr]
+    assert fed(made, 22.0, ("a", 1022), waited=120.0).watermark == 919.0  # type: ignore[union-attr]
+    assert fed(made, 60.0, ("a", 1060), waited=120.0).watermark == 1058.0  # type: ignore[union-attr]
 
 
 def test_a_device_without_a_clock_holds_nothing_back() -> None:

@@ -12,7 +12,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pools import make_pool
-from edgert.runtime.queue import Queue
+from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
@@ -137,3 +137,28 @@ def test_the_settings_can_ask_for_it() -> None:
     )
     assert isinstance(pool, ThreadPerInstance)
     assert pool.consumption(70) == 70
+
+
+def test_what_waits_already_when_instances_come_is_worked_off() -> None:
+    for _ in range(20):
+        made = line(3)
+        for one in made:
+            one.queue.append(Entry(0, rows(1)))
+        pool = ThreadPerInstance(SystemClock(), consumption=at_most(3))
+        pool.start()
+        pool.add(made)
+        assert pool.wait_empty(made, DEADLINE_S)
+        pool.stop()
+        assert [len(seen(one)) for one in made] == [1, 2, 3]
+
+
+def test_to_stop_waits_no_longer_than_it_is_told_to() -> None:
+    leave = threading.Event()
+    made = [instance(f"i{n}", Pass(lambda batch: leave.wait(DEADLINE_S) and None)) for n in range(4)]
+    pool = ThreadPerInstance(SystemClock())
+    pool.add(made)
+    pool.start()
+    pool.put([(one, 0, rows(1)) for one in made])
+    pool.stop(0.01)
+    assert all(one.running or one.queue.rows for one in made)
+    leave.set()

@@ -164,3 +164,28 @@ def test_instances_may_be_taken_out_and_put_in_while_others_run() -> None:
             pool.remove([brief])
         assert pool.wait_empty([steady], DEADLINE_S)
     assert len(steady.logic.seen) == len(brief.logic.seen) == 20  # type: ignore[attr-defined]
+
+
+def test_while_every_worker_is_stuck_a_lent_thread_takes_also_what_is_new_or_was_slow() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def block(batch: Batch) -> None:
+        entered.set()
+        assert leave.wait(DEADLINE_S)
+
+    blocking, new, foreign = instance("blocking", Pass(block)), instance("new", Pass()), instance("foreign", Pass())
+    foreign.waits = True
+    with running(blocking, new, foreign) as pool:
+        try:
+            pool.put([(blocking, 0, rows(1))])
+            assert entered.wait(DEADLINE_S)
+            for _ in range(1_000):
+                pool.put([(new, 0, rows(2)), (foreign, 0, rows(2))], wake=False)
+                pool.lend(1.0)
+                if new.counters.rows_in:
+                    break
+                threading.Event().wait(0.005)
+            assert new.counters.rows_in
+            assert not foreign.counters.rows_in, "it may wait, too"
+        finally:
+            leave.set()

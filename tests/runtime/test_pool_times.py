@@ -77,3 +77,18 @@ def test_a_turn_takes_no_more_rows_than_some_ten_milliseconds_worth_of_them() ->
         pool.profile()
     assert one.counters.turns == 2
     assert one.counters.rows_in == 150 + 20, "half a millisecond each"
+
+
+def test_a_pause_is_not_waiting_for_a_worker() -> None:
+    clock = VirtualClock()
+    one = instance("one", Pass())
+    pool = Pool(clock)
+    pool.add([one])
+    assert pool.hold([one], 0.0)
+    pool.put([(one, 0, rows(1))], wake=False)
+    clock.advance(5.0)
+    pool.release([one])
+    clock.advance(0.5)
+    one.fast_turns = FAST_TURNS
+    pool.lend(1e-9)
+    assert (one.counters.scheduling_s, one.counters.queued_s) == (0.5, 0.0)

@@ -130,6 +130,50 @@ def test_random_gives_each_about_the_same_and_the_same_again_with_its_seed() -> 
     assert count == again != other
 
 
+@given(
+    MAKE, st.lists(st.integers(0, 30), min_size=1, max_size=40), st.frozensets(st.integers(0, 39)), st.integers(0, 9)
+)
+def test_a_choice_of_some_is_the_first_of_them_and_the_others_stay_as_they_are(
+    make: Callable[[Callable[[], float]], Policy], lengths: list[int], mine: frozenset[int], seed: int
+) -> None:
+    policy, other = make(random.Random(seed).random), make(random.Random(seed).random)
+    for each in (policy, other):
+        for number in range(len(lengths)):
+            each.add(number)
+        each.connect({number: [number + 1] if number + 1 < len(lengths) else [] for number in range(len(lengths))})
+        for number, rows in enumerate(lengths):
+            if rows:
+                each.rows_added(number, rows)
+    chosen = policy.choose(0.0, mine.__contains__)
+    among = [number for number, rows in enumerate(lengths) if rows and number in mine]
+    assert (chosen is None) == (not among)
+    assert chosen is None or chosen in among
+    for number in range(len(lengths)):
+        if number not in mine:
+            other.busy(number)
+    if not isinstance(policy, Random):
+        assert other.choose(0.0) == chosen
+    for number in range(len(lengths)):
+        if number not in mine:
+            policy.busy(number)
+            policy.free(number)
+    left = sum(rows > 0 for rows in lengths)
+    while (number := policy.choose(1.0)) is not None:
+        policy.busy(number)
+        left -= 1
+    assert left == 0
+
+
+def test_who_was_passed_over_keeps_its_age() -> None:
+    policy = CongestionAware(0.05)
+    for number, rows in ((1, 1), (2, 9)):
+        policy.add(number)
+        policy.rows_added(number, rows)
+    assert policy.choose(0.0, lambda number: number == 2) == 2
+    assert policy.choose(0.04, lambda number: number == 2) == 2
+    assert policy.choose(0.06) == 1, "it has waited longer than the bound"
+
+
 def test_min_latency_takes_whoever_is_nearer_to_a_sink_until_nothing_waits_there() -> None:
     policy = filled(MinLatency(), {0: 3, 1: 2, 2: 1})
     policy.connect({0: [1], 1: [2], 2: []})
