@@ -158,8 +158,8 @@ def test_a_choice_of_some_is_the_first_of_them_and_the_others_stay_as_they_are(
             policy.busy(number)
             policy.free(number)
     left = sum(rows > 0 for rows in lengths)
-    while (number := policy.choose(1.0)) is not None:
-        policy.busy(number)
+    while (found := policy.choose(1.0)) is not None:
+        policy.busy(found)
         left -= 1
     assert left == 0
 
