@@ -7,6 +7,7 @@ import pytest
 from edgert.core import config
 from edgert.core.errors import DocumentError
 from edgert.core.settings import PROGRAMS, CollectorSettings, GatewaySettings, data_folder
+from edgert.runtime.pools import OWPOA
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 
@@ -57,7 +58,7 @@ def test_both_connections_are_set_apart() -> None:
 
 def test_every_scheduling_policy_can_be_chosen() -> None:
     policy = next(e for e in config.entries(GatewaySettings) if e.path == "pool.policy")
-    assert policy.about.choices == tuple(POLICIES)
+    assert policy.about.choices == (*POLICIES, OWPOA)
     consumption = next(e for e in config.entries(GatewaySettings) if e.path == "pool.consumption")
     assert consumption.about.choices == tuple(CONSUMPTIONS)
 
