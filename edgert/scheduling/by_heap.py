@@ -7,8 +7,8 @@ from heapq import heapify, heappop, heappush
 
 from edgert.scheduling.candidates import Candidates, May
 
-_SLACK = 64
-"""Entries of the heap that may be out of date beyond one per candidate and seven more."""
+_SLACK = 16
+"""Entries of the heap that may be out of date beyond one per candidate and one more."""
 Entry = tuple[float | tuple[float, float], int, int]
 """(what to order by, the smaller first; turn; instance)"""
 
@@ -31,7 +31,7 @@ class ByHeap(Candidates):
     def _put(self, entry: Entry) -> None:
         self._entry[entry[2]] = entry
         heappush(self._heap, entry)
-        if len(self._heap) > 8 * len(self._entry) + _SLACK:
+        if len(self._heap) > 2 * len(self._entry) + _SLACK:
             self._sort()
 
     def _sort(self) -> None:
