@@ -14,7 +14,7 @@ FED: Final = 5
 
 
 def cost_us(policy: str, instances: int) -> float:
-    """Of one `choose`, µs, with half of the instances having rows, in a chain."""
+    """Of one `choose`, µs, with four in five of the instances having rows, in a chain."""
     draw = random.Random(1)
     made = POLICIES[policy](draw.random)
     for number in range(instances):
