@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,6 +87,8 @@ class Daemon:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._documents: Inbound = asyncio.Queue(1_000)
         self._acks: Inbound = asyncio.Queue(1_000)
+        self.control_drops: Counter[str] = Counter()
+        """Messages of the control plane, by reason."""
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._fault = ""
@@ -279,6 +282,7 @@ class Daemon:
             try:
                 queue.put_nowait((topic, payload, request))
             except asyncio.QueueFull:
+                self.control_drops["too many control messages"] += 1
                 log.error("more than %d control messages wait; one on %s is dropped", queue.maxsize, topic)
 
         self._on_loop(enter)
@@ -298,6 +302,7 @@ class Daemon:
             try:
                 await handle(topic, payload, request)
             except Exception:
+                self.control_drops["control message that could not be handled"] += 1
                 log.exception("a control message on %s could not be handled", topic)
 
     # -- settings and commands

@@ -121,6 +121,8 @@ class Status:
             ("", "", "redelivery, ambiguous"): ingest.inbox.counters.ambiguous,
             ("", "", "retained, not asked for"): ingest.inbox.counters.retained_ignored,
         })  # fmt: skip
+        for reason, messages in self._daemon.control_drops.items():
+            places["", "", reason] += messages
         for run in list(self._daemon.flows.runs.values()):
             for name in run.places:
                 for reason, rows in self._daemon.host.report(run, name).drops.items():

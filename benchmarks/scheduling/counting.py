@@ -17,7 +17,8 @@ from edgert.flow.physical import Fusion
 from edgert.operators.logic import Emission, Now
 from edgert.operators.region import Region
 from edgert.runtime.instance import Instance, Turn
-from edgert.runtime.pool import FAST_TURNS, Pool
+from edgert.runtime.lending import FAST_TURNS
+from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Entry
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import at_most

@@ -207,7 +207,7 @@ class TumblingWindow(Logic):
         """The oldest goes, so that a sensor which makes up names cannot fill the memory. Contributions merge, so what
         is shipped stays right; of results there will be another row if more comes, of that alone."""
         accs = self.windows.pop(window, {})
-        self.drops[EARLY] += len(accs)
+        self.drops[EARLY] += len(accs.keys() | self.emitted.get(window, {}).keys())
         self._emit(window, accs, math.inf, results, contributions)
         self._forget(window)
 

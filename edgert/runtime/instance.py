@@ -76,7 +76,7 @@ class Instance:
     freed: float = 0.0
     """When the last turn ended, monotonic seconds."""
     ready: float = 0.0
-    """When what kept it from running (a pause, a row that rests, a full queue behind it) was last over."""
+    """When what kept it from running (a turn, a pause, a row that rests, a full queue behind it) was last over."""
     entrances: range = range(sys.maxsize)
     """Inputs by which rows come from outside; by the others come those that are tried again, or were restored."""
     latency: Latency = field(default_factory=Latency)

@@ -81,8 +81,8 @@ class ThreadPerInstance(Pool):
         if not instance.running:
             self._bell(instance.number).notify()
 
-    def _free(self, number: int) -> None:
-        super()._free(number)
+    def _free(self, number: int, now: float) -> None:
+        super()._free(number, now)
         if not self._instances[number].running:
             self._bell(number).notify()
 

@@ -10,13 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
 from edgert.runtime.crowding import Crowding
 from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.lending import SLOW_S, Lending, Mine
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
 from edgert.scheduling.candidates import May
@@ -26,13 +26,8 @@ from edgert.scheduling.policies import Policy
 
 log = logging.getLogger(__name__)
 
-SLOW_S = 0.02
-"""A turn that took longer makes its instance one of the slow. Well above the interpreter's switch interval (5 ms): who
-loses the lock in the middle of a turn is not slow, but left to the workers would lose it again and again."""
 LOOK_S = 0.5
 """How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
-FAST_TURNS = 20
-"""So many turns in a row that were not slow make an instance one that a lent thread may run."""
 Send = Callable[[Instance, Sequence[Message]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
@@ -64,11 +59,7 @@ class Pool:
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
         self._crowding = Crowding()
-        self._began: dict[int, float] = {}
-        """By worker: when its turn under way began, monotonic seconds."""
-        self._lent_since: float | None = None
-        """When the turn under way on a lent thread began, or the thread went that is lent again at once, monotonic
-        seconds; None: there is none."""
+        self._lending = Lending(workers)
         self._resting: dict[int, float] = {}
         """Whose first row failed and is to be tried again, and when, monotonic seconds."""
         self._threads = [
@@ -221,8 +212,7 @@ class Pool:
         for instance in instances:
             if instance.number in self._held:
                 self._held.discard(instance.number)
-                instance.ready = now
-                self._free(instance.number)
+                self._free(instance.number, now)
         self._work.notify_all()
 
     def locked(self, read: Callable[[], None]) -> None:
@@ -250,10 +240,7 @@ class Pool:
         lends its thread `again` at once.
 
         For whoever has just put rows: what it has in its caches is worked on there, and no thread is woken for it:
-        that makes a message cheaper. Instances whose operators may wait for something, that are slow, or new and not
-        known yet, are left to the workers, so an operator that blocks does not block the caller. The workers leave the
-        others to the caller meanwhile: two threads that compute in turns for want of the interpreter's lock are slower
-        than one.
+        that makes a message cheaper. What it takes, and what it leaves to the workers: `Lending`.
         """
         turn: Turn | None = None
         instance: Instance | None = None
@@ -264,21 +251,20 @@ class Pool:
                 if instance is not None and turn is not None:
                     self._hand_on(instance, turn)
                     now = turn.ended
-                number, left = (None, 0) if self._stopping else self._pick(now, self._lendable(now))
+                number, left = (None, 0) if self._stopping else self._pick(now, self._lending.lendable(now))
                 more = number is not None
                 if number is None or now >= ends:
-                    self._lent_since = now if again and more else None
+                    self._lending.since = now if again and more else None
                     if wake := left if again or not more else self._asleep:
                         self._work.notify(wake)
                     return more
                 if left:
                     self._work.notify(left)
                 instance, entries = self._take(number)
-                self._lent_since = now
+                self._lending.since = now
             turn = self._turn(instance, entries)
 
     def _worker(self) -> None:
-        me = threading.get_ident()
         turn: Turn | None = None
         instance: Instance | None = None
         while True:
@@ -287,19 +273,19 @@ class Pool:
                     self._hand_on(instance, turn)
                     if self._asleep and turn.out:
                         self._work.notify(len(turn.out))
-                self._began.pop(me, None)
+                self._lending.ends()
                 chosen = self._next()
                 if chosen is None:
                     return
                 instance, entries = chosen
-                self._began[me] = self._clock.monotonic()
+                self._lending.begins(self._clock.monotonic())
             turn = self._turn(instance, entries)
 
     def _next(self) -> tuple[Instance, list[Entry]] | None:
         """Waits for work (under the lock); None when the pool stops."""
         while not self._stopping:
             now = self._clock.monotonic()
-            number, left = self._pick(now, partial(self._is_the_workers, now))
+            number, left = self._pick(now, self._lending.for_workers(now))
             if number is not None:
                 return self._take(number)
             ends = [SLOW_S if left else LOOK_S]
@@ -310,18 +296,7 @@ class Pool:
             self._asleep -= 1
         return None
 
-    def _is_the_workers(self, now: float, instance: Instance) -> bool:
-        """Whether a worker takes an instance rather than leave it to a thread that is lent, and does not seem stuck."""
-        since = self._lent_since
-        return since is None or now - since >= SLOW_S or not _fast(instance)
-
-    def _lendable(self, now: float) -> Callable[[Instance], bool]:
-        """What a thread that is lent takes: the fast; and if all workers are stuck, whatever does not wait."""
-        began = self._began
-        stuck = len(began) == len(self._threads) > 0 and now - max(began.values()) >= SLOW_S
-        return _never_waits if stuck else _fast
-
-    def _pick(self, now: float, mine: Callable[[Instance], bool]) -> tuple[int | None, int]:
+    def _pick(self, now: float, mine: Mine) -> tuple[int | None, int]:
         """The first that is for the caller, and how many there are that are for others, at least."""
         number = self._choose(now)
         if number is None or mine(self._instances[number]):
@@ -342,8 +317,7 @@ class Pool:
         if self._resting:
             for rested in [n for n, until in self._resting.items() if until <= now]:
                 del self._resting[rested]
-                self._instances[rested].ready = now
-                self._free(rested)
+                self._free(rested, now)
         while True:
             number = self._policy.choose(now, may)
             if number is None or not self._stalls(self._instances[number]):
@@ -361,14 +335,15 @@ class Pool:
         if feeders:
             now = self._clock.monotonic()
             for feeder in feeders:
-                self._instances[feeder].ready = now
-                self._free(feeder)
+                self._free(feeder, now)
             if self._asleep:
                 self._work.notify(len(feeders))
 
-    def _free(self, number: int) -> None:
+    def _free(self, number: int, now: float) -> None:
         """Something that kept it from running is over."""
-        if not self._instances[number].running and number not in self._held and number not in self._resting:
+        instance = self._instances[number]
+        instance.ready = now
+        if not instance.running and number not in self._held and number not in self._resting:
             self._policy.free(number)
 
     def _take(self, number: int) -> tuple[Instance, list[Entry]]:
@@ -408,7 +383,7 @@ class Pool:
         instance.freed = ended
         if turn.back:
             self._rest(instance, turn)
-        self._free(instance.number)
+        self._free(instance.number, ended)
         if self._watching:
             self._quiet.notify_all()
 
@@ -428,11 +403,3 @@ class Pool:
         except Exception:
             instance.logic.drops["not sent"] += len(messages)
             log.exception("messages of %s could not be handed to the connection", instance.name)
-
-
-def _fast(instance: Instance) -> bool:
-    return instance.fast_turns >= FAST_TURNS and not instance.waits
-
-
-def _never_waits(instance: Instance) -> bool:
-    return not instance.waits

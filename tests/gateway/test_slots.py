@@ -22,7 +22,7 @@ from edgert.flow.physical import Fusion
 from edgert.links.unix import UnixLink
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
-from edgert.runtime.pool import FAST_TURNS
+from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.progress import Progress
 from edgert.runtime.slot import Slot
 from gateway.hosted import KEPT_BYTES

@@ -10,7 +10,8 @@ from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.runtime.instance import Instance
-from edgert.runtime.pool import FAST_TURNS, Pool
+from edgert.runtime.lending import FAST_TURNS
+from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Queue
 from edgert.runtime.targets import Target
 

@@ -21,7 +21,8 @@ from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.runtime.instance import Instance
-from edgert.runtime.pool import FAST_TURNS, Pool
+from edgert.runtime.lending import FAST_TURNS
+from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.state import pack_state
 from edgert.scheduling.consumption import at_most

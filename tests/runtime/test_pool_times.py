@@ -6,7 +6,8 @@ import pytest
 
 from edgert.core.clock import VirtualClock
 from edgert.runtime.latency import quantile_s
-from edgert.runtime.pool import FAST_TURNS, Pool
+from edgert.runtime.lending import FAST_TURNS
+from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import Pass, instance, rows
 

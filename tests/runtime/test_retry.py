@@ -28,8 +28,9 @@ from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
+from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import FAST_TURNS, Pool
+from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
 from tests.runtime.test_flow_run import flow_run as plain_flow_run

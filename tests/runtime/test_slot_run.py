@@ -12,7 +12,8 @@ from edgert.core.errors import EdgertError
 from edgert.links import frames
 from edgert.links.frames import Splitter
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.pool import FAST_TURNS, Pool
+from edgert.runtime.lending import FAST_TURNS
+from edgert.runtime.pool import Pool
 from edgert.runtime.slot_run import BACKLOG_BYTES, DAEMON, SlotRun
 from edgert.runtime.targets import Target
 from tests.runtime.test_flow_run import DOCUMENT

@@ -1,0 +1,70 @@
+"""What a thread that is lent to the pool takes, and what is left to the workers.
+
+fast, waits for nothing   the lent thread; a worker only while that thread seems stuck
+slow, or not known yet    a worker; the lent thread only while every worker is stuck
+may wait for something    a worker
+
+So an operator that blocks does not block who lends its thread; and two threads that compute in turns for want of the
+interpreter's lock would be slower than one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from edgert.runtime.instance import Instance
+
+SLOW_S: Final = 0.02
+"""A turn that took longer makes its instance one of the slow. Well above the interpreter's switch interval (5 ms): who
+loses the lock in the middle of a turn is not slow, but left to the workers would lose it again and again."""
+FAST_TURNS: Final = 20
+"""So many turns in a row that were not slow make an instance fast."""
+Mine = Callable[[Instance], bool]
+
+
+class Lending:
+    """Not locked: its pool does that."""
+
+    def __init__(self, workers: int) -> None:
+        self.since: float | None = None
+        """When the turn under way on a lent thread began, or the thread went that is lent again at once, monotonic
+        seconds; None: there is none."""
+        self._workers = workers
+        self._began: dict[int, float] = {}
+        """By worker's thread: when its turn under way began, monotonic seconds."""
+
+    def begins(self, now: float) -> None:
+        """A worker, the caller, begins a turn."""
+        self._began[threading.get_ident()] = now
+
+    def ends(self) -> None:
+        """It is over."""
+        self._began.pop(threading.get_ident(), None)
+
+    def lendable(self, now: float) -> Mine:
+        """What is for a thread that is lent."""
+        began = self._began
+        stuck = len(began) == self._workers > 0 and now - max(began.values()) >= SLOW_S
+        return _never_waits if stuck else _fast
+
+    def for_workers(self, now: float) -> Mine:
+        """What is for a worker."""
+        return _any if self.since is None or now - self.since >= SLOW_S else _not_fast
+
+
+def _fast(instance: Instance) -> bool:
+    return instance.fast_turns >= FAST_TURNS and not instance.waits
+
+
+def _not_fast(instance: Instance) -> bool:
+    return not _fast(instance)
+
+
+def _never_waits(instance: Instance) -> bool:
+    return not instance.waits
+
+
+def _any(instance: Instance) -> bool:
+    return True
