@@ -151,7 +151,7 @@ class Status:
         }
 
     def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
-        """Queue, turns and times of a line are those of its first part: the others have none of their own."""
+        """Queue, turns and most times of a region are those of its first part: see `Report`."""
         kind: str = place.planned.kind
         if place.planned.copies > 1:
             kind += f", {place.planned.copy} of {place.planned.copies}"
@@ -175,7 +175,7 @@ class Status:
             "busy_s": round(told.busy_s, 4),
             "queued_s": round(told.queued_s, 4),
             "scheduling_s": round(told.scheduling_s, 4),
-            "cost_us": round(told.busy_s / rows_in * 1e6, 2) if rows_in and not place.part else None,
+            "cost_us": round(told.busy_s / rows_in * 1e6, 2) if rows_in and told.busy_s else None,
             "utilisation": recent.utilisation.get(name),
             "detail": f"{kind}, fused: {place.instance.name}" if fused else kind,
         }

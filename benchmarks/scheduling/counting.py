@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 from benchmarks.riotbench.engine import Feed, flow_run
-from edgert.core.batch import Batch, RawBatch
+from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.logic import Emission, Now
-from edgert.operators.region import Region
+from edgert.operators.region import Region, Step, Waiting
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
@@ -45,16 +45,21 @@ class Uncounted(Pool):
 
 
 def uncount(region: Region) -> None:
-    """From now on its parts count no rows."""
+    """From now on its parts count no rows, and are not timed."""
 
-    def turn(part: int, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
-        guard = region.guards[part]
-        emissions = guard.process(batch, source, now)
-        if guard.logic.messages:
-            region.take_messages(guard.logic)
-        return emissions
+    def through(waiting: dict[int, Waiting], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
+        out: list[Emission] = []
+        for step in region.ordinary[min(waiting, default=0) :]:
+            if step.part not in waiting:
+                continue
+            for source, batch in waiting.pop(step.part):
+                emissions = step.process(batch, source, now)
+                if step.guard.logic.messages:
+                    region.take_messages(step.guard.logic)
+                region.pass_on(step, emissions, waiting, out)
+        return out
 
-    region._turn = turn  # type: ignore[method-assign]
+    region.through = through  # type: ignore[method-assign]
 
 
 class Noted(CongestionAware):

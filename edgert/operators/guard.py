@@ -39,6 +39,11 @@ class Guard:
     - The watermark of a lost batch is passed on. What comes out keeps the order of what came in.
     """
 
+    __slots__ = (
+        "_careful", "_own", "_stuck", "_tried", "dead_letters", "errors", "failures", "flow", "held", "logic",
+        "operator", "patient", "policy", "repeatable", "retries", "wait_s",
+    )  # fmt: skip
+
     def __init__(self, logic: Logic, process: Process | None = None, repeatable: bool | None = None) -> None:
         """`process`: what is called instead of the logic's own, if that is only a part of it."""
         self.logic = logic

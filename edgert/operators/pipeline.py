@@ -65,7 +65,7 @@ class Pipeline(Region):
         self._tally = _Turn()
         # a message that went to the window is there: then a batch in which the codec raises cannot be given again
         head = Guard(source, self._head, repeatable=not isinstance(source.codec, Fusible))
-        self.guards = (head, *self.guards[1:])
+        self.guard_by((head, *self.guards[1:]))
         self._fuse()
 
     def _fuse(self) -> None:
@@ -91,16 +91,19 @@ class Pipeline(Region):
             self._chain.renew()
             if self._chain.generation != self._fused:
                 self._fuse()
-        head = self.guards[0]
+        steps = self.steps(now)
+        head, process = steps[0].guard, steps[0].process
         self.took[0] += len(batch)
-        emissions = head.process(batch, source, now)
+        emissions = process(batch, source, now)
         if head.held:
             self.hold(0, source)
         self.take_messages(self._source)
         out: list[Emission] = []
         for _, emitted in emissions:
             self.gave[0] += len(emitted.rows)
-            out += self.through({1: [(0, emitted)]}, now)  # without rows it still brings the watermark to the window
+            out += self.through(
+                {1: [(0, emitted)]}, now, steps
+            )  # without rows it still brings the watermark to the window
         return out
 
     def _head(self, batch: Batch | RawBatch, _: int, now: Now) -> Sequence[Emission]:

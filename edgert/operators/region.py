@@ -13,15 +13,32 @@ round. What waited in front of a part that is not the first then comes by an inp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch
-from edgert.operators.guard import Guard
+from edgert.operators.guard import Guard, Process
 from edgert.operators.logic import Emission, Logic, Now
 
+SAMPLED_S: Final = 0.1
+"""About so often a turn's parts are timed."""
+GOLDEN: Final = 0.618
+"""Of that, by which the moments wander, so that they keep no step with what happens regularly."""
 Waiting = list[tuple[int, Batch | RawBatch]]
 """Batches for a part, each with the number of the input by which it comes."""
+
+
+class Step(NamedTuple):
+    """What is needed of a part in each turn."""
+
+    part: int
+    guard: Guard
+    logic: Logic
+    process: Process
+    to: Mapping[int, Sequence[tuple[int, int]]]
+    """By port: whom that feeds, and by which of its inputs."""
+    exit: Mapping[int, int]
+    """By port: the region's own port."""
 
 
 class Edge(NamedTuple):
@@ -43,8 +60,6 @@ class Region(Logic):
         super().__init__()
         self.parts = tuple(parts)
         self.drops = self.parts[0].drops
-        self.guards = tuple(map(Guard, self.parts))
-        """By part."""
         self.took = [0] * len(self.parts)
         """Rows (for a source: messages) that each part has taken."""
         self.gave = [0] * len(self.parts)
@@ -61,8 +76,58 @@ class Region(Logic):
             wide[to] = max(wide[to], at + 1)
         for number, (part, port) in enumerate(exits):
             self._exit[part][port] = number
+        self.clock: Callable[[], float] | None = None
+        """What its parts are timed by, seconds; None: they are not."""
+        self.sample: list[float] = []
+        """By part: how long it took in the last turn that was timed, until somebody has taken that."""
+        self.busy_s = [0.0] * len(self.parts)
+        """By part: time spent computing, as far as it was shared out (`share`)."""
+        self._next_sample = float("-inf")
+        self._samples = 0
         self._ends = [part for part in range(len(self.parts)) if not self._to[part] and not self._exit[part]]
         self._entrances = [range(sum(wide[:part]), sum(wide[: part + 1])) for part in range(len(self.parts))]
+        self.ordinary: tuple[Step, ...] = ()
+        """By part."""
+        self._timed: tuple[Step, ...] = ()
+        self.guard_by(tuple(map(Guard, self.parts)))
+
+    def guard_by(self, guards: Sequence[Guard]) -> None:
+        """From now on these stand around its parts."""
+        self.guards = tuple(guards)
+        """By part."""
+        self.ordinary = tuple(
+            Step(part, guard, guard.logic, guard.process, self._to[part], self._exit[part])
+            for part, guard in enumerate(guards)
+        )
+        self._timed = tuple(step._replace(process=self._timing(step)) for step in self.ordinary)
+
+    def _timing(self, step: Step) -> Process:
+        part, process = step.part, step.process
+
+        def timed(batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert self.clock is not None
+            began = self.clock()
+            emissions = process(batch, source, now)
+            self.sample[part] += self.clock() - began
+            return emissions
+
+        return timed
+
+    def steps(self, now: Now) -> tuple[Step, ...]:
+        """For a turn at `now`: now and then those that are timed."""
+        if self.clock is None or now.monotonic < self._next_sample:
+            return self.ordinary
+        self._samples += 1
+        self._next_sample = now.monotonic + SAMPLED_S * (0.5 + self._samples * GOLDEN % 1.0)
+        self.sample = [0.0] * len(self.parts)
+        return self._timed
+
+    def share(self, time_s: float) -> None:
+        """Shares out among the parts what all turns since the last sample took, as that sample says."""
+        sample, self.sample = self.sample, []
+        if whole := sum(sample):
+            for part, took in enumerate(sample):
+                self.busy_s[part] += time_s * took / whole
 
     def entrances(self, part: int) -> range:
         """The numbers of the region's inputs by which rows come to `part`: one for each input of that."""
@@ -71,53 +136,61 @@ class Region(Logic):
     @property
     def left(self) -> int:
         """Rows that have come to parts behind which nothing is."""
-        took = self.took
-        return sum([took[part] for part in self._ends])
+        took, rows = self.took, 0
+        for part in self._ends:
+            rows += took[part]
+        return rows
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         part = 0
         if source not in self._entrances[0]:
             part = next(part for part, numbers in enumerate(self._entrances) if source in numbers)
-        return self.through({part: [(source - self._entrances[part].start, batch)]}, now)
+        return self.through({part: [(source - self._entrances[part].start, batch)]}, now, self.steps(now))
 
-    def through(self, waiting: dict[int, Waiting], now: Now) -> list[Emission]:
+    def through(self, waiting: dict[int, Waiting], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
         """What waits in front of parts, through them and all that follow; returns what leaves the region."""
         out: list[Emission] = []
-        for part in range(min(waiting, default=0), len(self.parts)):
-            if part in waiting:
-                for source, batch in waiting.pop(part):
-                    if emissions := self._turn(part, batch, source, now):
-                        self.pass_on(part, emissions, waiting, out)
+        held, took, gave = self.held, self.took, self.gave
+        for step in (steps or self.ordinary)[min(waiting, default=0) :]:
+            part, guard, logic, process, to, leaves = step
+            if part not in waiting:
+                continue
+            for source, batch in waiting.pop(part):
+                if held and part in held:  # nothing overtakes
+                    held[part].append((source, batch))
+                    continue
+                took[part] += len(batch.payloads if isinstance(batch, RawBatch) else batch.rows)
+                emissions = process(batch, source, now)
+                if guard.held:
+                    self.hold(part, source)
+                if logic.messages:
+                    self.take_messages(logic)
+                for port, given in emissions:  # as `pass_on`, whose call would cost more than what it does here
+                    gave[part] += len(given.rows)
+                    if port in to:
+                        for other, at in to[port]:
+                            if other in waiting:
+                                waiting[other].append((at, given))
+                            else:
+                                waiting[other] = [(at, given)]
+                    if port in leaves:
+                        out.append(Emission(leaves[port], given))
         return out
 
     def pass_on(
-        self, part: int, emissions: Iterable[Emission], waiting: dict[int, Waiting], out: list[Emission]
+        self, step: Step, emissions: Iterable[Emission], waiting: dict[int, Waiting], out: list[Emission]
     ) -> None:
-        """What `part` gives: into `waiting`, for the parts that it feeds, and `out` of the region."""
-        to, leaves = self._to[part], self._exit[part]
+        """What a part gives: into `waiting`, for the parts that it feeds, and `out` of the region."""
+        to, leaves = step.to, step.exit
         for port, batch in emissions:
-            for other, source in to.get(port, ()):
-                if other in waiting:
-                    waiting[other].append((source, batch))
-                else:
-                    waiting[other] = [(source, batch)]
+            if port in to:
+                for other, source in to[port]:
+                    if other in waiting:
+                        waiting[other].append((source, batch))
+                    else:
+                        waiting[other] = [(source, batch)]
             if port in leaves:
                 out.append(Emission(leaves[port], batch))
-
-    def _turn(self, part: int, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
-        if self.held and part in self.held:  # nothing overtakes
-            self.held[part].append((source, batch))
-            return ()
-        guard = self.guards[part]
-        self.took[part] += len(batch)
-        emissions = guard.process(batch, source, now)
-        if guard.held:
-            self.hold(part, source)
-        if guard.logic.messages:
-            self.take_messages(guard.logic)
-        for emission in emissions:
-            self.gave[part] += len(emission.batch.rows)
-        return emissions
 
     def hold(self, part: int, source: int) -> None:
         """What the guard of `part` could not give to it yet comes to it anew."""
@@ -144,11 +217,11 @@ class Region(Logic):
 
     def flush(self, now: Now) -> Sequence[Emission]:
         out: list[Emission] = []
-        for part, logic in enumerate(self.parts):
-            emissions = self.guards[part].flush(now)
-            self.take_messages(logic)
-            self.gave[part] += sum([len(emission.batch) for emission in emissions])
+        for step in self.ordinary:
+            emissions = step.guard.flush(now)
+            self.take_messages(step.guard.logic)
+            self.gave[step.part] += sum([len(emission.batch) for emission in emissions])
             waiting: dict[int, Waiting] = {}
-            self.pass_on(part, emissions, waiting, out)
+            self.pass_on(step, emissions, waiting, out)
             out += self.through(waiting, now)
         return out

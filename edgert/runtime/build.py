@@ -43,20 +43,26 @@ class Place:
     @property
     def rows_in(self) -> int:
         """Rows (for a source: messages) taken since the start of the process."""
-        region = self.instance.logic
-        return region.took[self.part] if isinstance(region, Region) else self.instance.counters.rows_in
+        region = self.instance.region
+        return region.took[self.part] if region else self.instance.counters.rows_in
 
     @property
     def rows_out(self) -> int:
         """Rows given on since the start of the process."""
-        region = self.instance.logic
-        return region.gave[self.part] if isinstance(region, Region) else self.instance.counters.rows_out
+        region = self.instance.region
+        return region.gave[self.part] if region else self.instance.counters.rows_out
+
+    @property
+    def busy_s(self) -> float:
+        """Time spent computing since the start of the process (T_C); in a region, as samples share it out."""
+        region = self.instance.region
+        return region.busy_s[self.part] if region else self.instance.counters.busy_s
 
     @property
     def entrances(self) -> range:
         """The instance's inputs by which rows come here, one for each input of its own."""
-        region = self.instance.logic
-        return region.entrances(self.part) if isinstance(region, Region) else range(max(1, len(self.planned.inputs)))
+        region = self.instance.region
+        return region.entrances(self.part) if region else range(max(1, len(self.planned.inputs)))
 
 
 @dataclass(frozen=True, slots=True)

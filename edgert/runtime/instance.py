@@ -89,8 +89,12 @@ class Instance:
     """Rows in, time spent and rows out when the pool last told its policy."""
     most_rows: int = sys.maxsize
     """No more are taken in a turn, whatever the pool's consumption says."""
+    unshared_s: float = 0.0
+    """Time of turns that a region has not shared out among its parts yet."""
     waits: bool = False
     """Whether an operator of it may wait for something else than the processor."""
+    region: Region | None = None
+    """The logic, if it is one."""
     guards: tuple[Guard, ...] = ()
     """Of the logic, or of each part of a region."""
     errors: list[tuple[str, Exception]] = field(default_factory=list)
@@ -99,10 +103,11 @@ class Instance:
     """Until then no more of that in the log, monotonic seconds."""
 
     def __post_init__(self) -> None:
-        self.guards = self.logic.guards if isinstance(self.logic, Region) else (Guard(self.logic),)
-        self.waits = any(_waits(guard.logic) for guard in self.guards)
         if isinstance(self.logic, Region):
+            self.region = self.logic
             self.entrances = self.logic.entrances(0)
+        self.guards = self.region.guards if self.region else (Guard(self.logic),)
+        self.waits = any(_waits(guard.logic) for guard in self.guards)
         for guard in self.guards:
             guard.errors = self.errors
 
@@ -124,8 +129,7 @@ class Instance:
         """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""
         turn = Turn()
         outputs = self.outputs
-        region = self.logic if isinstance(self.logic, Region) else None
-        guard = self.guards[0]
+        region, guard = self.region, self.guards[0]
         process = region.process if region else guard.process
         for at, entry in enumerate(entries):
             batch = entry.batch
@@ -185,6 +189,11 @@ class Instance:
             for target in targets:
                 target.settle(out)
 
+    def time_by(self, clock: Callable[[], float]) -> None:
+        """From now on the parts of a region are timed, now and then, by `clock`, seconds."""
+        if self.region:
+            self.region.clock = clock
+
     def reaches(self) -> Iterator[Instance]:
         """The instances to which something goes from here."""
         for targets in self.outputs.values():
@@ -204,8 +213,8 @@ class Instance:
 
     def _held(self, entry: Entry) -> list[Entry]:
         """What of `entry` is to come again, because a row of it is to be tried again."""
-        if isinstance(self.logic, Region):
-            held = self.logic.take_held()
+        if self.region:
+            held = self.region.take_held()
         else:
             guard = self.guards[0]
             held, guard.held = [(entry.source, batch) for batch in guard.held], []
@@ -229,7 +238,13 @@ class Instance:
         else:
             at_head = put
         counters.scheduling_s += self.started - (at_head if at_head > self.ready else self.ready)
-        counters.busy_s += turn.ended - self.started
+        took = turn.ended - self.started
+        counters.busy_s += took
+        if self.region is not None:
+            self.unshared_s += took
+            if self.region.sample:
+                self.region.share(self.unshared_s)
+                self.unshared_s = 0.0
         counters.turns += 1
         first = self.entrances
         for entry in entries:
@@ -281,7 +296,7 @@ class Instance:
         """Lets the logic give out what it still holds."""
         turn = Turn()
         try:
-            emissions = self.logic.flush(now) if isinstance(self.logic, Region) else self.guards[0].flush(now)
+            emissions = self.region.flush(now) if self.region else self.guards[0].flush(now)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._astray(error, 1)
         else:

@@ -47,19 +47,20 @@ class Lending:
         """What is for a thread that is lent."""
         began = self._began
         stuck = len(began) == self._workers > 0 and now - max(began.values()) >= SLOW_S
-        return _never_waits if stuck else _fast
+        return _never_waits if stuck else fast
 
     def for_workers(self, now: float) -> Mine:
         """What is for a worker."""
         return _any if self.since is None or now - self.since >= SLOW_S else _not_fast
 
 
-def _fast(instance: Instance) -> bool:
+def fast(instance: Instance) -> bool:
+    """Whether a lent thread may run it, whatever the workers do."""
     return instance.fast_turns >= FAST_TURNS and not instance.waits
 
 
 def _not_fast(instance: Instance) -> bool:
-    return not _fast(instance)
+    return not fast(instance)
 
 
 def _never_waits(instance: Instance) -> bool:

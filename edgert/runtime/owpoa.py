@@ -6,14 +6,16 @@ Kept to measure against: what Storm and Flink do. It shares queues, instances an
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from edgert.core.clock import Clock
+from edgert.runtime.gate import Gate
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool, Send
 from edgert.runtime.queue import Entry
 from edgert.scheduling.candidates import May
 from edgert.scheduling.consumption import Consumption
+from edgert.scheduling.policies import Policy
 from edgert.scheduling.profile import Profile
 
 
@@ -31,6 +33,21 @@ class Unscheduled:
     def choose(self, now: float, may: May | None = None) -> int | None:
         """Nothing: each instance has its own thread."""
 
+    waiting = True
+
+
+class Ringing(Gate):
+    """Wakes the thread of whoever may run."""
+
+    def __init__(self, policy: Policy, instances: Mapping[int, Instance], ring: Callable[[int], None]) -> None:
+        super().__init__(policy, instances)
+        self._ring = ring
+
+    def free(self, number: int, now: float) -> None:
+        super().free(number, now)
+        if not self._instances[number].running:
+            self._ring(number)
+
 
 class ThreadPerInstance(Pool):
     """A pool whose workers each serve one instance, and sleep while it has nothing to do."""
@@ -39,6 +56,7 @@ class ThreadPerInstance(Pool):
         self, clock: Clock, *, consumption: Consumption | None = None, send: Send = lambda instance, messages: None
     ) -> None:
         super().__init__(clock, workers=0, policy=Unscheduled(), consumption=consumption, send=send)
+        self._gate = Ringing(self._policy, self._instances, lambda number: self._bell(number).notify())
         self._bells: dict[int, threading.Condition] = {}
         self._started = False
 
@@ -81,11 +99,6 @@ class ThreadPerInstance(Pool):
         if not instance.running:
             self._bell(instance.number).notify()
 
-    def _free(self, number: int, now: float) -> None:
-        super()._free(number, now)
-        if not self._instances[number].running:
-            self._bell(number).notify()
-
     def _bell(self, number: int) -> threading.Condition:
         """Under the lock: rows may come to an instance before its thread runs."""
         return self._bells.setdefault(number, threading.Condition(self._lock))
@@ -97,14 +110,15 @@ class ThreadPerInstance(Pool):
         turn: Turn | None = None
         while True:
             with self._lock:
+                gate = self._gate
                 if turn is not None:
                     self._hand_on(instance, turn)
                 while not self._stopping and number in self._instances:
-                    rest = self._resting.get(number, 0.0) - self._clock.monotonic() if self._resting else 0.0
-                    if instance.queue.entries and number not in self._held and rest <= 0.0:
-                        if self._resting.pop(number, None) is not None:
+                    rest = gate.resting.get(number, 0.0) - self._clock.monotonic() if gate.resting else 0.0
+                    if instance.queue.entries and number not in gate.held and rest <= 0.0:
+                        if gate.resting.pop(number, None) is not None:
                             instance.ready = self._clock.monotonic()
-                        if not self._stalls(instance):
+                        if not gate.stalls(instance):
                             break
                     bell.wait(rest if rest > 0.0 else None)
                 else:

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
-from edgert.runtime.crowding import Crowding
+from edgert.runtime.gate import Gate
 from edgert.runtime.instance import Instance, Turn
-from edgert.runtime.lending import SLOW_S, Lending, Mine
+from edgert.runtime.lending import SLOW_S, Lending, Mine, fast
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
-from edgert.scheduling.candidates import May
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import Consumption, at_most
 from edgert.scheduling.policies import Policy
@@ -53,15 +52,14 @@ class Pool:
         self._quiet = threading.Condition(self._lock)
         self._instances: dict[int, Instance] = {}
         self._next_number = 0
-        self._held: set[int] = set()
         self._stopping = False
         self._asleep = 0
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
-        self._crowding = Crowding()
+        self._gate = Gate(self._policy, self._instances)
         self._lending = Lending(workers)
-        self._resting: dict[int, float] = {}
-        """Whose first row failed and is to be tried again, and when, monotonic seconds."""
+        self._in_hand: tuple[Instance, list[Entry]] | None = None
+        """The next turn of whoever lends its thread."""
         self._threads = [
             threading.Thread(target=self._worker, name=f"worker-{n + 1}", daemon=True) for n in range(workers)
         ]
@@ -95,10 +93,11 @@ class Pool:
                 self._next_number += 1
                 self._instances[instance.number] = instance
                 instance.freed = now
+                instance.time_by(self._clock.monotonic)
                 instance.away = any(other.remote for other in instance.reaches())
                 self._policy.add(instance.number)
                 if instance.queue.over:
-                    self._crowding.over.add(instance.number)
+                    self._gate.over.add(instance.number)
                 if instance.queue.rows:
                     self._policy.rows_added(instance.number, instance.queue.rows)
             self._connect()
@@ -110,10 +109,7 @@ class Pool:
             for instance in instances:
                 number = instance.number
                 del self._instances[number]
-                self._held.discard(number)
-                self._resting.pop(number, None)
-                self._crowding.forget(number)
-                self._policy.remove(number)
+                self._gate.forget(number)
                 self._relieved(number)
             self._connect()
 
@@ -139,14 +135,34 @@ class Pool:
     def put(self, entries: Iterable[tuple[Instance, int, Batch | RawBatch]], *, wake: bool = True) -> None:
         """Puts batches on the queues of instances, each with the number of the input it comes by. `wake` false: the
         caller lends its thread next."""
+        entries = list(entries)
         now = self._clock.monotonic()
         with self._lock:
-            put = 0
+            if not wake and len(entries) == 1 and self._hands(entries[0], now):
+                return
             for instance, source, batch in entries:
                 self._put(instance, Entry(source, batch, now))
-                put += 1
             if wake and self._asleep:
-                self._work.notify(put)  # a worker each: the first may meet an operator that blocks
+                self._work.notify(len(entries))  # a worker each: the first may meet an operator that blocks
+
+    def _hands(self, entry: tuple[Instance, int, Batch | RawBatch], now: float) -> bool:
+        """Where nothing else waits, a choice could only say what is known already, and costs more than the work on a
+        few rows: then they are taken into the hand of whoever lends its thread next."""
+        instance, source, batch = entry
+        rows = len(batch)
+        if (
+            self._in_hand or instance.running or instance.queue.entries or not fast(instance)
+            or not self._gate.idle() or instance.number in self._gate.held
+            or rows > instance.most_rows or rows > self.consumption(rows) or self._stopping
+        ):  # fmt: skip
+            return False
+        if now > instance.freed:
+            instance.counters.idle_s += now - instance.freed
+        instance.running = True
+        self._policy.busy(instance.number)
+        self._lending.since = now
+        self._in_hand = instance, [Entry(source, batch, now)]
+        return True
 
     def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
         """Puts a batch that came from another process; the caller lends its thread next. What was `accepted` before is
@@ -161,7 +177,7 @@ class Pool:
             instance.counters.idle_s += entry.put - instance.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
         if queue.size > queue.budget_bytes:
-            self._crowding.over.add(instance.number)
+            self._gate.over.add(instance.number)
         if shed:
             instance.shed += shed
         if change > 0:
@@ -172,7 +188,7 @@ class Pool:
     def crowd(self, number: int) -> None:
         """As if an instance `number`, which runs in another process, had its queue over its budget here."""
         with self._lock:
-            self._crowding.over.add(number)
+            self._gate.over.add(number)
 
     def relieve(self, number: int) -> None:
         """It has not any more."""
@@ -194,8 +210,7 @@ class Pool:
         """As `hold`, without waiting for the turns under way: see `at_rest`."""
         with self._lock:
             for instance in instances:
-                self._held.add(instance.number)
-                self._policy.busy(instance.number)
+                self._gate.hold(instance.number)
 
     def at_rest(self, instances: Sequence[Instance]) -> bool:
         """Whether none of `instances` is running."""
@@ -210,9 +225,7 @@ class Pool:
     def _let_go(self, instances: Sequence[Instance]) -> None:
         now = self._clock.monotonic()
         for instance in instances:
-            if instance.number in self._held:
-                self._held.discard(instance.number)
-                self._free(instance.number, now)
+            self._gate.let_go(instance.number, now)
         self._work.notify_all()
 
     def locked(self, read: Callable[[], None]) -> None:
@@ -246,10 +259,18 @@ class Pool:
         instance: Instance | None = None
         now = self._clock.monotonic()
         ends = now + time_s
+        with self._lock:
+            in_hand, self._in_hand = self._in_hand, None
+        if in_hand:
+            instance, entries = in_hand
+            turn = self._turn(instance, entries)
         while True:
             with self._lock:
                 if instance is not None and turn is not None:
                     self._hand_on(instance, turn)
+                    if not turn.out and self._gate.idle():
+                        self._lending.since = None
+                        return False
                     now = turn.ended
                 number, left = (None, 0) if self._stopping else self._pick(now, self._lending.lendable(now))
                 more = number is not None
@@ -289,8 +310,8 @@ class Pool:
             if number is not None:
                 return self._take(number)
             ends = [SLOW_S if left else LOOK_S]
-            if self._resting:
-                ends.append(min(self._resting.values()) - now)
+            if resting := self._gate.resting:
+                ends.append(min(resting.values()) - now)
             self._asleep += 1
             self._work.wait(min(ends))
             self._asleep -= 1
@@ -298,7 +319,7 @@ class Pool:
 
     def _pick(self, now: float, mine: Mine) -> tuple[int | None, int]:
         """The first that is for the caller, and how many there are that are for others, at least."""
-        number = self._choose(now)
+        number = self._gate.choose(now)
         if number is None or mine(self._instances[number]):
             return number, 0
         others = [number]
@@ -309,42 +330,13 @@ class Pool:
                 others.append(number)
             return found
 
-        return self._choose(now, may), len(set(others))
-
-    def _choose(self, now: float, may: May | None = None) -> int | None:
-        """What the policy says, but nobody who would add to a queue that is over its budget: what it would take waits
-        in its own, and so on up to the source, whose queue sheds."""
-        if self._resting:
-            for rested in [n for n, until in self._resting.items() if until <= now]:
-                del self._resting[rested]
-                self._free(rested, now)
-        while True:
-            number = self._policy.choose(now, may)
-            if number is None or not self._stalls(self._instances[number]):
-                return number
-            self._policy.busy(number)
-
-    def _stalls(self, instance: Instance) -> bool:
-        """Whether it must wait for one that it feeds."""
-        crowding = self._crowding
-        return bool(crowding.over) and crowding.stalls(instance.number, (fed.number for fed in instance.reaches()))
+        return self._gate.choose(now, may), len(set(others))
 
     def _relieved(self, number: int) -> None:
         """Its queue is within its budget: whoever waited for that may run."""
-        feeders = self._crowding.relieved(number)
-        if feeders:
-            now = self._clock.monotonic()
-            for feeder in feeders:
-                self._free(feeder, now)
-            if self._asleep:
-                self._work.notify(len(feeders))
-
-    def _free(self, number: int, now: float) -> None:
-        """Something that kept it from running is over."""
-        instance = self._instances[number]
-        instance.ready = now
-        if not instance.running and number not in self._held and number not in self._resting:
-            self._policy.free(number)
+        freed = self._gate.relieved(number, self._clock.monotonic())
+        if freed and self._asleep:
+            self._work.notify(freed)
 
     def _take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]
@@ -354,7 +346,7 @@ class Pool:
         instance.running = True
         policy.busy(number)
         policy.rows_taken(number, before - queue.rows)
-        if self._crowding.over and number in self._crowding.over and not queue.over:
+        if self._gate.over and number in self._gate.over and not queue.over:
             self._relieved(number)
         return instance, entries
 
@@ -383,7 +375,7 @@ class Pool:
         instance.freed = ended
         if turn.back:
             self._rest(instance, turn)
-        self._free(instance.number, ended)
+        self._gate.free(instance.number, ended)
         if self._watching:
             self._quiet.notify_all()
 
@@ -393,8 +385,8 @@ class Pool:
         number, queue = instance.number, instance.queue
         self._policy.rows_added(number, queue.put_back([entry._replace(put=turn.ended) for entry in turn.back]))
         if queue.over:
-            self._crowding.over.add(number)
-        self._resting[number] = turn.ended + turn.wait_s
+            self._gate.over.add(number)
+        self._gate.resting[number] = turn.ended + turn.wait_s
         self._work.notify()  # somebody has to wait for that
 
     def _send_safely(self, instance: Instance, messages: Sequence[Message]) -> None:

@@ -15,7 +15,8 @@ from edgert.runtime.latency import BUCKETS
 
 @dataclass(slots=True)
 class Report:
-    """Of one place. Queue, turns and times of a line are those of its first part: the others have none of their own.
+    """Of one place. Queue, turns, and all times but `busy_s`, of a region are those of its first part: the others have
+    none of their own.
 
     All but the queue's figures and `at` count since the start of the process."""
 
@@ -74,7 +75,9 @@ def report(place: Place, now: float) -> Report:
     """Of a place in this process, at `now` (monotonic seconds)."""
     drops = Counter(place.logic.drops)
     guard = place.guard
-    found = Report(place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, at=now)
+    found = Report(
+        place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s, at=now
+    )
     if place.part:
         found.drops = dict(drops)
         return found
@@ -86,7 +89,6 @@ def report(place: Place, now: float) -> Report:
     return dataclasses.replace(
         found,
         turns=counters.turns,
-        busy_s=counters.busy_s,
         queued_s=counters.queued_s,
         scheduling_s=counters.scheduling_s,
         idle_s=instance.idle_at(now),

@@ -126,7 +126,7 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
     if isinstance(region, Region):
         inside: dict[int, Waiting] = {}
         leaving: list[Emission] = []
-        region.pass_on(place.part, emissions, inside, leaving)
+        region.pass_on(region.ordinary[place.part], emissions, inside, leaving)
         emissions = leaving
         for part in sorted(inside, reverse=True):
             for source, batch in inside[part]:

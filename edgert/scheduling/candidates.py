@@ -80,6 +80,11 @@ class Candidates(ABC):
 
     # -- the choice
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a candidate."""
+        return bool(self._since)
+
     def choose(self, now: float, may: May | None = None) -> int | None:
         """The instance to run at `now` (monotonic seconds), of those for which `may` holds (all, if it is None); the
         others stay candidates. None when there is none."""

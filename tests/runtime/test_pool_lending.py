@@ -26,6 +26,52 @@ def test_a_lent_thread_works_until_nothing_waits() -> None:
     assert ran_on == {threading.get_ident()}
 
 
+def test_what_comes_alone_is_in_the_hand_of_who_lends_and_nothing_overtakes_it() -> None:
+    first, other = instance("first", Pass()), instance("other", Pass())
+    known(first, other)
+    pool = Pool(VirtualClock())
+    pool.add([first, other])
+    pool.put([(first, 0, rows(1))], wake=False)
+    assert (first.running, first.queue.rows) == (True, 0)
+    assert not pool.hold([first], 0.0), "a checkpoint waits for it"
+    pool.put([(first, 0, rows(2))], wake=False)
+    pool.put([(other, 0, rows(3))])
+    assert (first.queue.rows, other.queue.rows) == (1, 1), "one hand"
+    pool.lend(1.0)
+    assert (first.logic.seen, other.logic.seen) == ([(0, 1), (0, 2)], [(0, 3)])  # type: ignore[attr-defined]
+    assert first.idle
+    assert pool.hold([first], 0.0)
+    pool.put([(first, 0, rows(4))], wake=False)
+    assert first.queue.rows == 1, "held"
+    pool.release([first])
+    assert pool.hold([other], 0.0)
+    pool.put([(other, 0, rows(*range(5)))], wake=False)
+    pool.release([other])
+    pool.lend(1.0)
+    assert first.counters.rows_in == 3
+    assert other.counters.rows_in == 6
+
+
+def test_what_comes_alone_is_not_taken_in_hand_if_it_is_too_much_or_not_for_a_lent_thread() -> None:
+    one = instance("one", Pass())
+    pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    pool.put([(one, 0, rows(1))], wake=False)
+    assert one.queue.rows == 1, "nobody knows yet how long it takes"
+    known(one)
+    pool.lend(1.0)
+    pool.put([(one, 0, rows(*range(4)))], wake=False)
+    assert one.queue.rows == 4
+    pool.lend(1.0)
+    one.most_rows = 2
+    pool.put([(one, 0, rows(*range(3)))], wake=False)
+    assert one.queue.rows == 3
+    pool.lend(1.0)
+    one.waits = True
+    pool.put([(one, 0, rows(1))], wake=False)
+    assert one.queue.rows == 1
+
+
 def test_a_lent_thread_gives_the_rest_to_the_workers_when_its_time_is_over() -> None:
     clock = VirtualClock()
     only = instance("only", Pass(lambda batch: clock.advance(0.001)))

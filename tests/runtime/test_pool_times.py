@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgert.core.clock import VirtualClock
+from edgert.operators.region import Edge, Region
 from edgert.runtime.latency import quantile_s
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
@@ -78,6 +79,26 @@ def test_a_turn_takes_no_more_rows_than_some_ten_milliseconds_worth_of_them() ->
         pool.profile()
     assert one.counters.turns == 2
     assert one.counters.rows_in == 150 + 20, "half a millisecond each"
+
+
+def test_what_the_parts_of_a_region_take_is_sampled_and_shared_out() -> None:
+    clock = VirtualClock()
+    parts = [Pass(lambda batch: clock.advance(0.003)), Pass(lambda batch: clock.advance(0.001))]
+    one = instance("one", Region(parts, [Edge(0, 0, 1, 0)]))
+    pool = Pool(clock)
+    pool.add([one])
+    assert one.region
+    for turn in range(1, 101):
+        one.fast_turns = FAST_TURNS
+        pool.put([(one, 0, rows(1))], wake=False)
+        pool.lend(1e-9)
+        if turn == 1:
+            assert one.region.busy_s == pytest.approx([0.003, 0.001]), "the first turn is timed"
+    shared = one.region.busy_s
+    assert sum(shared) + one.unshared_s == pytest.approx(one.counters.busy_s)
+    assert shared[0] == pytest.approx(3 * shared[1])
+    assert one.unshared_s <= 0.15 + 0.008, "and one about every tenth of a second"
+    assert one.unshared_s > 0.0 or shared[0] == pytest.approx(0.3)
 
 
 def test_a_pause_is_not_waiting_for_a_worker() -> None:

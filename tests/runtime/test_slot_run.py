@@ -155,10 +155,10 @@ def test_a_queue_over_its_budget_is_told_once_to_each_slot_and_so_is_room() -> N
 def test_what_a_run_left_full_elsewhere_holds_nobody_up_when_it_has_ended() -> None:
     half = Half()
     half.run.frame(1, [frames.FULL, 5, 1])
-    assert half.pool._crowding.over
+    assert half.pool._gate.over
     half.run.stop()
     assert half.run.remove()
-    assert not half.pool._crowding.over
+    assert not half.pool._gate.over
 
 
 def test_a_row_that_cannot_be_packed_costs_itself_and_no_worker() -> None:
@@ -177,13 +177,13 @@ def test_a_link_that_takes_nothing_holds_up_who_feeds_it() -> None:
     half.other.backlog_bytes = BACKLOG_BYTES + 1
     for _ in range(2):
         half.source.send_away([(Target(half.run.flow_run.places["ok"].instance, 0), Batch([], 0.0))])
-    assert len(half.pool._crowding.over) == 1
+    assert len(half.pool._gate.over) == 1
     half.run.frame(1, [frames.FULL, 5, 1])
     half.other.backlog_bytes = 0
     half.run.say_where_room_is()
-    assert len(half.pool._crowding.over) == 1, "the queue at its other end is full still"
+    assert len(half.pool._gate.over) == 1, "the queue at its other end is full still"
     half.run.frame(1, [frames.ROOM, 5, 1])
-    assert not half.pool._crowding.over
+    assert not half.pool._gate.over
 
 
 def test_what_is_fed_again_after_a_death_is_not_shed() -> None:

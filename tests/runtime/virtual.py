@@ -45,11 +45,11 @@ class VirtualWorkers:
         pool = self.pool
         while self.free:
             with pool._lock:
-                number = pool._choose(self.clock.monotonic())
+                number = pool._gate.choose(self.clock.monotonic())
                 if number is None:
                     return
-                assert number not in pool._held
-                assert number not in pool._resting
+                assert number not in pool._gate.held
+                assert number not in pool._gate.resting
                 instance, entries = pool._take(number)
                 assert not over_behind(instance)
             turn = pool._turn(instance, entries)
@@ -72,7 +72,7 @@ class VirtualWorkers:
         with self.pool._lock:
             self.pool._hand_on(instance, turn)
         self.free += 1
-        for until in self.pool._resting.values():  # what a sleeping worker's alarm does
+        for until in self.pool._gate.resting.values():  # what a sleeping worker's alarm does
             self.at(until, lambda: None)
 
 
@@ -85,6 +85,6 @@ def could_run(pool: Pool, instances: Sequence[Instance]) -> list[Instance]:
     """Instances that a free worker should have taken: rows wait, nothing is in the way, and there is room behind."""
     return [
         i for i in instances
-        if i.queue.entries and not i.running and i.number not in pool._held and i.number not in pool._resting
+        if i.queue.entries and not i.running and i.number not in pool._gate.held and i.number not in pool._gate.resting
         and not over_behind(i)
     ]  # fmt: skip

@@ -44,7 +44,7 @@ METRICS = (
         "edgert_operator_busy_seconds_total",
         "counter",
         "seconds",
-        "Time that the pool spent in an operator; for a region of operators at its first.",
+        "Time that the pool spent in an operator; in a region of operators shared out by samples.",
         _LABELS,
         each_operator("busy_s"),
     ),
