@@ -14,7 +14,9 @@ PANELS: Final = {
     "longest": "longest queue, rows",
     "balance": "balance: variation of utilisation, 0 is even",
 }
-"""What is drawn of a point: median, and from the least to the greatest of the repetitions."""
+"""What is drawn of a point: the median; where all is taken as a gateway does it, from the least to the greatest, too."""
+STYLES: Final = {"": "-", "half": ":", "all": "--"}
+"""By consumption."""
 
 
 def draw(report: Report, folder: Path) -> Path:
@@ -31,6 +33,7 @@ def draw(report: Report, folder: Path) -> Path:
             application, _, subject = name.partition(": ")
             curves.setdefault(application, {})[subject] = json.loads(f"[{text}")
     columns = max(1, len(curves))
+    colours: dict[str, str] = {}
     picture, panels = plt.subplots(
         len(PANELS), columns, figsize=(max(10, 5 * columns), 12), sharex="col", squeeze=False, layout="constrained"
     )
@@ -41,11 +44,14 @@ def draw(report: Report, folder: Path) -> Path:
             axes = panels[row][column]
             for subject, points in of_subjects.items():
                 rates = [point["rate"] / 1e3 for point in points]
-                style = "--" if "owpoa" in subject else "-"
+                policy, _, consumption = subject.partition(", ")
+                colour = colours.setdefault(policy, "black" if policy == "owpoa" else f"C{len(colours)}")
+                style = STYLES[consumption]
                 middle = [statistics.median(point[key]) for point in points]
-                (line,) = axes.plot(rates, middle, style, marker="o", markersize=3, label=subject)
-                least, most = ([pick(point[key]) for point in points] for pick in (min, max))
-                axes.fill_between(rates, least, most, color=line.get_color(), alpha=0.08)
+                axes.plot(rates, middle, style, color=colour, marker="o", markersize=3, label=subject)
+                if not consumption:
+                    least, most = ([pick(point[key]) for point in points] for pick in (min, max))
+                    axes.fill_between(rates, least, most, color=colour, alpha=0.06, linewidth=0)
             if key != "balance":
                 axes.set_yscale("log")
             if column == 0:
@@ -53,7 +59,8 @@ def draw(report: Report, folder: Path) -> Path:
             axes.grid(alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
     if curves:
-        panels[0][0].legend(fontsize=7, ncols=2)
+        lines, labels = panels[0][0].get_legend_handles_labels()
+        picture.legend(lines, labels, loc="outside lower center", fontsize=9, ncols=6, frameon=False)
     picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
     path = folder / f"{report.name}.png"
     picture.savefig(path, dpi=110)

@@ -1,7 +1,9 @@
 """In which order results are taken: pure bookkeeping of numbers, without a table, a socket or a clock.
 
 A stream is (gateway, flow, epoch, stream). Its results are taken in order of their sequence. What comes after a gap
-is held for a bounded time and within a bound of bytes, then dropped: the gateway's outbox sends it again. What was
+is held for a bounded time and within a bound of bytes, then dropped: the gateway's outbox sends it again. Where a gap
+does not close in that time, the stream's place is learned anew: another collector may have landed what is missing, and
+then nobody would send it again. What was
 taken already is a duplicate; the collector then only repeats its acknowledgement. A stream other than 0 waits until
 its epoch was opened, by sequence 1 of stream 0.
 
@@ -20,6 +22,8 @@ from edgert.central.recent import Recent
 T = TypeVar("T")
 Key = tuple[str, str, int, int]
 """(gateway, flow, epoch, stream)."""
+LOOK_S: Final = 1.0
+"""A stream of which nothing can be held is learned anew at most this often."""
 MOST_STREAMS: Final = 100_000
 """Streams whose place is known at a time, about 500 bytes each. One more makes the longest unused be learned anew."""
 
@@ -60,6 +64,8 @@ class Acceptance(Generic[T]):
         self._streams: Recent[Key, _Stream[T]] = Recent(most_streams)
         self._holding: dict[Key, _Stream[T]] = {}
         """Those streams of which something is held."""
+        self._refused: dict[Key, float] = {}
+        """Streams of which something came after a gap and was not held: until when that may go on."""
         self._lost = 0
         """What was held of streams that were forgotten, until `expire` tells it."""
         self._ready: deque[T] = deque()
@@ -102,6 +108,7 @@ class Acceptance(Generic[T]):
             self._advance(key)
             return Verdict.TAKEN
         if self.held_bytes + size > self._hold_bytes or self._hold_s <= 0:
+            self._refused.setdefault(key, now + max(self._hold_s, LOOK_S))
             return Verdict.FULL
         stream.held[sequence] = _Held(item, size, now + self._hold_s)
         self._holding[key] = stream
@@ -116,19 +123,22 @@ class Acceptance(Generic[T]):
         return ready
 
     def expire(self, now: float) -> int:
-        """Drop what was held too long; returns how many were dropped since the last call."""
+        """Drop what was held too long, and forget its streams; returns how many were dropped since the last call."""
+        stuck = [key for key, stream in self._holding.items() if any(h.until <= now for h in stream.held.values())]
+        for key in [*stuck, *(key for key, until in self._refused.items() if until <= now)]:
+            self._refused.pop(key, None)
+            self._lost += self.forget(key)
         dropped, self._lost = self._lost, 0
-        for key, stream in list(self._holding.items()):
-            for sequence in [s for s, h in stream.held.items() if h.until <= now]:
-                self._release(key, stream, sequence)
-                dropped += 1
         return dropped
 
-    def forget(self, key: Key) -> None:
-        """The stream's version has to be learned anew; what was held of it is dropped."""
+    def forget(self, key: Key) -> int:
+        """The stream's version has to be learned anew; what was held of it is dropped. Returns how many were."""
         stream = self._streams.pop(key)
-        if stream is not None:
-            self._drop(key, stream)
+        if stream is None:
+            return 0
+        held = len(stream.held)
+        self._drop(key, stream)
+        return held
 
     def _drop(self, key: Key, stream: _Stream[T]) -> None:
         for sequence in list(stream.held):

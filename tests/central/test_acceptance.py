@@ -45,6 +45,8 @@ def test_hold_that_expires_is_dropped_and_may_come_again(acceptance: Acceptance[
     offer(acceptance, KEY, 2, now=0.0)
     assert acceptance.expire(4.9) == 0
     assert acceptance.expire(5.0) == 1
+    assert not acceptance.knows(KEY), "another collector may have landed what is missing"
+    acceptance.learn(KEY, 0)
     assert offer(acceptance, KEY, 1, now=6.0) is Verdict.TAKEN
     assert acceptance.take() == [(KEY, 1)]
     assert offer(acceptance, KEY, 2, now=6.0) is Verdict.TAKEN
@@ -54,6 +56,18 @@ def test_what_is_held_is_bounded_in_bytes(acceptance: Acceptance[Item]) -> None:
     assert offer(acceptance, KEY, 2, size=60) is Verdict.HELD
     assert offer(acceptance, KEY, 3, size=60) is Verdict.FULL
     assert offer(acceptance, KEY, 1, size=60) is Verdict.TAKEN
+
+
+def test_a_stream_of_which_nothing_can_be_held_is_learned_anew_after_a_while() -> None:
+    acceptance: Acceptance[Item] = Acceptance(0.0, 100)
+    acceptance.learn(KEY, 0)
+    assert offer(acceptance, KEY, 3, now=0.0) is Verdict.FULL
+    assert acceptance.expire(0.5) == 0
+    assert offer(acceptance, KEY, 3, now=0.6) is Verdict.FULL
+    assert acceptance.expire(1.0) == 0
+    assert not acceptance.knows(KEY)
+    acceptance.learn(KEY, 2)
+    assert offer(acceptance, KEY, 3, now=1.0) is Verdict.TAKEN
 
 
 def test_second_stream_waits_until_its_epoch_is_opened(acceptance: Acceptance[Item]) -> None:

@@ -69,6 +69,22 @@ def test_hello_after_a_restart_is_answered_from_the_tables(collector: Collector,
     assert said.greatest_epoch(FLOW) == 5 << 32
 
 
+def test_what_another_collector_landed_meanwhile_is_not_waited_for(
+    collector: Collector, clock: VirtualClock, tmp_path: Path
+) -> None:
+    """One that was cut off, or whose lease had gone to another, goes on: nobody will send that again."""
+    g = Gateway("g1")
+    collector.handle([message(g.open())])
+    other = Collector("c2", Landing(str(tmp_path)), clock, 10.0, 10_000)
+    other.handle([message(g.rows(contribution(0, "a", 1.0)))])
+    third = g.rows(contribution(60, "a", 1.0))
+    assert collector.handle([message(third)]) == []
+    clock.advance(10.0)
+    collector.handle([])
+    (said,) = collector.handle([message(third)])
+    assert said.acks == {(FLOW, EPOCH, 0): 3}
+
+
 def test_held_too_long_is_dropped_and_taken_when_it_comes_again(collector: Collector, clock: VirtualClock) -> None:
     g = Gateway("g1")
     opening, second = g.open(), g.rows(contribution(0, "a", 1.0))

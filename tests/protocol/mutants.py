@@ -1,0 +1,189 @@
+"""Rules of the design, broken one at a time: a walk that finds none of them out would say little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+from unittest import mock
+
+from edgert.central.collector import Collector
+from edgert.core.position import Position
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.id_table import IdTable
+from edgert.runtime.inbox import Inbox
+from edgert.runtime.progress import Progress
+from edgert.store.database import Database
+from gateway import uplink
+from gateway.checkpointer import Checkpointer
+from gateway.ingest import Ingest
+from gateway.uplink import Uplink
+from tests.protocol import central_side
+from tests.protocol.central_side import MemoryTable
+
+Patch = AbstractContextManager[object]
+
+
+def _acknowledged_before_the_commit() -> Patch:
+    return mock.patch.object(Progress, "has_committed", return_value=True)
+
+
+def _acknowledged_when_one_flow_has_it() -> Patch:
+    due = Inbox.due
+
+    def first(self: Inbox) -> list[tuple[int, int]]:
+        self.owed = type(self.owed)((i, q, x, flows[:1], size) for i, q, x, flows, size in self.owed)
+        return due(self)
+
+    return mock.patch.object(Inbox, "due", first)
+
+
+def _acknowledgements_outlive_their_connection() -> Patch:
+    return mock.patch.object(Inbox, "connection_lost", return_value=None)
+
+
+def _id_table_is_not_written() -> Patch:
+    return mock.patch.object(Database, "_write_table", return_value=None)
+
+
+def _pages_of_a_failed_commit_are_forgotten() -> Patch:
+    return mock.patch.object(IdTable, "give_back", return_value=None)
+
+
+def _ids_are_forgotten_with_their_acknowledgement() -> Patch:
+    due = Inbox.due
+
+    def forgets(self: Inbox) -> list[tuple[int, int]]:
+        found = due(self)
+        for packet_id, _ in found:
+            self.table.set(packet_id, 0, 0)
+        return found
+
+    return mock.patch.object(Inbox, "due", forgets)
+
+
+def _table_outlives_the_session() -> Patch:
+    return mock.patch.object(Inbox, "session_lost", Inbox.connection_lost)
+
+
+def _overlapping_subscriptions_look_alike() -> Patch:
+    as_route = Ingest._as_route
+    return mock.patch.object(Ingest, "_as_route", lambda self, sources, seed: as_route(self, sources, 0))
+
+
+def _positions_have_no_holes() -> Patch:
+    def resume(self: Progress, known: set[int], greatest: int) -> None:
+        self.fed = max(self.fed, greatest)
+
+    return mock.patch.object(Progress, "resume", resume)
+
+
+def _position_is_that_of_the_commit() -> Patch:
+    form = FlowRun.form
+
+    def late(self: FlowRun) -> Any:
+        found = form(self)
+        if found is not None:
+            found.position = self.progress.position()
+        return found
+
+    return mock.patch.object(FlowRun, "form", late)
+
+
+def _what_a_failed_commit_held_is_dropped() -> Patch:
+    def commit(self: Checkpointer, runs: list[FlowRun]) -> Any:
+        try:
+            return whole(self, runs)
+        except Exception:
+            for run in runs:
+                run.pending.clear()
+            raise
+
+    whole = Checkpointer._commit
+    return mock.patch.object(Checkpointer, "_commit", commit)
+
+
+def _a_new_version_drops_open_windows() -> Patch:
+    def drain(self: FlowRun, now: Any, send: Any) -> None:
+        whole(self, now, send)
+        self.pending[-1].rows.clear()
+
+    whole = FlowRun.drain
+    return mock.patch.object(FlowRun, "drain", drain)
+
+
+def _no_new_epoch_after_going_back() -> Patch:
+    return mock.patch.object(uplink, "is_foreign", return_value=False)
+
+
+def _the_brokers_word_counts() -> Patch:
+    publish = Uplink._publish
+
+    def deletes(self: Uplink, flow: str, payload: bytes) -> bool:
+        done = publish(self, flow, payload)
+        for key in self.database.outbox_streams() if done else ():
+            entries = self.database.outbox(*key, 0, 100)
+            self.database.acknowledged(
+                dict.fromkeys([key], max([e.sequence for e in entries if e.payload == payload], default=0))
+            )
+        return done
+
+    return mock.patch.object(Uplink, "_publish", deletes)
+
+
+def _acknowledged_before_it_has_landed() -> Patch:
+    def land(self: Collector) -> None:
+        self._unlanded += self._acceptance.take()
+        for batch in self._unlanded:
+            key = (batch.gateway, batch.flow, batch.epoch, batch.stream)
+            self._landed.set(key, batch.sequence)
+            self._touch(key)
+        if len(self._unlanded) > 2:  # later, unless it dies first
+            self._landing.land(self._unlanded)
+            self._unlanded.clear()
+
+    return mock.patch.object(Collector, "_land", land)
+
+
+def _checked_with_another_handle_than_written() -> Patch:
+    def append(self: MemoryTable, data: Any, versions: Mapping[str, int]) -> None:
+        self.let_others()
+        if self.uri in self.store:
+            self._seen = len(self.store[self.uri].commits)
+        whole(self, data, versions)
+
+    whole = MemoryTable.append
+    return mock.patch.object(MemoryTable, "append", append)
+
+
+def _every_epoch_counts() -> Patch:
+    def counted(openings: Sequence[Any]) -> dict[tuple[str, int], None]:
+        return {(o.gateway, o.epoch): None for o in openings}
+
+    return mock.patch.object(central_side, "counted", counted)
+
+
+def _a_redelivery_is_taken_again() -> Patch:
+    return mock.patch.object(Progress, "takes", return_value=True)
+
+
+def _a_redelivery_is_always_skipped() -> Patch:
+    return mock.patch.object(Progress, "takes", return_value=False)
+
+
+def _positions_start_anew() -> Patch:
+    from gateway.flows import Flows
+
+    run = Flows._run
+    return mock.patch.object(Flows, "_run", lambda self, flow, stored, at: run(self, flow, stored, Position()))
+
+
+MUTANTS: Final[Sequence[Callable[[], Patch]]] = (
+    _acknowledged_before_the_commit, _acknowledged_when_one_flow_has_it, _acknowledgements_outlive_their_connection,
+    _id_table_is_not_written, _pages_of_a_failed_commit_are_forgotten, _ids_are_forgotten_with_their_acknowledgement,
+    _table_outlives_the_session, _overlapping_subscriptions_look_alike, _positions_have_no_holes,
+    _position_is_that_of_the_commit, _what_a_failed_commit_held_is_dropped, _a_new_version_drops_open_windows,
+    _no_new_epoch_after_going_back, _the_brokers_word_counts, _acknowledged_before_it_has_landed,
+    _checked_with_another_handle_than_written, _every_epoch_counts, _a_redelivery_is_taken_again,
+    _a_redelivery_is_always_skipped, _positions_start_anew,
+)  # fmt: skip

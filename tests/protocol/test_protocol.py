@@ -1,0 +1,80 @@
+"""The delivery protocol, from a sensor's message to what the fleet table counts: random walks through crashes, cuts,
+redelivery, full disks, restored cards, racing collectors and brokers that lose what they had; and the same as a state
+machine, which finds the shortest way to a failure. `python -m tests.protocol --seeds 0-9999` walks on."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.protocol.board import at_once
+from tests.protocol.central_side import in_memory
+from tests.protocol.mutants import MUTANTS, Patch
+from tests.protocol.world import ACTS, World, walk
+
+SEEDS = range(60)
+MOST_SEEDS = 150
+"""A broken rule is found out in fewer."""
+
+
+@pytest.fixture(autouse=True)
+def by_hand() -> Iterator[None]:
+    with at_once(), in_memory():
+        yield
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_message_is_lost_and_none_counted_twice(seed: int, tmp_path: Path) -> None:
+    walk(seed, tmp_path)
+
+
+class Protocol(RuleBasedStateMachine):
+    """One act after another, each with chance of its own."""
+
+    @initialize(seed=st.integers(0, 1_000))
+    def begin(self, seed: int) -> None:
+        self.patches = [at_once(), in_memory()]
+        for patch in self.patches:
+            patch.__enter__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.world = World(seed, Path(self.folder.name))
+
+    @rule(number=st.integers(0, len(ACTS) - 1), chance=st.integers(0, 1 << 16))
+    def act(self, number: int, chance: int) -> None:
+        self.world.draw.seed(chance)
+        ACTS[number][0](self.world)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            self.world.settle()
+            self.world.check()
+        finally:
+            self.world.close()
+            self.folder.cleanup()
+            for patch in self.patches:
+                patch.__exit__(None, None, None)
+
+
+TestProtocol = Protocol.TestCase
+TestProtocol.settings = settings(max_examples=40, stateful_step_count=80, deadline=None)
+
+
+@pytest.mark.parametrize("broken", MUTANTS, ids=lambda broken: broken.__name__.strip("_"))
+def test_each_rule_of_the_design_is_needed(
+    broken: Callable[[], Patch], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for seed in range(MOST_SEEDS):
+        with in_memory(), broken():
+            try:
+                walk(seed, tmp_path_factory.mktemp("walk"))
+            except AssertionError:
+                return
+    pytest.fail(f"{MOST_SEEDS} walks without a violation, though a rule was broken")

@@ -1,0 +1,320 @@
+"""A walk through what may happen between a sensor and the fleet table, and what must hold at its end: no message lost,
+none counted twice. The protocol's own code takes part, not a copy of it; chance comes from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+from edgert.core.clock import VirtualClock
+from edgert.core.errors import EdgertError, StoreError
+from edgert.mqtt.topics import covers
+from tests.protocol.board import Board, document, drive
+from tests.protocol.central_side import CentralSide
+from tests.protocol.sensors_broker import SensorsBroker
+
+WALL: Final = 1_700_000_000.0
+ROUNDS: Final = 400
+"""Until all is settled at the end; it takes some twenty."""
+
+
+class Died(Exception):
+    """The gateway was killed in the midst of something."""
+
+
+class World:
+    """`steps` calls of `step`, then `settle` and `check`."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        draw = self.draw = random.Random(seed)
+        self.folder = folder
+        self.clock = VirtualClock(wall=WALL)
+        self.unique = draw.random() < 0.6
+        """Whether each message has a payload of its own: then none is ambiguous."""
+        self.qos = draw.choice([1, 1, 2])
+        self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+"])}
+        """By name: what it reads. One subscription for both, or two that overlap."""
+        filters = tuple(dict.fromkeys(self.flows.values()))
+        self.broker = SensorsBroker(
+            draw, filters, self.qos, draw.randint(4, 8), draw.random() < 0.5, draw.random() < 0.7
+        )
+        self.may_forget = draw.random() < 0.4
+        self.may_go_back = draw.random() < 0.5
+        self.may_change = draw.random() < 0.6
+        self._letters = draw.choice(["x", "xy"])
+        self.central = CentralSide(draw, self.clock, draw.choice([1, 2]))
+        self.most = draw.randint(3, 24)
+        self.said: list[str] = []
+        """What happened, to be read."""
+        self.topics: dict[int, str] = {}
+        self.keys: dict[int, str] = {}
+        self.ambiguous = 0
+        """As counted by gateways that are dead."""
+        self.gap: set[int] = set()
+        """What a restored card may have lost, or counted twice where it says so."""
+        self.version = 1
+        self.backups: list[tuple[Path, set[int], int]] = []
+        self.board: Board | None = self._start()
+        for name, topic in self.flows.items():
+            self.board.deploy(document(name, topic, self.qos))
+        self.board.connect()
+        while self.broker.receive() or self.board.receive(9):
+            pass
+        self.board.uplink.connected()
+        assert set(self.broker.session.subscriptions) == set(filters)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "gateway.db"
+
+    def _start(self) -> Board:
+        return Board(self.path, self.broker, self.clock, self.central.broker.publish)
+
+    # -- what may happen
+
+    def step(self) -> None:
+        """One thing."""
+        acts, weights = zip(*ACTS, strict=True)
+        act: Callable[[World], None] = self.draw.choices(acts, weights)[0]
+        self._say(act.__name__.strip("_"))
+        act(self)
+
+    def _say(self, text: str) -> None:
+        self.said.append(text)
+
+    def _publish(self) -> None:
+        uid = len(self.topics) + 1
+        if uid > self.most:
+            return
+        self.topics[uid] = f"t/{self.draw.choice([0, 0, 1])}/s"
+        self.keys[uid] = str(uid) if self.unique else self.draw.choice(self._letters)
+        self.broker.publish(uid, self.topics[uid], b'{"u": "%s"}' % self.keys[uid].encode())
+
+    def _broker_sends(self) -> None:
+        self.broker.send()
+
+    def _broker_receives(self) -> None:
+        self.broker.receive()
+
+    def _receive(self) -> None:
+        if self.board and not self.board.wire.paused:
+            self.board.receive(self.draw.randint(1, 3))
+
+    def _begin_turn(self) -> None:
+        if self.board:
+            self.board.begin_turn()
+
+    def _work(self) -> None:
+        if self.board:
+            self.board.work()
+
+    def _time_passes(self) -> None:
+        self.clock.advance(self.draw.choice([0.1, 1.0, 4.0, 40.0]))
+        if self.board:
+            self.board.host.tick(self.board.flows.runs.values())
+
+    def _checkpoint(self) -> None:
+        if not self.board:
+            return
+        if self.draw.random() < 0.3:
+            self.board.meanwhile = self.draw.choice([self._receive, self._fill, self._work])
+        self.board.checkpoint(self.draw.choice([(), ("a",), ("b",)]))
+        self.board.meanwhile = lambda: None
+
+    def _connect(self) -> None:
+        if self.board:
+            self.board.connect()
+
+    def _cut(self) -> None:
+        if self.board:
+            self.board.cut()
+
+    def _fill(self) -> None:
+        if self.board:
+            self.board.full = not self.board.full
+
+    def _crash(self) -> None:
+        if self.board:
+            self.ambiguous += self.board.ingest.inbox.counters.ambiguous
+            connected = self.board.wire.status.connected
+            self.board.crash()
+            self.board = None
+            if connected:
+                self.broker.cut()
+
+    def _restart(self) -> None:
+        if not self.board:
+            if self.backups and self.draw.random() < 0.5:
+                self._go_back()
+            self.board = self._start()
+            if not self.central.broker.away:
+                self.board.uplink.connected()
+
+    def _new_version(self) -> None:
+        if self.board and self.may_change:
+            name = self.draw.choice("ab")
+            self.version += 1
+            made = document(name, self.flows[name], self.qos, f"version {self.version}")
+            try:
+                with mock.patch.object(asyncio, "sleep", self._sleeps):
+                    self.board.deploy(made)
+            except EdgertError as error:
+                self._say(str(error))
+            except Died:
+                self._crash()
+
+    async def _sleeps(self, seconds: float) -> None:
+        """What goes on when the disk has room again: it has now, or the gateway is killed before."""
+        if self.draw.random() < 0.5:
+            raise Died
+        assert self.board
+        self.board.full = False
+
+    def _uplink(self) -> None:
+        if self.board:
+            try:
+                drive(self.board.uplink._turn())
+            except StoreError as error:
+                self._say(str(error))
+
+    def _acknowledge(self) -> None:
+        if self.board and self.central.broker.acks and not self.central.broker.away:
+            drive(self.board.uplink.acknowledged_untrusted(self.central.broker.acks.popleft()))
+
+    def _collect(self) -> None:
+        messages = self.central.broker.take(self.draw.randint(1, 6), self.draw.random() < 0.3)
+        numbers = range(len(self.central.collectors))
+        for number in numbers if self.draw.random() < 0.3 else [self.draw.choice(numbers)]:
+            self.central.handle(messages, number, race=len(numbers) > 1 and self.draw.random() < 0.3)
+
+    def _collector_dies(self) -> None:
+        self.central.restart(self.draw.randrange(len(self.central.collectors)))
+
+    def _central_goes(self) -> None:
+        broker = self.central.broker
+        broker.away = not broker.away
+        if self.board:
+            if broker.away:
+                self.board.uplink.disconnected()
+            else:
+                self.board.uplink.connected()
+
+    def _central_loses(self) -> None:
+        self.central.broker.lose()
+        if self.board and not self.central.broker.away:
+            self.board.uplink.connected()
+
+    def _broker_snaps(self) -> None:
+        self.broker.snap()
+
+    def _broker_dies(self) -> None:
+        self._cut()
+        self.broker.die()
+
+    def _broker_forgets(self) -> None:
+        if self.may_forget:
+            self._cut()
+            self.broker.forget()
+
+    def _back_up(self) -> None:
+        """Somebody copies the card while the gateway is off."""
+        if self.may_go_back and not self.board:
+            path = self.folder / f"backup{len(self.backups)}"
+            shutil.copy(self.path, path)
+            self.backups.append((path, set(self.broker.acknowledged), self.version))
+
+    def _go_back(self) -> None:
+        path, acknowledged, version = self.draw.choice(self.backups)
+        self._say(f"goes back to {path.name}")
+        for old in self.folder.glob("gateway.db*"):
+            old.unlink()
+        shutil.copy(path, self.path)
+        self.gap |= self.broker.acknowledged - acknowledged
+        if version != self.version:  # it has an epoch that the card does not know: open windows may count twice
+            self.broker.again |= set(self.topics)
+
+    # -- the end
+
+    def settle(self) -> None:
+        """No more faults: everything is brought to its end."""
+        self._say("settles")
+        self.most = 0
+        self._restart()
+        board = self.board
+        assert board
+        board.full = False
+        if self.central.broker.away:
+            self._central_goes()
+        board.connect()
+        self._until_quiet(board)
+        for name in list(board.flows.runs):
+            board.remove(name)
+        self._until_quiet(board)
+        self.ambiguous += board.ingest.inbox.counters.ambiguous
+
+    def _until_quiet(self, board: Board) -> None:
+        for _ in range(ROUNDS):
+            while self.broker.send() or board.receive(5) or self.broker.receive():
+                pass
+            board.work()
+            assert board.checkpoint()
+            self.clock.advance(10.0)  # of every wait for an answer
+            self._uplink()
+            while self.central.broker.results:
+                self.central.handle(self.central.broker.take(50, disorder=False), 0)
+            while self.central.broker.acks:
+                self._acknowledge()
+            idle = not (self.broker.session.waiting or self.broker.session.flying or self.broker.up or self.broker.down)
+            if idle and not board.database.outbox_size.batches:
+                return
+        raise AssertionError(
+            f"it does not come to an end: {self.broker.session}, {board.database.outbox_size}, {board.uplink.status}"
+        )
+
+    def check(self) -> None:
+        """Against the truth."""
+        for name, topic in self.flows.items():
+            of = {u for u, its in self.topics.items() if covers(topic, its)}
+            counted = Counter(self.central.counted(name))
+            expected = Counter(self.keys[u] for u in of)
+            spared = Counter(self.keys[u] for u in of & (self.broker.lost | self.gap))
+            again = Counter(self.keys[u] for u in of & self.broker.again)
+            doubled = counted - expected - again - again  # a broker may go back more than once
+            assert not doubled or self.broker.again >= of, f"flow {name} counted twice: {doubled}"
+            lost = expected - counted - spared
+            if self.unique:
+                assert not lost, f"flow {name} lost {lost}"
+            assert lost.total() <= self.ambiguous, f"flow {name} lost {lost}, {self.ambiguous} ambiguous"
+
+    def close(self) -> None:
+        if self.board:
+            self.board.crash()
+
+
+ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
+    (World._publish, 5), (World._broker_sends, 6), (World._broker_receives, 5), (World._receive, 6),
+    (World._begin_turn, 2), (World._work, 3), (World._time_passes, 2), (World._checkpoint, 5), (World._connect, 3),
+    (World._cut, 1), (World._fill, 0.5), (World._crash, 0.7), (World._restart, 3), (World._new_version, 0.4),
+    (World._uplink, 4), (World._acknowledge, 4), (World._collect, 5), (World._collector_dies, 0.5),
+    (World._central_goes, 0.7), (World._central_loses, 0.4), (World._broker_snaps, 0.4), (World._broker_dies, 0.4),
+    (World._broker_forgets, 0.5), (World._back_up, 2),
+]  # fmt: skip
+
+
+def walk(seed: int, folder: Path) -> World:
+    """One, from its beginning to the check at its end."""
+    world = World(seed, folder)
+    try:
+        for _ in range(world.draw.choice([150, 300, 500])):
+            world.step()
+        world.settle()
+        world.check()
+    finally:
+        world.close()
+    return world
