@@ -14,7 +14,7 @@ PANELS: Final = {
     "longest": "longest queue, rows",
     "balance": "balance: variation of utilisation, 0 is even",
 }
-"""What is drawn of a point: the median; where a turn takes what a gateway's does, from the least to the greatest, too."""
+"""What is drawn of a point: the median; for turns as a gateway has them, from the least to the greatest, too."""
 STYLES: Final = {"": "-", "half": ":", "all": "--"}
 """By consumption."""
 
