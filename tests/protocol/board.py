@@ -118,6 +118,7 @@ class Board:
     def __init__(self, path: Path, broker: SensorsBroker, clock: VirtualClock, publish: Callable[[str, bytes], bool]):
         self.clock, self.broker = clock, broker
         self.database = Database(path, GATEWAY)
+        self.database._db.execute("PRAGMA synchronous = OFF")  # the machine does not die here, only the gateway
         self.full = False
         """Whether nothing can be written."""
         self.meanwhile: Callable[[], None] = lambda: None

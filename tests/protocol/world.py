@@ -38,18 +38,18 @@ class World:
         self.unique = draw.random() < 0.6
         """Whether each message has a payload of its own: then none is ambiguous."""
         self.qos = draw.choice([1, 1, 2])
-        self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+"])}
+        self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+", "t/0/+"])}
         """By name: what it reads. One subscription for both, or two that overlap."""
         filters = tuple(dict.fromkeys(self.flows.values()))
         self.broker = SensorsBroker(
-            draw, filters, self.qos, draw.randint(4, 8), draw.random() < 0.5, draw.random() < 0.7
+            draw, filters, self.qos, draw.randint(3, 6), draw.random() < 0.5, draw.random() < 0.7
         )
         self.may_forget = draw.random() < 0.4
         self.may_go_back = draw.random() < 0.5
         self.may_change = draw.random() < 0.6
         self._letters = draw.choice(["x", "xy"])
         self.central = CentralSide(draw, self.clock, draw.choice([1, 2]))
-        self.most = draw.randint(3, 24)
+        self.most = draw.randint(6, 30)
         self.said: list[str] = []
         """What happened, to be read."""
         self.topics: dict[int, str] = {}
@@ -300,7 +300,7 @@ class World:
 ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
     (World._publish, 5), (World._broker_sends, 6), (World._broker_receives, 5), (World._receive, 6),
     (World._begin_turn, 2), (World._work, 3), (World._time_passes, 2), (World._checkpoint, 5), (World._connect, 3),
-    (World._cut, 1), (World._fill, 0.5), (World._crash, 0.7), (World._restart, 3), (World._new_version, 0.4),
+    (World._cut, 1.5), (World._fill, 0.5), (World._crash, 0.7), (World._restart, 3), (World._new_version, 0.4),
     (World._uplink, 4), (World._acknowledge, 4), (World._collect, 5), (World._collector_dies, 0.5),
     (World._central_goes, 0.7), (World._central_loses, 0.4), (World._broker_snaps, 0.4), (World._broker_dies, 0.4),
     (World._broker_forgets, 0.5), (World._back_up, 2),
