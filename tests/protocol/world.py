@@ -42,7 +42,7 @@ class World:
         """By name: what it reads. One subscription for both, or two that overlap."""
         filters = tuple(dict.fromkeys(self.flows.values()))
         self.broker = SensorsBroker(
-            draw, filters, self.qos, draw.randint(3, 6), draw.random() < 0.5, draw.random() < 0.7
+            draw, filters, self.qos, draw.choice([2, 2, 3, 5]), draw.random() < 0.5, draw.random() < 0.7
         )
         self.may_forget = draw.random() < 0.4
         self.may_go_back = draw.random() < 0.5
