@@ -92,6 +92,35 @@ class Central(Connection):
 
 
 @dataclass(frozen=True, slots=True)
+class Uplink:
+    """How results leave for the central side."""
+
+    outage_s: float = setting(
+        60.0,
+        doc="after an outage longer than this, new results leave beside those that have piled up, and before them",
+        unit="s",
+        minimum=1,
+        maximum=86_400,
+    )
+    backlog_bytes_per_s: int = setting(
+        0,
+        doc="most bytes per second of what has piled up, so that it leaves room for others; 0: no limit. New results "
+        "go first in any case",
+        unit="bytes",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
+    bytes_per_s: int = setting(
+        0,
+        doc="most bytes per second of all results together, averaged over seconds; 0: no limit. New results alone may "
+        "use all of it, so it has to be more than they need",
+        unit="bytes",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Web:
     """The page, its JSON and the Prometheus metrics."""
 
@@ -172,6 +201,7 @@ class GatewaySettings:
     gateway: Gateway = section(Gateway)
     sensors: Sensors = section(Sensors)
     central: Central = section(Central)
+    uplink: Uplink = section(Uplink)
     web: Web = section(Web)
     pool: Pool = section(Pool)
     log: Log = section(Log)
