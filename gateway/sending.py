@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 WINDOW, WINDOW_MOST = 64, 256
 """Batches of one stream that may be in flight unacknowledged: at first, and when all goes well."""
-WINDOW_BYTES = 4 << 20
-"""As many bytes at most (and one batch)."""
+WINDOW_BYTES = 1 << 20
+"""As many bytes at most (and one batch): what is new queues behind them at the collector, for a second or so."""
 RESEND_S = 15.0
 """Without any progress for so long, the collector is asked again, and then the first unacknowledged batch is sent."""
 RESEND_MOST_S = 600.0

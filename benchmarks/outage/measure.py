@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.outage.gateway import EPOCH, FLEET, FLOW, GATEWAY
 from benchmarks.outage.picture import draw
-from benchmarks.processes import MOSQUITTO, module, mosquitto
+from benchmarks.processes import MOSQUITTO, module, mosquitto, wait_for
 from benchmarks.report import Benchmark, Options, Report
 
 HOURS: Final = 24.0
@@ -43,6 +43,7 @@ def _once(options: Options, report: Report, folder: Path, hours: float) -> None:
         ):
             filled = json.loads(gateway.read())
             options.say(f"  {filled['rows']:,} rows in {filled['batches']:,} batches, {filled['bytes'] / 1e6:.0f} MB")
+            wait_for(lambda: "connected to" in collector.said() or not collector.alive, "the collector's connection")
             gateway.tell("go")
             told = json.loads(gateway.read())
             memory, cpu = collector.rss_mb(), collector.cpu_s()

@@ -221,7 +221,8 @@ class Collector:
     )
     gather_s: float = setting(
         1.0,
-        doc="results are gathered for this long into one commit of a table, or until 4 MiB of them wait",
+        doc="results are gathered for this long into one commit of a table, or until there are 2 MiB of them before "
+        "compression",
         unit="s",
         minimum=0.01,
         maximum=60,

@@ -6,12 +6,14 @@ import threading
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from edgert.central.collector import Collector
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Batch, FlowTable, Landing
 from edgert.central.tables import TableError
 from edgert.core.clock import VirtualClock
+from edgert.core.compression import compressed
 from edgert.core.results import GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
 from tests.central.results_examples import FLOW, Gateway, contribution
 
@@ -127,6 +129,23 @@ def test_full_inbox_makes_the_network_wait_and_then_drops() -> None:
     assert inbox.dropped == 1
     assert len(inbox.take(0, 0, 0)) == 1
     assert inbox.put(Message("t", b"x"))
+
+
+def test_a_message_that_waited_meanwhile_is_not_gathered_for_as_long_again() -> None:
+    now = [100.0]
+    inbox = Inbox(most_bytes=1_000, monotonic=lambda: now[0])
+    inbox.put(Message("t", b"1"))
+    now[0] += 3_600.0
+    inbox.put(Message("t", b"2"))
+    assert len(inbox.take(3_600.0, 1_000, 0)) == 2, "at once"
+
+
+def test_so_much_is_gathered_as_it_is_before_compression() -> None:
+    inbox = Inbox(most_bytes=1_000)
+    inbox.put(Message("t", compressed(bytes(5_000))))
+    assert len(inbox.take(3_600.0, 5_000, 0)) == 1
+    inbox.put(Message("t", zstandard.FRAME_HEADER + b"damaged"))
+    assert len(inbox.take(3_600.0, 11, 0)) == 1
 
 
 def test_waiting_network_goes_on_when_the_inbox_is_emptied() -> None:
