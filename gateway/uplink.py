@@ -97,8 +97,8 @@ class Uplink:
 
     def __post_init__(self) -> None:
         now = self.clock.monotonic()
-        self._cap = TokenBucket(self.settings.bytes_per_s, now)
-        self._backlog = TokenBucket(self.settings.backlog_bytes_per_s, now)
+        self._cap = TokenBucket(self.settings.rate, now)
+        self._backlog = TokenBucket(self.settings.backlog_rate, now)
 
     @property
     def acks_topic(self) -> str:

@@ -20,9 +20,8 @@ from typing import Any, Final
 
 import uvloop
 
-from benchmarks.outage.rows import COLUMNS, RATE, SCHEMA, Rows
+from benchmarks.outage.rows import COLUMNS, EPOCH, FLEET, FLOW, GATEWAY, RATE, SCHEMA, Rows
 from edgert.core.compression import expanded_size
-from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.core.results import results_topic
 from edgert.core.settings import Central
@@ -31,10 +30,6 @@ from edgert.mqtt.control_plane import ControlConnection
 from edgert.store.database import Database, FlowCommit, StoredFlow
 from gateway.uplink import Uplink
 
-FLEET: Final = "bench"
-GATEWAY: Final = "g1"
-FLOW: Final = "city-air"
-EPOCH: Final = make_epoch(1, 7)
 INTERVAL_S: Final = 5
 """Seconds of rows in a batch of the backlog: the default interval of checkpoints."""
 LIVE_S: Final = 1.0

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks.outage.gateway import EPOCH, FLEET, FLOW, GATEWAY
 from benchmarks.outage.picture import draw
+from benchmarks.outage.rows import EPOCH, FLEET, FLOW, GATEWAY
 from benchmarks.processes import MOSQUITTO, module, mosquitto, wait_for
 from benchmarks.report import Benchmark, Options, Report
 

@@ -19,6 +19,7 @@ from edgert.central.tables import Conflict, TableError
 from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
 from edgert.core.errors import PayloadError, show
+from edgert.core.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
 from edgert.core.results import Acknowledgement, Hello, Result, unpack_result_untrusted
 
 log = logging.getLogger("edgert.central.collector")
@@ -29,7 +30,7 @@ _LAND_BYTES: Final = 32 << 20
 _STREAMS_PER_FLOW: Final = 64
 """Streams of one gateway's flow that an acknowledgement names at most, those of the greatest epochs."""
 _STREAMS_PER_GATEWAY: Final = 4_096
-"""As many at most in all; each flow has at least 4."""
+"""As many at most in all; each flow has at least those of its greatest epoch, from which a new card goes on."""
 MOST_FLOWS: Final = 1_000
 """Flows, so landing tables, that one gateway may have."""
 MOST_GATEWAYS: Final = 20_000
@@ -242,7 +243,7 @@ class Collector:
         if landed:
             acks = gateway.acks.setdefault(flow, {})
             acks[(epoch, stream)] = landed
-            most = min(_STREAMS_PER_FLOW, max(4, _STREAMS_PER_GATEWAY // len(gateway.acks)))
+            most = min(_STREAMS_PER_FLOW, max(MOST_STREAMS_OF_EPOCH, _STREAMS_PER_GATEWAY // len(gateway.acks)))
             for old in sorted(acks)[:-most]:
                 del acks[old]
         self._touched.add(name)

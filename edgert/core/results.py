@@ -33,6 +33,8 @@ AGGREGATES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "variance": (("__count", "long"), ("__mean", "double"), ("__m2", "double")),
 }
 """Aggregate -> its partial columns as (suffix of the aggregate's name, type)."""
+MOST_STREAMS: Final = 16
+"""Streams of one epoch, since acknowledgements name them all. A gateway opens another epoch instead of one more."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 RESERVED_COLUMNS: Final = frozenset(
     (*WINDOW_COLUMNS, "gateway", "epoch", "stream", "sequence", "flow_version", "lineage", "day", "gateways")

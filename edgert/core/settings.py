@@ -102,19 +102,19 @@ class Uplink:
         minimum=1,
         maximum=86_400,
     )
-    backlog_bytes_per_s: int = setting(
+    backlog_rate: int = setting(
         0,
-        doc="most bytes per second of what has piled up, so that it leaves room for others; 0: no limit. New results "
-        "go first in any case",
-        unit="bytes",
+        doc="at most so much of what has piled up, so that it leaves room for others; 0: no limit. New results go "
+        "first in any case",
+        unit="bytes/s",
         minimum=0,
         maximum=1_000_000_000,
     )
-    bytes_per_s: int = setting(
+    rate: int = setting(
         0,
-        doc="most bytes per second of all results together, averaged over seconds; 0: no limit. New results alone may "
+        doc="at most so much of all results together, averaged over seconds; 0: no limit. New results alone may "
         "use all of it, so it has to be more than they need",
-        unit="bytes",
+        unit="bytes/s",
         minimum=0,
         maximum=1_000_000_000,
     )

@@ -335,7 +335,7 @@ class Database:
         with self._transaction() as db:
             epoch = self.epoch(flow)
             if epoch is not None and outbox.is_behind(db, flow, epoch, backlog):
-                if outbox.current(db, flow, epoch) + 1 < outbox.MOST_STREAMS:
+                if outbox.has_room(db, flow, epoch):
                     outbox.open_stream(db, flow, epoch)
                 else:
                     all_of_it = self.last_sequences(flow, epoch)

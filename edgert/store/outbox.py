@@ -17,12 +17,10 @@ from dataclasses import dataclass
 import msgspec
 
 from edgert.core.compression import compressed, expanded_untrusted
-from edgert.core.results import GapBatch, pack_result
+from edgert.core.results import MOST_STREAMS, GapBatch, pack_result
 
 FIRST = 0
 """An epoch's first stream: it begins with the opening batch."""
-MOST_STREAMS = 16
-"""Streams of an epoch, as each is named in every acknowledgement. Instead of one more, another epoch is opened."""
 MOVED_AT_ONCE = 32
 """Batches in memory while an epoch is moved: some 3 MB."""
 WENT_BACK = "database went back in time"
@@ -57,6 +55,11 @@ def current(db: sqlite3.Connection, flow: str, epoch: int) -> int:
     """The stream in which results of an epoch leave now: its newest."""
     query = "SELECT max(stream) FROM stream WHERE flow = ? AND epoch = ?"
     return int(db.execute(query, (flow, epoch)).fetchone()[0] or FIRST)
+
+
+def has_room(db: sqlite3.Connection, flow: str, epoch: int) -> bool:
+    """Whether the epoch may have one more stream."""
+    return current(db, flow, epoch) + 1 < MOST_STREAMS
 
 
 def is_behind(db: sqlite3.Connection, flow: str, epoch: int, backlog: int) -> bool:

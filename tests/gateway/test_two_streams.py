@@ -164,7 +164,7 @@ async def test_an_epoch_with_enough_streams_is_followed_by_another_with_all_of_i
 
 @in_loop
 async def test_a_backlog_keeps_to_its_limit_and_new_results_do_not_wait_for_it(tmp_path: Path) -> None:
-    rig = Rig(tmp_path / "card", settings=UplinkSettings(backlog_bytes_per_s=1_000))
+    rig = Rig(tmp_path / "card", settings=UplinkSettings(backlog_rate=1_000))
     collector = await in_contact(rig)
     await outage(rig, 60)
     await collector.serve(rig, 1)
@@ -187,7 +187,7 @@ async def test_a_backlog_keeps_to_its_limit_and_new_results_do_not_wait_for_it(t
 
 @in_loop
 async def test_nothing_together_leaves_faster_than_the_cap(tmp_path: Path) -> None:
-    rig = Rig(tmp_path / "card", settings=UplinkSettings(bytes_per_s=2_000))
+    rig = Rig(tmp_path / "card", settings=UplinkSettings(rate=2_000))
     collector = await in_contact(rig)
     await outage(rig, 200)
     started = rig.uplink.status.sent_bytes
@@ -203,7 +203,7 @@ async def test_nothing_together_leaves_faster_than_the_cap(tmp_path: Path) -> No
 
 @in_loop
 async def test_who_is_held_back_by_a_limit_comes_again_when_it_allows(tmp_path: Path) -> None:
-    rig = Rig(tmp_path / "card", settings=UplinkSettings(bytes_per_s=1_000))
+    rig = Rig(tmp_path / "card", settings=UplinkSettings(rate=1_000))
     rig.flow()
     rig.rows(40)
     rig.uplink.connected()

@@ -52,7 +52,7 @@ def test_over_a_link_that_drops_every_few_seconds_all_lands_exactly_once(rig: Ri
 
 def test_after_a_long_outage_new_results_land_before_the_backlog_and_all_of_it_once(rig: Rig, link: FlakyLink) -> None:
     packs = [p for n in range(12) for p in truth.shifted(truth.packs(), 120 * n)]
-    gateway = rig.gateway(central={"port": link.port}, uplink={"outage_s": 1, "backlog_bytes_per_s": 20_000})
+    gateway = rig.gateway(central={"port": link.port}, uplink={"outage_s": 1, "backlog_rate": 20_000})
     rig.collector().start()
     gateway.start_ready()
     assert rig.deploy(gateway, truth.document(interval_s=0.1))["accepted"]
