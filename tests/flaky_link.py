@@ -13,7 +13,7 @@ RESET = struct.pack("ii", 1, 0)
 
 class FlakyLink:
     """Listens on 127.0.0.1 and passes bytes on to `target`, both ways. `cut` ends what stands; while it is down nothing
-    gets through. `flap` does that by itself until `close`."""
+    gets through. `flap` does that by itself until `steady`."""
 
     def __init__(self, target: int) -> None:
         self.target = target
@@ -21,7 +21,7 @@ class FlakyLink:
         """Connections that were cut while they stood."""
         self.bytes = 0
         self._down = threading.Event()
-        self._closed = threading.Event()
+        self._closed, self._steady = threading.Event(), threading.Event()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -48,15 +48,22 @@ class FlakyLink:
         """From now on: up for a while, then down for a while, and so on."""
 
         def run() -> None:
-            while not self._closed.wait(draw.uniform(*up_s)):
+            while not self._steady.wait(draw.uniform(*up_s)):
                 self.down()
-                self._closed.wait(draw.uniform(*down_s))
+                self._steady.wait(draw.uniform(*down_s))
                 self.up()
 
         self._threads.append(threading.Thread(target=run, daemon=True))
         self._threads[-1].start()
 
+    def steady(self) -> None:
+        """The end of all that: the link is up from now on."""
+        self._steady.set()
+        for thread in self._threads[1:]:
+            thread.join(10.0)
+
     def close(self) -> None:
+        self.steady()
         self._closed.set()
         self._listener.close()
         self.cut()

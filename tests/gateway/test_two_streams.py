@@ -222,7 +222,7 @@ class Outages(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self.patches = [mock.patch.object(outbox, "MOST_STREAMS", 3), mock.patch.object(uplink_module, "BACKLOG", 2)]
+        self.patches = [mock.patch.object(outbox, "MOST_STREAMS", 2), mock.patch.object(uplink_module, "BACKLOG", 2)]
         for patch in self.patches:
             patch.start()
         self.rig = Rig(self.folder / "card")
@@ -288,6 +288,18 @@ class Outages(RuleBasedStateMachine):
     def disconnect(self) -> None:
         self.rig.uplink.disconnected()
 
+    @rule(batches=st.integers(3, 6), rounds=st.integers(0, 6))
+    def long_outage(self, batches: int, rounds: int) -> None:
+        """And after it nothing goes wrong for a while."""
+        self.disconnect()
+        self.make(batches)
+        self.time_goes_by(LONG_S)
+        self.connect()
+        for _ in range(rounds):
+            self.turn()
+            self.arrive(200)
+            self.answer()
+
     @rule()
     def turn(self) -> None:
         newest = dict(self.rig.database.outbox_streams())
@@ -338,7 +350,7 @@ class Outages(RuleBasedStateMachine):
             streams = [stream for e, stream in waiting if e == epoch]
             assert len(streams) <= 2
             assert max(streams, default=0) - min(streams, default=0) <= 1
-            assert max(self.rig.database.last_sequences("f", epoch)) < 3
+            assert max(self.rig.database.last_sequences("f", epoch)) < 2
 
 
 TestOutages = Outages.TestCase
