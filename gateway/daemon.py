@@ -69,7 +69,7 @@ class Daemon:
         )  # fmt: skip
         self.uplink = Uplink(
             settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
-            lambda topic, payload: bool(self.link and self.link.publish(topic, payload)),
+            lambda topic, payload: bool(self.link and self.link.publish(topic, payload)), settings.uplink,
         )  # fmt: skip
         self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
         self.flows = Flows(

@@ -3,34 +3,21 @@
 At each connect the gateway says hello for each flow and ships nothing before the collector has answered: only then it
 is known that the flow's epoch is newer than all that the tables hold. The broker's own PUBACK means nothing here.
 
-**A database that went back in time** (a restored or cloned card, or one that lied about its flush) shows when the
-collector has a number that cannot have left this board, or an epoch that this database never had. Then our next
-numbers mean something else in the tables, so nothing of the flow is sent or deleted until it has a new epoch, above
-all others:
-
-- Numbers up to `departed` (what may have left the board before this process first asked the collector; kept in the
-  database, so that starts without a connection do not move it) were given before the time that was lost, so they mean
-  the same here and there. They keep their numbers, and count as landed where the collector says so.
-- What the outbox holds above that moves into the new epoch, with new numbers.
-- If the collector's greatest epoch is one of ours, the new one goes on from it and cuts it at `departed`: rows beyond
-  become void. As after any fallback, what this database computes takes their place.
-- If it is not one of ours, another state made it, and nothing here computes it again: the new epoch goes on from it as
-  far as it has landed, and all of it stays valid. Only what windows that were open held may count twice.
-- What came in during the lost time and was acknowledged to the sensors' broker does not come again: a gap says so.
+After a long outage what has piled up of a flow stays in its stream, and new results open another (`store.outbox`). New
+results leave first; what has piled up has a limit of its own. The collector takes a stream only when it has the
+epoch's first batch, so that one goes ahead of all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, StoreError
-from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.results import (
     Acknowledgement,
     Hello,
@@ -39,50 +26,39 @@ from edgert.core.results import (
     results_topic,
     unpack_acknowledgement_untrusted,
 )
+from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
-from edgert.store.outbox import OutboxSize
+from edgert.store.outbox import FIRST, OutboxSize
+from gateway import back_in_time
+from gateway.sending import Sending
+from gateway.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 
-WINDOW = 64
-"""Batches of one stream that may be on their way unacknowledged (at most some 6 MB in the broker)."""
-RESEND_S = 15.0
-"""Without any progress for so long, the collector is asked again, and then the first unacknowledged batch is sent."""
-RESEND_MOST_S = 600.0
-"""The wait doubles up to this while a stream makes no progress: a collector that is away costs one batch each time."""
+CHUNK = 16
+"""Batches read from the database at a time: some 2 MB at most. After each, new results may go first."""
+BACKLOG = 16
+"""More batches than these have to wait, or a stream of their own is not worth its while."""
+OVERHEAD = 60
+"""Bytes of a message beside topic and payload: headers of MQTT, TCP and IP."""
+IDLE_S = 1.0
+"""Between two looks at the outbox when nothing is heard."""
 PAUSE_S, PAUSE_MOST_S = 1.0, 60.0
 """After a turn that failed; doubles while the next ones fail too."""
 HELLO_S = 10.0
 """A hello that nobody answers is repeated: the collector may start after us."""
 PARTITION = "0"
 
-T = TypeVar("T")
 Stream = tuple[str, int, int]
 """(flow, epoch, stream)."""
-
-
-@dataclass(slots=True)
-class _Sending:
-    sent: int = 0
-    acknowledged: int = 0
-    moved: float = 0.0
-    """Monotonic time of the last progress."""
-    wait: float = RESEND_S
-    probing: bool = False
-    """Nothing was acknowledged for a while: one batch at a time, until there is progress."""
-
-    def reached(self, sequence: int, now: float) -> None:
-        """All up to `sequence` has landed."""
-        if sequence > self.acknowledged:
-            self.acknowledged, self.moved = sequence, now
-            self.sent = max(self.sent, sequence)
-            self.wait, self.probing = RESEND_S, False
 
 
 @dataclass(slots=True)
 class UplinkStatus:
     acknowledged: int = 0
     """Batches deleted from the outbox since the start."""
+    sent_bytes: int = 0
+    """Since the start, with topics and headers."""
     last_ack: float | None = None
     """Monotonic time of the last acknowledgement."""
     bad_acks: int = 0
@@ -100,15 +76,29 @@ class Uplink:
     store: Callable[[Callable[[], Any]], Awaitable[Any]]
     publish: Callable[[str, bytes], bool]
     """Publishes with QoS 1; false when there is no connection."""
+    settings: UplinkSettings = field(default_factory=UplinkSettings)
     status: UplinkStatus = field(default_factory=UplinkStatus)
     on_epoch: Callable[[str, int], None] = lambda flow, epoch: None
-    """Told a flow's epoch when the collector has answered: it may have been renamed."""
-    _streams: dict[Stream, _Sending] = field(default_factory=dict)
+    """Told a flow's epoch when the collector has answered: it may be a new one."""
+    _cap: TokenBucket = field(init=False)
+    """Of all that leaves."""
+    _backlog: TokenBucket = field(init=False)
+    _streams: dict[Stream, Sending] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
+    """Flows that are in contact with the collector."""
+    _lost: dict[str, float] = field(default_factory=dict)
+    """Since when (monotonic) a flow is without the contact that it had. In neither: nobody knows since when."""
     _hello_at: dict[str, float] = field(default_factory=dict)
     _errors: dict[str, str] = field(default_factory=dict)
     _connected: bool = False
+    _limited: float = IDLE_S
+    """How long the limits hold back what could leave, at most."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        now = self.clock.monotonic()
+        self._cap = TokenBucket(self.settings.rate, now)
+        self._backlog = TokenBucket(self.settings.backlog_rate, now)
 
     @property
     def acks_topic(self) -> str:
@@ -117,14 +107,16 @@ class Uplink:
     # -- told by the daemon, on its loop
 
     def connected(self) -> None:
+        self.disconnected()
         self._connected = True
-        self._answered.clear()
         self._hello_at.clear()
-        self._streams.clear()
         self._wake.set()
 
     def disconnected(self) -> None:
         self._connected = False
+        self._streams.clear()
+        for flow in list(self._answered):
+            self._loses(flow, self.clock.monotonic())
 
     def committed(self) -> None:
         """Something new may stand in the outbox."""
@@ -143,17 +135,15 @@ class Uplink:
         for flow in message.answers:
             await self._admit(flow, message)
         try:
-            deleted, foreign = await self.store(lambda: self._free(message))
+            deleted, foreign = await self.store(lambda: back_in_time.free(self.database, message))
         except StoreError as error:
             self._trouble("acknowledgement", str(error))
             return
         self._trouble("acknowledgement", "")
+        now = self.clock.monotonic()
         for flow in foreign & self._answered:
             log.error("flow %s: the tables hold results that are not this database's; nothing of it is sent now", flow)
-            self._answered.discard(flow)
-            for stream in [s for s in self._streams if s[0] == flow]:
-                del self._streams[stream]
-        now = self.clock.monotonic()
+            self._loses(flow, now)
         for key, sequence in message.acks.items():
             if key[0] not in foreign and key in self._streams:
                 self._streams[key].reached(sequence, now)
@@ -163,43 +153,34 @@ class Uplink:
 
     async def _admit(self, flow: str, message: Acknowledgement) -> None:
         """The collector answered our hello: now the epochs of `flow` may leave, renamed if they are not the newest."""
+        since = self._lost.get(flow)
+        known = since is not None or flow in self._answered
+        long = not known or (since is not None and self.clock.monotonic() - since > self.settings.outage_s)
         try:
-            epoch = await self.store(lambda: self._decide(flow, message))
+            epoch = await self.store(lambda: self._decide(flow, message, long))
         except StoreError as error:
             self._trouble("acknowledgement", str(error))
             return
         if epoch is not None:
+            self._lost.pop(flow, None)
             self._answered.add(flow)
             self.on_epoch(flow, epoch)
 
-    def _decide(self, flow: str, message: Acknowledgement) -> int | None:
-        """On the store thread: gives the flow an epoch that is newest and returns it; None if it is not ours."""
-        departed = self.database.departed(flow)
-        greatest, landed = _newest(flow, message)
-        if greatest is None or not is_foreign(departed, greatest, landed):
-            return self.database.epoch(flow)
-        mine = [e for e, numbers in departed.items() if any(numbers.values())]
-        if greatest not in departed and not mine:  # a new card: what it has went nowhere yet
-            names = _named(departed, greatest)
-            self.database.rebase(flow, names, greatest, landed)
-            return names[max(departed)]
-        first = greatest if greatest in departed else max(mine)
-        kept, gap = departed[first], _gap(greatest, greatest in departed)
-        log.error("flow %s: this %s; a new epoch is opened", flow, gap)
-        names = _named([e for e in departed if e >= first], greatest)
-        self.database.rebase(flow, names, greatest, kept if greatest == first else landed, kept, gap)
-        return names[max(names)]
+    def _decide(self, flow: str, message: Acknowledgement, long: bool) -> int | None:
+        """On the store thread: in which epoch the flow ships from now on; None if it is not ours. `long`: its outage
+        was so long that new results leave beside what has piled up."""
+        epoch = back_in_time.admit(self.database, flow, message)
+        if long and epoch is not None:
+            epoch = self.database.open_stream(flow, BACKLOG, back_in_time.successor(epoch))
+        return epoch
 
-    def _free(self, message: Acknowledgement) -> tuple[int, set[str]]:
-        """On the store thread: deletes what has landed, but for flows whose numbers in the tables are not ours; how
-        many batches, and those flows."""
-        foreign: set[str] = set()
-        for flow in {flow for flow, _, _ in message.acks}:
-            departed = self.database.departed(flow)
-            greatest, landed = _newest(flow, message)
-            if greatest is not None and is_foreign(departed, greatest, landed):
-                foreign.add(flow)
-        return self.database.acknowledged({k: n for k, n in message.acks.items() if k[0] not in foreign}), foreign
+    def _loses(self, flow: str, since: float) -> None:
+        """Nothing of `flow` is sent until the collector has answered again."""
+        if flow in self._answered:
+            self._answered.discard(flow)
+            self._lost[flow] = since
+        for stream in [s for s in self._streams if s[0] == flow]:
+            del self._streams[stream]
 
     def _trouble(self, about: str, text: str) -> None:
         """What is wrong; an empty text takes it back."""
@@ -216,7 +197,7 @@ class Uplink:
         while True:
             self._wake.clear()  # before the turn: what is committed meanwhile starts another
             try:
-                await self._turn()
+                wait = await self._turn()
             except Exception as error:
                 log.error("the outbox could not be sent: %s", error, exc_info=not isinstance(error, StoreError))
                 self._trouble("outbox", str(error) or repr(error))
@@ -226,95 +207,88 @@ class Uplink:
             self._trouble("outbox", "")
             pause = PAUSE_S
             try:
-                async with asyncio.timeout(1.0):  # wait_for may swallow a cancel (Python 3.11)
+                async with asyncio.timeout(wait):  # wait_for may swallow a cancel (Python 3.11)
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
-    async def _turn(self) -> None:
+    async def _turn(self) -> float:
+        """Sends what may leave now; returns how long to wait where nothing is heard meanwhile."""
         if not self._connected:
-            return
-        streams: list[Stream] = await self.store(self.database.outbox_streams)
-        for stream in [s for s in self._streams if s not in streams]:
-            del self._streams[stream]
-        for flow in dict.fromkeys(flow for flow, _, _ in streams):
+            return IDLE_S
+        self._limited = IDLE_S
+        waiting: list[tuple[Stream, bool]] = await self.store(self.database.outbox_streams)
+        self._streams = {s: sending for s, _ in waiting if (sending := self._streams.get(s))}
+        for flow in dict.fromkeys(stream[0] for stream, _ in waiting):
             if flow not in self._answered:
                 self._say_hello(flow)
-        for stream in streams:
-            if stream[0] in self._answered:
-                await self._send(stream)
+        backlog = [stream for stream, newest in waiting if not newest]
+        for stream in backlog:
+            if stream[2] == FIRST and not (stream in self._streams and self._streams[stream].sent):
+                await self._send(stream, (self._cap,), opening=True)
+        for stream, newest in waiting:
+            while newest and await self._send(stream, (self._cap,)):
+                pass
+        while backlog:
+            backlog = [s for s in backlog if await self._send(s, (self._cap, self._backlog))]
+            if self._wake.is_set():  # what is new goes first
+                break
+        return self._limited
 
     def _say_hello(self, flow: str) -> None:
         now = self.clock.monotonic()
         due = now >= self._hello_at.get(flow, 0.0)
-        if due and self._publish(flow, pack_result(Hello(gateway=self.gateway, flow=flow))):
+        if due and self._publish(flow, pack_result(Hello(gateway=self.gateway, flow=flow)), (self._cap,)):
             self._hello_at[flow] = now + HELLO_S
 
-    async def _send(self, stream: Stream) -> None:
+    async def _send(self, stream: Stream, limits: tuple[TokenBucket, ...], opening: bool = False) -> bool:
+        """Sends some batches of a stream, or only the epoch's first; whether there may be more to send now."""
+        if stream[0] not in self._answered:
+            return False
         now = self.clock.monotonic()
         sending = self._streams.get(stream)
         if sending is None:
             await self.store(lambda: self.database.departs(*stream))
-            sending = self._streams[stream] = _Sending(moved=now)
-        if sending.sent > sending.acknowledged and now - sending.moved > sending.wait:
+            sending = self._streams[stream] = Sending(now)
+        if sending.is_stalled(now):
             log.warning("no acknowledgement for %s in %.0f s: the collector is asked again", stream, sending.wait)
-            sending.wait, sending.probing = min(2 * sending.wait, RESEND_MOST_S), True
-            sending.sent, sending.moved = sending.acknowledged, now
             self._answered.discard(stream[0])
+            self._lost[stream[0]] = sending.moved
+            sending.stalls(now)
             self._say_hello(stream[0])
-            return
-        room = (1 if sending.probing else WINDOW) - (sending.sent - sending.acknowledged)
-        if room <= 0:
-            return
-        if sending.sent == sending.acknowledged:
-            sending.moved = now
+            return False
+        room = min(sending.room, 1 if opening else CHUNK)
+        if not room or self._is_limited(limits):
+            return False
         entries = await self.store(lambda: self.database.outbox(*stream, sending.sent, room))
-        # what stood before the first entry is acknowledged, or it would still be there
-        if entries and sending.sent == sending.acknowledged:
-            sending.sent = sending.acknowledged = entries[0].sequence - 1
+        if not entries or (opening and entries[0].sequence > 1):
+            return False
+        sending.begins(entries[0].sequence, now)
         for entry in entries:
-            if not self._publish(stream[0], entry.payload):
-                return
-            sending.sent = entry.sequence
+            in_contact = stream[0] in self._answered and self._streams.get(stream) is sending  # it was, before the wait
+            if not in_contact or not sending.room or self._is_limited(limits):
+                return False
+            if not self._publish(stream[0], entry.payload, limits):
+                return False
+            sending.sends(entry.sequence, len(entry.payload))
+        return len(entries) == CHUNK
 
-    def _publish(self, flow: str, payload: bytes) -> bool:
-        return self.publish(results_topic(self.fleet, self.gateway, flow, PARTITION), payload)
+    def _is_limited(self, limits: tuple[TokenBucket, ...]) -> bool:
+        now = self.clock.monotonic()
+        wait = max(limit.wait(now) for limit in limits)
+        if wait:
+            self._limited = min(self._limited, wait)
+        return wait > 0
 
-
-def _newest(flow: str, message: Acknowledgement) -> tuple[int | None, dict[int, int]]:
-    """The greatest epoch of `flow` that the collector knows, and what has landed of it per stream."""
-    greatest = message.greatest_epoch(flow)
-    return greatest, {s: n for (f, e, s), n in message.acks.items() if f == flow and e == greatest}
-
-
-def is_foreign(departed: Mapping[int, Mapping[int, int]], greatest: int, landed: Mapping[int, int]) -> bool:
-    """Whether the tables hold what this database did not make: `landed` per stream of their `greatest` epoch, against
-    what may have left this board (`departed`, by epoch and stream).
-
-    An epoch older than one of ours that left is settled: ours said, when it was opened, how far the older one counts.
-    """
-    if not departed or greatest < max((e for e, numbers in departed.items() if any(numbers.values())), default=0):
-        return False
-    mine = departed.get(greatest)
-    return mine is None or any(number > mine.get(stream, 0) for stream, number in landed.items())
-
-
-def _named(epochs: Iterable[int], above: int) -> dict[int, int]:
-    """New names for `epochs`, in order, all greater than `above`."""
-    first = epoch_ordinal(above) + 1
-    return {old: make_epoch(first + at, secrets.randbits(32)) for at, old in enumerate(sorted(epochs))}
-
-
-def _gap(greatest: int, known: bool) -> str:
-    what = (
-        "results beyond this database's are void, those it computes now take their place"
-        if known
-        else "this database never had that epoch; its results stay"
-    )
-    return (
-        "database went back in time (a restored or cloned card, or one that lost what it had confirmed): the tables "
-        f"hold newer results of epoch {epoch_ordinal(greatest)}; {what}; what came in in between is missing here"
-    )
+    def _publish(self, flow: str, payload: bytes, limits: tuple[TokenBucket, ...]) -> bool:
+        topic = results_topic(self.fleet, self.gateway, flow, PARTITION)
+        if not self.publish(topic, payload):
+            return False
+        size = len(topic) + len(payload) + OVERHEAD
+        self.status.sent_bytes += size
+        for limit in limits:
+            limit.spend(size, self.clock.monotonic())
+        return True
 
 
 def summary(status: UplinkStatus, outbox: OutboxSize, now: float) -> Mapping[str, Any]:
@@ -325,5 +299,6 @@ def summary(status: UplinkStatus, outbox: OutboxSize, now: float) -> Mapping[str
         "outbox_rows": outbox.rows,
         "outbox_bytes": outbox.bytes,
         "acknowledged": status.acknowledged,
+        "sent_bytes": status.sent_bytes,
         "last_ack_age_s": age,
     }

@@ -17,16 +17,20 @@ from edgert.central.landing import Batch, Landing, Report, key_of
 from edgert.central.recent import Recent
 from edgert.central.tables import Conflict, TableError
 from edgert.core.clock import Clock
+from edgert.core.compression import expanded_size
 from edgert.core.errors import PayloadError, show
+from edgert.core.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
 from edgert.core.results import Acknowledgement, Hello, Result, unpack_result_untrusted
 
 log = logging.getLogger("edgert.central.collector")
 _JUNK_PER_CALL: Final = 20
 """Messages without a number that one call keeps for people to look at; the others are only counted."""
+_LAND_BYTES: Final = 32 << 20
+"""What was taken, in bytes before compression, is landed when it is so much: a small message may have much in it."""
 _STREAMS_PER_FLOW: Final = 64
 """Streams of one gateway's flow that an acknowledgement names at most, those of the greatest epochs."""
 _STREAMS_PER_GATEWAY: Final = 4_096
-"""As many at most in all; each flow has at least 4."""
+"""As many at most in all; each flow has at least those of its greatest epoch, from which a new card goes on."""
 MOST_FLOWS: Final = 1_000
 """Flows, so landing tables, that one gateway may have."""
 MOST_GATEWAYS: Final = 20_000
@@ -97,6 +101,8 @@ class Collector:
         self._landed: Recent[Key, int] = Recent(most_streams)
         """What the tables hold for sure; `_acceptance` runs ahead of it."""
         self._unlanded: list[Batch] = []
+        self._taken_bytes = 0
+        """Of results since the last call of the landing, before compression."""
         self._waiting: deque[Message] = deque()
         self._junk: list[tuple[str, bytes, str]] = []
         self.counters = Counters()
@@ -113,6 +119,8 @@ class Collector:
                 self._take(self._waiting[0])
                 self._waiting.popleft()
                 self.counters.messages += 1
+                if self._taken_bytes >= _LAND_BYTES:
+                    self._land()
             self._keep_junk()
             self.counters.expired += self._acceptance.expire(self._clock.monotonic())
             self.counters.held = self._acceptance.held_items
@@ -143,7 +151,7 @@ class Collector:
                 self._touched.add(result.gateway)
         elif self._has_room(gateway.flows, gateway, result):
             gateway.flows.add(result.flow)
-            self._offer(result, len(message.payload))
+            self._offer(result, expanded_size(message.payload))
 
     def _has_room(self, flows: set[str], gateway: _Gateway, result: Result) -> bool:
         """Whether a result's flow is one of `flows`, or one more is allowed. Else it is counted, and said once."""
@@ -165,6 +173,7 @@ class Collector:
                 version = self._landing.version(stream)
                 self._landed.set(stream, version)
                 self._acceptance.learn(stream, version)
+        self._taken_bytes += size
         verdict = self._acceptance.offer(key, batch.sequence, batch, size, self._clock.monotonic())
         if verdict is Verdict.DUPLICATE:
             self.counters.duplicates += 1
@@ -174,9 +183,8 @@ class Collector:
 
     def _land(self) -> None:
         self._unlanded += self._acceptance.take()
-        if not self._unlanded:
-            return
         report = self._landing.land(self._unlanded)
+        self._taken_bytes = 0
         lost = {key_of(b) for b in self._unlanded if b.sequence > report.versions[key_of(b)]}
         self._unlanded.clear()
         for key, version in report.versions.items():
@@ -235,7 +243,7 @@ class Collector:
         if landed:
             acks = gateway.acks.setdefault(flow, {})
             acks[(epoch, stream)] = landed
-            most = min(_STREAMS_PER_FLOW, max(4, _STREAMS_PER_GATEWAY // len(gateway.acks)))
+            most = min(_STREAMS_PER_FLOW, max(MOST_STREAMS_OF_EPOCH, _STREAMS_PER_GATEWAY // len(gateway.acks)))
             for old in sorted(acks)[:-most]:
                 del acks[old]
         self._touched.add(name)

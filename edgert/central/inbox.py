@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from edgert.core.compression import expanded_size
+from edgert.core.errors import PayloadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +22,19 @@ class Message:
 class Inbox:
     """A full inbox makes the network wait for a while, and so the broker, then drops: the outbox sends again."""
 
-    def __init__(self, most_bytes: int, patience_s: float = 5.0) -> None:
+    def __init__(
+        self, most_bytes: int, patience_s: float = 5.0, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._most_bytes = most_bytes
+        self._monotonic = monotonic
         self._patience_s = patience_s
         self._messages: list[Message] = []
         self._changed = threading.Condition()
         self._bytes = 0
+        self._content = 0
+        """Bytes before compression: what is to be done."""
+        self._first_at = 0.0
+        """When the first of the messages came."""
         self._closed = False
         self.dropped = 0
 
@@ -34,20 +46,25 @@ class Inbox:
             if self._closed or not room:
                 self.dropped += 1
                 return False
+            if not self._messages:
+                self._first_at = self._monotonic()
             self._messages.append(message)
+            self._content += _content_size(message.payload)
             self._bytes += size
             self._changed.notify_all()
             return True
 
     def take(self, gather_s: float, gather_bytes: int, patience_s: float) -> list[Message]:
-        """Everything that comes within `gather_s` of the first message, or until `gather_bytes` are there.
+        """Everything that comes within `gather_s` of the first message, or until `gather_bytes` (not compressed) are
+        there. A message that has waited while others were worked on does not wait so long once more.
 
         Waits at most `patience_s` for the first message. Returns at once when the inbox is closed or woken.
         """
         with self._changed:
             if self._changed.wait_for(lambda: self._closed or bool(self._messages), patience_s) and not self._closed:
-                self._changed.wait_for(lambda: self._closed or self._bytes >= gather_bytes, gather_s)
-            taken, self._messages, self._bytes = self._messages, [], 0
+                rest_s = max(0.0, self._first_at + gather_s - self._monotonic())
+                self._changed.wait_for(lambda: self._closed or self._content >= gather_bytes, rest_s)
+            taken, self._messages, self._bytes, self._content = self._messages, [], 0, 0
             self._changed.notify_all()
             return taken
 
@@ -60,3 +77,11 @@ class Inbox:
     def _fits(self, size: int) -> bool:
         # A message alone always fits, however large.
         return not self._messages or self._bytes + size <= self._most_bytes
+
+
+def _content_size(payload: bytes) -> int:
+    """What is wrong with a payload is told to others, by whoever reads it."""
+    try:
+        return expanded_size(payload)
+    except PayloadError:
+        return len(payload)

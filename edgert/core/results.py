@@ -2,7 +2,7 @@
 
 A result is one MQTT message: a MessagePack map. Every result but `hello` carries a number, (gateway, flow, epoch,
 stream, sequence), that never means two things. The first number of an epoch (stream 0, sequence 1) is its `open`
-batch, which says what the rows of the epoch look like and where the epoch comes from.
+batch, which says what the rows of the epoch look like and where the epoch comes from. The map may come compressed.
 
 Bytes from outside are read by the `_untrusted` functions. A result whose number is readable but whose body is not
 becomes a `RefusedBatch`, since its number has to be passed, or the stream would stop for ever; all else that is
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
+from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
 from edgert.core.packing import pack, unpack_untrusted
@@ -32,6 +33,8 @@ AGGREGATES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "variance": (("__count", "long"), ("__mean", "double"), ("__m2", "double")),
 }
 """Aggregate -> its partial columns as (suffix of the aggregate's name, type)."""
+MOST_STREAMS: Final = 16
+"""Streams of one epoch, since acknowledgements name them all. A gateway opens another epoch instead of one more."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 RESERVED_COLUMNS: Final = frozenset(
     (*WINDOW_COLUMNS, "gateway", "epoch", "stream", "sequence", "flow_version", "lineage", "day", "gateways")
@@ -161,7 +164,7 @@ def row_columns(schema: Schema) -> tuple[str, ...]:
 
 
 def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
-    """One result as the payload of one MQTT message."""
+    """One result as the payload of one MQTT message. Rows are compressed where that makes them smaller."""
     head: dict[str, Any] = {"v": VERSION, "gateway": result.gateway, "flow": result.flow}
     if isinstance(result, Hello):
         return pack({**head, "kind": "hello"})
@@ -177,14 +180,15 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
             }
         case RowsBatch():
             body = {"kind": "rows", "columns": result.columns, "rows": result.rows}
+            return compressed(pack({**head, **body}))
         case GapBatch():
             body = {"kind": "gap", "reason": result.reason, "rows": result.rows, "text": result.text}
     return pack({**head, **body})
 
 
 def unpack_result_untrusted(payload: bytes) -> Result:
-    """Read one result. Raises `PayloadError` if not even its number can be read."""
-    plain = _map_untrusted(payload, "a result")
+    """Read one result, compressed or not. Raises `PayloadError` if not even its number can be read."""
+    plain = _map_untrusted(expanded_untrusted(payload), "a result")
     gateway = _name(plain, "gateway", GATEWAY_NAME)
     flow = _name(plain, "flow", FLOW_NAME)
     if plain.get("kind") == "hello":

@@ -92,6 +92,35 @@ class Central(Connection):
 
 
 @dataclass(frozen=True, slots=True)
+class Uplink:
+    """How results leave for the central side."""
+
+    outage_s: float = setting(
+        60.0,
+        doc="after an outage longer than this, new results leave beside those that have piled up, and before them",
+        unit="s",
+        minimum=1,
+        maximum=86_400,
+    )
+    backlog_rate: int = setting(
+        0,
+        doc="at most so much of what has piled up, so that it leaves room for others; 0: no limit. New results go "
+        "first in any case",
+        unit="bytes/s",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
+    rate: int = setting(
+        0,
+        doc="at most so much of all results together, averaged over seconds; 0: no limit. New results alone may "
+        "use all of it, so it has to be more than they need",
+        unit="bytes/s",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Web:
     """The page, its JSON and the Prometheus metrics."""
 
@@ -172,6 +201,7 @@ class GatewaySettings:
     gateway: Gateway = section(Gateway)
     sensors: Sensors = section(Sensors)
     central: Central = section(Central)
+    uplink: Uplink = section(Uplink)
     web: Web = section(Web)
     pool: Pool = section(Pool)
     log: Log = section(Log)
@@ -191,7 +221,8 @@ class Collector:
     )
     gather_s: float = setting(
         1.0,
-        doc="results are gathered for this long into one commit of a table, or until 4 MiB of them wait",
+        doc="results are gathered for this long into one commit of a table, or until there are 2 MiB of them before "
+        "compression",
         unit="s",
         minimum=0.01,
         maximum=60,

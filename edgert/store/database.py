@@ -19,7 +19,7 @@ from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, pack_result
 from edgert.store import file, outbox
-from edgert.store.outbox import LIVE, OutboxEntry, OutboxSize
+from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
 from edgert.store.schema import upgrade
 
 CHECKED_BYTES = 64 << 20
@@ -29,7 +29,11 @@ CACHE_KIB = 512
 BATCH_ROWS = 1_000
 """Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
 
-WAITING = "SELECT flow, epoch, stream FROM stream WHERE batches > 0 ORDER BY flow, epoch, stream"
+WAITING = (
+    "SELECT flow, epoch, stream, NOT EXISTS (SELECT 1 FROM stream AS later WHERE later.flow = stream.flow "
+    "AND (later.epoch, later.stream) > (stream.epoch, stream.stream)) "
+    "FROM stream WHERE batches > 0 ORDER BY flow, epoch, stream"
+)
 ENTRIES = (
     "SELECT epoch, stream, sequence, payload FROM outbox "
     "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? ORDER BY sequence LIMIT ?"
@@ -196,15 +200,16 @@ class Database:
         db.execute("INSERT OR REPLACE INTO queue VALUES (?, ?)", (flow, commit.queue))
         if commit.rows:
             epoch, version = db.execute("SELECT epoch, version FROM flow WHERE name = ?", (flow,)).fetchone()
-            sequence = outbox.last(db, flow, epoch, LIVE)
+            stream = outbox.current(db, flow, epoch)
+            sequence = outbox.last(db, flow, epoch, stream)
             for at in range(0, len(commit.rows), BATCH_ROWS):
                 rows = commit.rows[at : at + BATCH_ROWS]
                 sequence += 1
                 batch = RowsBatch(
-                    gateway=self.gateway, flow=flow, epoch=epoch, stream=LIVE, sequence=sequence, flow_version=version,
-                    columns=commit.columns, rows=rows,
+                    gateway=self.gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence,
+                    flow_version=version, columns=commit.columns, rows=rows,
                 )  # fmt: skip
-                change = outbox.put(db, flow, epoch, LIVE, sequence, len(rows), pack_result(batch))
+                change = outbox.put(db, flow, epoch, stream, sequence, len(rows), pack_result(batch))
                 self._change = self._change.plus(change)
 
     def _write_table(self, db: sqlite3.Connection, pages: Mapping[int, bytes], next_index: int) -> None:
@@ -251,7 +256,7 @@ class Database:
                 parent = max(self.epochs(flow.name), default=None)
                 cut = {} if parent is None else self.last_sequences(flow.name, parent)
                 opened = OpenBatch(
-                    gateway=self.gateway, flow=flow.name, epoch=flow.epoch, stream=LIVE, sequence=1,
+                    gateway=self.gateway, flow=flow.name, epoch=flow.epoch, stream=FIRST, sequence=1,
                     flow_version=flow.version, schema=schema, parent=parent, cut=cut,
                 )  # fmt: skip
                 change = outbox.put_opening(db, flow.name, flow.epoch, pack_result(opened))
@@ -319,9 +324,26 @@ class Database:
         """Entries of one stream with a sequence above `after`, in order."""
         return [OutboxEntry(*row) for row in self._rows(ENTRIES, flow, epoch, stream, after, limit)]
 
-    def outbox_streams(self) -> list[tuple[str, int, int]]:
-        """(flow, epoch, stream) of everything that waits in the outbox."""
-        return self._rows(WAITING)
+    def outbox_streams(self) -> list[tuple[tuple[str, int, int], bool]]:
+        """(flow, epoch, stream) of everything that waits in the outbox, and whether new results leave in it."""
+        return [((flow, epoch, stream), bool(newest)) for flow, epoch, stream, newest in self._rows(WAITING)]
+
+    def open_stream(self, flow: str, backlog: int, successor: int) -> int | None:
+        """Where more than `backlog` batches of a flow wait, what its next checkpoints ship leaves beside them: in
+        another stream, or where its epoch has had enough of those, in the epoch `successor`, which goes on from it.
+        Returns the epoch in which the flow ships; None for a flow that is not known."""
+        with self._transaction() as db:
+            epoch = self.epoch(flow)
+            if epoch is not None and outbox.is_behind(db, flow, epoch, backlog):
+                if outbox.has_room(db, flow, epoch):
+                    outbox.open_stream(db, flow, epoch)
+                else:
+                    all_of_it = self.last_sequences(flow, epoch)
+                    change = outbox.reopen(db, flow, epoch, successor, epoch, all_of_it, all_of_it)
+                    self._change = self._change.plus(change)
+                    db.execute("UPDATE flow SET epoch = ? WHERE name = ?", (successor, flow))
+                    epoch = successor
+        return epoch
 
     def acknowledged(self, acks: Mapping[tuple[str, int, int], int]) -> int:
         """Deletes what the collector has; returns how many batches that were."""

@@ -1,7 +1,11 @@
 """The outbox inside a transaction of the one database: what is put there, freed, and moved into another epoch.
 
-Each function returns how the outbox's size changes; what waits per stream is counted in `stream`, in the same
-transaction, so that neither a start nor a turn of the uplink has to look through the outbox itself.
+Each function that writes returns how the outbox's size changes; what waits per stream is counted in `stream`, in the
+same transaction, so that neither a start nor a turn of the uplink has to look through the outbox itself.
+
+Results leave in the newest stream of their epoch. After a long outage another one is opened, so that what is made from
+then on need not queue behind what waits: **at most two streams of an epoch hold something**, the newest and the one
+before it, and no number of a stream is used again. Whoever asks the tables for the streams of an epoch counts on that.
 """
 
 from __future__ import annotations
@@ -12,10 +16,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from edgert.core.results import GapBatch, pack_result
+from edgert.core.compression import compressed, expanded_untrusted
+from edgert.core.results import MOST_STREAMS, GapBatch, pack_result
 
-LIVE = 0
-"""The stream in which results normally leave."""
+FIRST = 0
+"""An epoch's first stream: it begins with the opening batch."""
 MOVED_AT_ONCE = 32
 """Batches in memory while an epoch is moved: some 3 MB."""
 WENT_BACK = "database went back in time"
@@ -44,6 +49,30 @@ def last(db: sqlite3.Connection, flow: str, epoch: int, stream: int) -> int:
     query = "SELECT sequence FROM stream WHERE flow = ? AND epoch = ? AND stream = ?"
     found = db.execute(query, (flow, epoch, stream)).fetchone()
     return int(found[0]) if found else 0
+
+
+def current(db: sqlite3.Connection, flow: str, epoch: int) -> int:
+    """The stream in which results of an epoch leave now: its newest."""
+    query = "SELECT max(stream) FROM stream WHERE flow = ? AND epoch = ?"
+    return int(db.execute(query, (flow, epoch)).fetchone()[0] or FIRST)
+
+
+def has_room(db: sqlite3.Connection, flow: str, epoch: int) -> bool:
+    """Whether the epoch may have one more stream."""
+    return current(db, flow, epoch) + 1 < MOST_STREAMS
+
+
+def is_behind(db: sqlite3.Connection, flow: str, epoch: int, backlog: int) -> bool:
+    """Whether more than `backlog` batches wait in the current stream and none in another of its epoch."""
+    query = "SELECT stream, batches FROM stream WHERE flow = ? AND epoch = ? ORDER BY stream DESC"
+    waiting = [batches for _, batches in db.execute(query, (flow, epoch)).fetchall()]
+    return bool(waiting) and waiting[0] > backlog and not any(waiting[1:])
+
+
+def open_stream(db: sqlite3.Connection, flow: str, epoch: int) -> None:
+    """Results leave in another stream from now on."""
+    query = "INSERT INTO stream (flow, epoch, stream, sequence, batches, rows, bytes) VALUES (?, ?, ?, 0, 0, 0, 0)"
+    db.execute(query, (flow, epoch, current(db, flow, epoch) + 1))
 
 
 def put(
@@ -80,7 +109,7 @@ def free(db: sqlite3.Connection, flow: str, epoch: int, stream: int, low: int, h
 def put_opening(db: sqlite3.Connection, flow: str, epoch: int, payload: bytes) -> OutboxSize:
     """The first batch of an epoch, kept for good: an epoch that goes on from this one opens with the same schema."""
     db.execute("INSERT INTO opening VALUES (?, ?, ?)", (flow, epoch, payload))
-    return put(db, flow, epoch, LIVE, 1, 0, payload)
+    return put(db, flow, epoch, FIRST, 1, 0, payload)
 
 
 def reopen(
@@ -88,39 +117,41 @@ def reopen(
     kept: Mapping[int, int], gap: str = "",
 ) -> OutboxSize:  # fmt: skip
     """Opens epoch `new` with the schema of `old` and moves into it, in order and numbered anew, what `old` has in the
-    outbox above the number `kept` of its stream. With `gap`, the second batch says so. `new` counts as departed."""
+    outbox above the number `kept` of its stream; its streams, at most two, are the new one's first. With `gap`, the
+    second batch says so. `new` counts as departed."""
     query = "SELECT payload FROM opening WHERE flow = ? AND epoch = ?"
     (raw,) = db.execute(query, (flow, old)).fetchone()
     opening = {**msgspec.msgpack.decode(raw, strict=False), "epoch": new, "parent": parent, "cut": dict(cut)}
     change = put_opening(db, flow, new, msgspec.msgpack.encode(opening))
     if gap:
         batch = GapBatch(
-            gateway=opening["gateway"], flow=flow, epoch=new, stream=LIVE, sequence=2,
+            gateway=opening["gateway"], flow=flow, epoch=new, stream=FIRST, sequence=2,
             flow_version=opening["flow_version"], reason=WENT_BACK, text=gap,
         )  # fmt: skip
-        change = change.plus(put(db, flow, new, LIVE, 2, 0, pack_result(batch)))
-    query = "SELECT stream FROM stream WHERE flow = ? AND epoch = ? ORDER BY stream"
-    for (stream,) in db.execute(query, (flow, old)).fetchall():
-        change = change.plus(_move(db, flow, old, new, stream, kept.get(stream, 0)))
+        change = change.plus(put(db, flow, new, FIRST, 2, 0, pack_result(batch)))
+    query = "SELECT stream FROM stream WHERE flow = ? AND epoch = ? AND batches > 0 ORDER BY stream"
+    for at, (stream,) in enumerate(db.execute(query, (flow, old)).fetchall()):
+        change = change.plus(_move(db, flow, (old, stream), (new, FIRST + at), kept.get(stream, 0)))
     db.execute("UPDATE stream SET departed = NULL WHERE flow = ? AND epoch = ?", (flow, new))
     return change
 
 
-def _move(db: sqlite3.Connection, flow: str, old: int, new: int, stream: int, after: int) -> OutboxSize:
-    """One stream, a few batches at a time: an outbox may be larger than the memory."""
+def _move(db: sqlite3.Connection, flow: str, old: tuple[int, int], new: tuple[int, int], after: int) -> OutboxSize:
+    """One stream (epoch, stream) to another, a few batches at a time: an outbox may be larger than the memory."""
     query = (
         "SELECT sequence, rows, payload FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? "
         "ORDER BY sequence LIMIT ?"
     )
-    change, number, at = OutboxSize(0, 0, 0), last(db, flow, new, stream), after
-    while entries := db.execute(query, (flow, old, stream, at, MOVED_AT_ONCE)).fetchall():
+    change, number, at = OutboxSize(0, 0, 0), last(db, flow, *new), after
+    while entries := db.execute(query, (flow, *old, at, MOVED_AT_ONCE)).fetchall():
         for _, rows, payload in entries:
-            plain = msgspec.msgpack.decode(payload, strict=False)
+            plain = msgspec.msgpack.decode(expanded_untrusted(payload), strict=False)
             if plain["kind"] == "open":
                 continue
             number += 1
-            moved = msgspec.msgpack.encode({**plain, "epoch": new, "sequence": number})
-            change = change.plus(put(db, flow, new, stream, number, rows, moved))
+            moved = {**plain, "epoch": new[0], "stream": new[1], "sequence": number}
+            payload = compressed(msgspec.msgpack.encode(moved))
+            change = change.plus(put(db, flow, *new, number, rows, payload))
         at = entries[-1][0]
-        change = change.plus(free(db, flow, old, stream, after, at))
+        change = change.plus(free(db, flow, *old, after, at))
     return change

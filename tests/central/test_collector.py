@@ -6,13 +6,16 @@ import threading
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from edgert.central import collector as collector_module
 from edgert.central.collector import Collector
 from edgert.central.inbox import Inbox, Message
-from edgert.central.landing import Batch, FlowTable, Landing
+from edgert.central.landing import Batch, FlowTable, Landing, Report
 from edgert.central.tables import TableError
 from edgert.core.clock import VirtualClock
-from edgert.core.results import GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
+from edgert.core.compression import compressed, expanded_size
+from edgert.core.results import MOST_STREAMS, GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
 from tests.central.results_examples import FLOW, Gateway, contribution
 
 EPOCH = 1 << 32
@@ -145,6 +148,63 @@ def test_full_inbox_makes_the_network_wait_and_then_drops() -> None:
     assert inbox.put(Message("t", b"x"))
 
 
+def test_a_message_that_waited_meanwhile_is_not_gathered_for_as_long_again() -> None:
+    now = [100.0]
+    inbox = Inbox(most_bytes=1_000, monotonic=lambda: now[0])
+    inbox.put(Message("t", b"1"))
+    now[0] += 3_600.0
+    inbox.put(Message("t", b"2"))
+    assert len(inbox.take(3_600.0, 1_000, 0)) == 2, "at once"
+
+
+def test_so_much_is_gathered_as_it_is_before_compression() -> None:
+    inbox = Inbox(most_bytes=1_000)
+    inbox.put(Message("t", compressed(bytes(5_000))))
+    assert len(inbox.take(3_600.0, 5_000, 0)) == 1
+    inbox.put(Message("t", zstandard.FRAME_HEADER + b"damaged"))
+    assert len(inbox.take(3_600.0, 11, 0)) == 1
+
+
+def test_small_messages_with_much_in_them_are_landed_in_parts(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector_module, "_LAND_BYTES", 20_000)
+    at_once: list[int] = []
+    land = Landing.land
+
+    def lands(self: Landing, batches: list[Batch]) -> Report:
+        at_once.append(len(batches))
+        return land(self, batches)
+
+    monkeypatch.setattr(Landing, "land", lands)
+    g = Gateway("g1")
+    rows = [contribution(0, "a", 1.0)] * 100
+    messages = [message(g.open()), *(message(g.rows(*rows)) for _ in range(7))]
+    content = expanded_size(messages[1].payload)
+    assert len(messages[1].payload) < 1_000
+    (said,) = collector.handle(messages)
+    assert (said.acks, collector.counters.rows) == ({(FLOW, EPOCH, 0): 8}, 700)
+    assert max(at_once) <= 20_000 // content + 2
+
+
+def test_what_is_held_counts_as_large_as_it_is_before_compression(collector: Collector) -> None:
+    """The collector of these tests holds 10,000 bytes."""
+    g = Gateway("g1")
+    g.open()
+    big = message(g.rows(*[contribution(0, "a", 1.0)] * 200))
+    assert len(big.payload) < 1_000
+    collector.handle([big])
+    assert (collector.counters.held, collector.counters.not_held) == (0, 1)
+
+
+def test_a_result_that_was_damaged_in_its_compressed_form_goes_to_quarantine(collector: Collector) -> None:
+    g = Gateway("g1")
+    whole = message(g.rows(*[contribution(0, "a", 1.0)] * 50))
+    assert whole.payload.startswith(zstandard.FRAME_HEADER)
+    collector.handle([Message(whole.topic, whole.payload[:-9])])
+    assert collector.counters.malformed == 1
+
+
 def test_waiting_network_goes_on_when_the_inbox_is_emptied() -> None:
     inbox = Inbox(most_bytes=1, patience_s=60.0)
     inbox.put(Message("t", b"1"))
@@ -154,6 +214,19 @@ def test_waiting_network_goes_on_when_the_inbox_is_emptied() -> None:
     assert [m.payload for m in inbox.take(0, 1, 60.0)] == [b"2"]
     network.join(10)
     assert inbox.dropped == 0
+
+
+def test_an_acknowledgement_names_all_streams_of_the_greatest_epoch_however_many_flows_there_are(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new card goes on from what it says: rows of a stream that is missing would not count any more."""
+    monkeypatch.setattr(collector_module, "_STREAMS_PER_GATEWAY", 1)
+    old, new = Gateway("g1"), Gateway("g1", epoch=2 * EPOCH)
+    for g in (old, new):
+        collector.handle([message(g.open())])
+        for stream in range(1, MOST_STREAMS):
+            (said,) = collector.handle([message(g.rows(contribution(0, "a", 1.0), stream=stream))])
+    assert sorted(said.acks) == [(FLOW, 2 * EPOCH, stream) for stream in range(MOST_STREAMS)]
 
 
 def test_what_is_kept_of_names_is_bounded_and_learned_again_from_the_tables(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def example_status() -> dict[str, Any]:
             "outbox_rows": 20,
             "outbox_bytes": 2000,
             "acknowledged": 9,
+            "sent_bytes": 4000,
             "last_ack_age_s": 0.4,
             "error": "",
         },

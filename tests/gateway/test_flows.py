@@ -76,7 +76,7 @@ class Gateway:
         """Rows in all contributions."""
         from edgert.core.results import RowsBatch, unpack_result_untrusted
 
-        batches = [unpack_result_untrusted(e.payload) for s in self.database.outbox_streams()
+        batches = [unpack_result_untrusted(e.payload) for s, _ in self.database.outbox_streams()
                    for e in self.database.outbox(*s, 0, 1_000)]  # fmt: skip
         return sum(row[-1] for b in batches if isinstance(b, RowsBatch) for row in b.rows)
 

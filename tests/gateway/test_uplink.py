@@ -12,7 +12,8 @@ from edgert.core.errors import StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.results import OpenBatch
 from gateway import uplink as uplink_module
-from gateway.uplink import HELLO_S, RESEND_MOST_S, RESEND_S, WINDOW
+from gateway.sending import RESEND_MOST_S, RESEND_S, WINDOW
+from gateway.uplink import HELLO_S
 from tests.gateway.uplink_rig import E1, E2, E7, Rig
 from tests.waiting import in_loop, until
 
@@ -149,11 +150,12 @@ def test_a_turn_that_fails_is_said_and_the_next_ones_go_on(
 async def test_what_is_committed_during_a_turn_starts_another(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = 0
 
-    async def turn() -> None:
+    async def turn() -> float:
         nonlocal turns
         turns += 1
         if turns == 1:
             rig.uplink.committed()
+        return 1.0
 
     waits: list[bool] = []
 
@@ -186,11 +188,11 @@ async def test_an_acknowledgement_deletes_what_it_covers(rig: Rig) -> None:
 @in_loop
 async def test_no_more_than_a_window_is_on_its_way_wherever_the_numbers_stand(rig: Rig) -> None:
     rig.flow()
-    rig.rows(WINDOW + 9)
     await rig.admitted()
+    rig.rows(WINDOW + 9)
     assert await rig.turn() == [(E1, n) for n in range(1, WINDOW + 1)]
     await rig.acknowledge({("f", E1, 0): 4})
-    assert await rig.turn() == [(E1, n) for n in range(WINDOW + 1, WINDOW + 5)]
+    assert await rig.turn() == [(E1, n) for n in range(WINDOW + 1, WINDOW + 11)], "twice of it, and that is all"
     await rig.acknowledge({("f", E1, 0): WINDOW + 10})
     assert await rig.turn() == []
     for number in (11, 12):
@@ -219,8 +221,8 @@ async def test_a_new_card_takes_epochs_above_what_the_tables_hold(rig: Rig) -> N
     await rig.acknowledge({("f", E7, 0): 33, ("f", E7, 1): 4, ("f", E1 + 1, 0): 1}, answers=("f",))
     (first, second) = rig.database.epochs("f")
     assert (epoch_ordinal(first), epoch_ordinal(second)) == (8, 9)
-    assert await rig.turn() == [(first, 1), (first, 2), (second, 1)]
-    opened, _, again = rig.sent
+    assert await rig.turn() == [(first, 1), (second, 1), (first, 2)], "what opens an epoch, what is new, what is old"
+    opened, again, _ = rig.sent
     assert isinstance(opened, OpenBatch)
     assert (opened.parent, opened.cut, again.parent, again.cut) == (E7, {0: 33, 1: 4}, first, {0: 2})
     assert rig.renamed == [("f", second)]

@@ -7,81 +7,22 @@ one: it lands what comes next in each stream, drops what it has, and counts by l
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from edgert.central.lineage import Opening, counted
 from edgert.core.errors import StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
-from edgert.core.results import GapBatch, Hello, OpenBatch, RowsBatch
+from edgert.core.results import OpenBatch
 from edgert.store.database import Database
 from edgert.store.outbox import WENT_BACK
-from tests.gateway.uplink_rig import E1, E2, E7, Rig
+from tests.gateway.uplink_rig import E1, E2, E7, Collector, Rig, restart, restore, save
 from tests.waiting import in_loop
-
-COPIED = ("gateway.db", "gateway.db-wal")
-
-
-class Collector:
-    def __init__(self) -> None:
-        self.landed: dict[tuple[int, int], list[Any]] = {}
-
-    async def serve(self, rig: Rig, turns: int = 8) -> None:
-        """Takes what some turns of the uplink send, and answers each."""
-        for _ in range(turns):
-            await rig.turn()
-            hello = [m.flow for m in rig.sent if isinstance(m, Hello)]
-            for batch in rig.sent:
-                if not isinstance(batch, Hello):
-                    stream = self.landed.setdefault((batch.epoch, batch.stream), [])
-                    if batch.sequence == len(stream) + 1:
-                        stream.append(batch)
-            acks = {("f", *key): len(stream) for key, stream in self.landed.items() if stream}
-            await rig.acknowledge(acks, answers=tuple(hello))
-
-    def rows(self) -> list[int]:
-        """What the fleet table counts."""
-        opened = [b for s in self.landed.values() for b in s if isinstance(b, OpenBatch)]
-        valid = counted([Opening("g1", b.epoch, b.parent, b.cut) for b in opened])
-        found = []
-        for (epoch, stream), batches in self.landed.items():
-            if ("g1", epoch) in valid:
-                cut = valid["g1", epoch]
-                last = len(batches) if cut is None else cut.get(stream, 0)
-                found += [row[2] for b in batches[:last] if isinstance(b, RowsBatch) for row in b.rows]
-        return sorted(found)
-
-    def gaps(self) -> list[GapBatch]:
-        return [b for s in self.landed.values() for b in s if isinstance(b, GapBatch)]
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path / "card")
-
-
-def save(rig: Rig) -> None:
-    for name in COPIED:
-        if (rig.folder / name).exists():
-            shutil.copy(rig.folder / name, rig.folder / f"saved-{name}")
-
-
-def restore(rig: Rig, made: int) -> Rig:
-    """The same card as it was at `save`; the rows it makes from now on count from `made`."""
-    rig.database.close()
-    for name in COPIED:
-        (rig.folder / name).unlink(missing_ok=True)
-        if (rig.folder / f"saved-{name}").exists():
-            shutil.copy(rig.folder / f"saved-{name}", rig.folder / name)
-    return Rig(rig.folder, made)
-
-
-def restart(rig: Rig) -> Rig:
-    rig.database.close()
-    return Rig(rig.folder, rig.made)
 
 
 @pytest.mark.parametrize("offline_starts", [0, 2])
@@ -221,4 +162,4 @@ async def test_a_flow_in_trouble_does_not_hold_up_another(rig: Rig) -> None:
     await rig.acknowledge(answers=("f", "other"))
     await rig.turn()
     await rig.acknowledge({("f", make_epoch(9, 1), 0): 9, ("other", E1, 0): 1})
-    assert rig.database.outbox_streams() == [("f", E1, 0)]
+    assert rig.database.outbox_streams() == [(("f", E1, 0), True)]

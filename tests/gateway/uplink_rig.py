@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from edgert.central.lineage import Opening, counted
 from edgert.core.clock import VirtualClock
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
-from edgert.core.results import Acknowledgement, Hello, Schema, pack_acknowledgement, unpack_result_untrusted
+from edgert.core.results import (
+    Acknowledgement,
+    GapBatch,
+    Hello,
+    OpenBatch,
+    RowsBatch,
+    Schema,
+    pack_acknowledgement,
+    unpack_result_untrusted,
+)
+from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database, FlowCommit, StoredFlow
 from gateway.uplink import Uplink
 
 SCHEMA = Schema(60.0, (), (("n", "count"),))
 E1, E2, E7 = (make_epoch(n, 5) for n in (1, 2, 7))
+COPIED = ("gateway.db", "gateway.db-wal")
 Acks = dict[tuple[str, int, int], int]
 
 
 class Rig:
-    def __init__(self, folder: Path, made: int = 0) -> None:
+    def __init__(self, folder: Path, made: int = 0, settings: UplinkSettings | None = None) -> None:
         self.folder = folder
         self.database = Database(folder / "gateway.db", "g1")
         self.clock = VirtualClock()
@@ -28,7 +41,9 @@ class Rig:
         self.made = made
         """Rows made so far: each has its number as its only value."""
         self.renamed: list[tuple[str, int]] = []
-        self.uplink = Uplink("fleet", "g1", self.database, self.clock, self.store, self.publish)
+        self.uplink = Uplink(
+            "fleet", "g1", self.database, self.clock, self.store, self.publish, settings or UplinkSettings()
+        )
         self.uplink.on_epoch = lambda flow, epoch: self.renamed.append((flow, epoch))
 
     async def store(self, call: Callable[[], Any]) -> Any:
@@ -58,9 +73,76 @@ class Rig:
     async def turn(self) -> list[Any]:
         """What one turn sends: hello as its flow's name, results as (epoch, sequence)."""
         self.sent.clear()
+        self.uplink._wake.clear()
         await self.uplink._turn()
         return [m.flow if isinstance(m, Hello) else (m.epoch, m.sequence) for m in self.sent]
 
     async def admitted(self) -> None:
         self.uplink.connected()
         await self.acknowledge(answers=("f",))
+
+
+class Collector:
+    """A model of the real one: lands what comes next in each stream of an epoch that was opened, drops what it has,
+    counts by lineage."""
+
+    def __init__(self) -> None:
+        self.landed: dict[tuple[int, int], list[Any]] = {}
+        self.greeted: list[str] = []
+
+    async def serve(self, rig: Rig, turns: int = 8) -> None:
+        """Takes what some turns of the uplink send, and answers each."""
+        for _ in range(turns):
+            await rig.turn()
+            self.take(rig.sent)
+            await self.answer(rig)
+
+    def take(self, messages: Iterable[Any]) -> None:
+        for batch in messages:
+            if isinstance(batch, Hello):
+                self.greeted.append(batch.flow)
+            elif batch.stream == 0 or self.landed.get((batch.epoch, 0)):
+                stream = self.landed.setdefault((batch.epoch, batch.stream), [])
+                if batch.sequence == len(stream) + 1:
+                    stream.append(batch)
+
+    async def answer(self, rig: Rig) -> None:
+        acks = {("f", *key): len(stream) for key, stream in self.landed.items() if stream}
+        answers, self.greeted = tuple(self.greeted), []
+        await rig.acknowledge(acks, answers=answers)
+
+    def rows(self) -> list[int]:
+        """What the fleet table counts."""
+        opened = [b for s in self.landed.values() for b in s if isinstance(b, OpenBatch)]
+        valid = counted([Opening("g1", b.epoch, b.parent, b.cut) for b in opened])
+        found = []
+        for (epoch, stream), batches in self.landed.items():
+            if ("g1", epoch) in valid:
+                cut = valid["g1", epoch]
+                last = len(batches) if cut is None else cut.get(stream, 0)
+                found += [row[2] for b in batches[:last] if isinstance(b, RowsBatch) for row in b.rows]
+        return sorted(found)
+
+    def gaps(self) -> list[GapBatch]:
+        return [b for s in self.landed.values() for b in s if isinstance(b, GapBatch)]
+
+
+def save(rig: Rig) -> None:
+    for name in COPIED:
+        if (rig.folder / name).exists():
+            shutil.copy(rig.folder / name, rig.folder / f"saved-{name}")
+
+
+def restore(rig: Rig, made: int) -> Rig:
+    """The same card as it was at `save`; the rows it makes from now on count from `made`."""
+    rig.database.close()
+    for name in COPIED:
+        (rig.folder / name).unlink(missing_ok=True)
+        if (rig.folder / f"saved-{name}").exists():
+            shutil.copy(rig.folder / f"saved-{name}", rig.folder / name)
+    return Rig(rig.folder, made, rig.uplink.settings)
+
+
+def restart(rig: Rig) -> Rig:
+    rig.database.close()
+    return Rig(rig.folder, rig.made, rig.uplink.settings)

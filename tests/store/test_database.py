@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, unpack_result_untrusted
 from edgert.store import database as database_module
+from edgert.store import outbox as outbox_module
 from edgert.store.database import BATCH_ROWS, Database, FlowCommit, StoredFlow
 from edgert.store.outbox import OutboxSize
 from edgert.store.schema import UPGRADES
@@ -140,7 +142,7 @@ def test_acknowledgements_delete_up_to_their_number_and_nothing_else(database: D
     assert [e.sequence for e in database.outbox("f", E1, 0, 3, 9)] == [4]
     assert [e.sequence for e in database.outbox("f", E1, 0, 0, 1)] == [3]
     assert (database.outbox_size.batches, database.outbox_size.rows) == (2, 2)
-    assert database.outbox_streams() == [("f", E1, 0)]
+    assert database.outbox_streams() == [(("f", E1, 0), True)]
 
 
 def test_what_waits_is_counted_per_stream_and_known_again_at_the_next_start(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_what_waits_is_counted_per_stream_and_known_again_at_the_next_start(tmp_
         database.commit([commit(*[ROW] * (BATCH_ROWS + 1))], {}, 1)
     database.acknowledged({("f", E1, 0): 99, ("f", E2, 0): 2})
     size = database.outbox_size
-    assert (size.batches, size.rows, database.outbox_streams()) == (1, 1, [("f", E2, 0)])
+    assert (size.batches, size.rows, database.outbox_streams()) == (1, 1, [(("f", E2, 0), True)])
     assert size.bytes == len(database.outbox("f", E2, 0, 0, 9)[0].payload)
     database.close()
     again = Database(tmp_path / "gateway.db", "g1")
@@ -164,11 +166,11 @@ def test_a_long_outbox_is_not_read_at_a_start(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "gateway.db"
     database = Database(path, "g1")
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
-    database.commit([commit([0.0, 60.0, "long" * 100_000, 1])], {}, 1)
-    size = database.outbox_size
+    database.commit([commit([0.0, 60.0, random.Random(1).randbytes(200_000).hex(), 1])], {}, 1)
+    size, long = database.outbox_size, database.outbox("f", E1, 0, 1, 1)[0].payload
     database.close()
     raw = path.read_bytes()
-    at = raw.index(b"long" * 1_000, 100_000)
+    at = raw.index(long[100_000:100_100])
     path.write_bytes(raw[:at] + b"\xff" * 20_000 + raw[at + 20_000 :])
     with pytest.raises(StoreError, match="damaged"):
         Database(path, "g1")
@@ -201,13 +203,14 @@ def test_what_the_uplink_asks_at_each_turn_is_looked_up_not_searched_for(databas
     for query in asked:
         for *_, plan in database._db.execute(f"EXPLAIN QUERY PLAN {query}"):
             # the index holds nothing but the streams of which something waits
-            assert plan.startswith("SEARCH") or plan == "SCAN stream USING INDEX stream_waiting", (query, plan)
+            waiting = plan in ("SCAN stream USING INDEX stream_waiting", "CORRELATED SCALAR SUBQUERY 1")
+            assert waiting or plan.startswith("SEARCH"), (query, plan)
 
 
 def test_a_long_epoch_is_renamed_a_few_batches_at_a_time(database: Database) -> None:
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     for _ in range(200):
-        database.commit([commit([0.0, 60.0, "x" * 100_000, 1])], {}, 1)
+        database.commit([commit([0.0, 60.0, os.urandom(100_000).hex(), 1])], {}, 1)
     tracemalloc.start()
     try:
         database.rebase("f", {E1: E2}, E1 - 1, {})
@@ -218,6 +221,53 @@ def test_a_long_epoch_is_renamed_a_few_batches_at_a_time(database: Database) -> 
     assert peak < 8_000_000
     numbers = [e.sequence for at in range(0, 201, 10) for e in database.outbox("f", E2, 0, at, 10)]
     assert numbers == list(range(1, 202))
+
+
+def test_streams_follow_each_other_and_are_chosen_by_the_checkpoint(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    assert database.open_stream("stranger", 0, E2) is None
+    for _ in range(3):
+        database.commit([commit(ROW)], {}, 1)
+    assert database.open_stream("f", 4, E2) == E1
+    assert database.last_sequences("f", E1) == {0: 4}, "no more than four wait"
+    assert database.open_stream("f", 3, E2) == E1
+    assert database.open_stream("f", 0, E2) == E1, "one that is still empty is enough"
+    database.commit([commit(ROW), commit(ROW)], {}, 1)
+    assert database.last_sequences("f", E1) == {0: 4, 1: 2}
+    assert database.outbox_streams() == [(("f", E1, 0), False), (("f", E1, 1), True)]
+    assert database.open_stream("f", 1, E2) == E1
+    database.acknowledged({("f", E1, 0): 4})
+    assert database.last_sequences("f", E1) == {0: 4, 1: 2}, "two waited"
+    assert database.open_stream("f", 1, E2) == E1
+    assert database.last_sequences("f", E1) == {0: 4, 1: 2, 2: 0}
+    assert database.departed("f") == {E1: {0: 0, 1: 0, 2: 0}}
+
+
+def test_after_the_last_stream_comes_another_epoch_that_leaves_all_where_it_is(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "MOST_STREAMS", 1)
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.commit([commit(ROW)], {}, 1)
+    assert database.open_stream("f", 1, E2) == E2
+    database.commit([commit(ROW)], {}, 1)
+    assert [b.sequence for b in entries(database, E1)] == [1, 2]
+    (opened, _) = entries(database, E2)
+    assert (opened.parent, opened.cut, opened.schema) == (E1, {0: 2}, SCHEMA)
+
+
+def test_an_epoch_with_two_streams_moves_into_the_first_two_of_another(database: Database) -> None:
+    """Whoever asks the tables for the streams of an epoch stops at two that are not there."""
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    for stream in range(5):
+        database.commit([commit([0.0, 60.0, "a", stream])], {}, 1)
+        database.open_stream("f", 0, E9)
+        database.acknowledged({("f", E1, stream): 99} if stream < 3 else {})
+    assert [s for (_, _, s), _ in database.outbox_streams()] == [3, 4]
+    database.rebase("f", {E1: E2}, E9, {})
+    assert database.last_sequences("f", E2) == {0: 2, 1: 1}
+    rows = [unpack_result_untrusted(e.payload) for s in (0, 1) for e in database.outbox("f", E2, s, 0, 9)]
+    assert [(b.stream, b.sequence, b.rows[0][3]) for b in rows if isinstance(b, RowsBatch)] == [(0, 2, 3), (1, 1, 4)]
 
 
 def test_an_epoch_is_split_above_what_may_have_left(database: Database) -> None:

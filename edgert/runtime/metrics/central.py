@@ -40,6 +40,14 @@ METRICS = (
         at("central", "acknowledged"),
     ),
     Metric(
+        "edgert_uplink_sent_bytes_total",
+        "counter",
+        "bytes",
+        "Results sent to the central broker, repetitions and headers included: what the limits in [uplink] count.",
+        (),
+        at("central", "sent_bytes"),
+    ),
+    Metric(
         "edgert_central_last_ack_age_seconds",
         "gauge",
         "seconds",

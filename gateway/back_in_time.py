@@ -1,0 +1,101 @@
+"""What the collector's acknowledgement says about our own database: whether it is as new as what it made.
+
+**A database that went back in time** (a restored or cloned card, or one that lied about its flush) shows when the
+collector has a number that cannot have left this board, or an epoch that this database never had. Then our next
+numbers mean something else in the tables, so nothing of the flow is sent or deleted until it has a new epoch, above
+all others:
+
+- Numbers up to `departed` (what may have left the board before this process first asked the collector; kept in the
+  database, so that starts without a connection do not move it) were given before the time that was lost, so they mean
+  the same here and there. They keep their numbers, and count as landed where the collector says so.
+- What the outbox holds above that moves into the new epoch, with new numbers.
+- If the collector's greatest epoch is one of ours, the new one goes on from it and cuts it at `departed`: rows beyond
+  become void. As after any fallback, what this database computes takes their place.
+- If it is not one of ours, another state made it, and nothing here computes it again: the new epoch goes on from it as
+  far as it has landed, and all of it stays valid. Only what windows that were open held may count twice.
+- What came in during the lost time and was acknowledged to the sensors' broker does not come again: a gap says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
+
+from edgert.core.ids import epoch_ordinal, make_epoch
+from edgert.core.results import Acknowledgement
+from edgert.store.database import Database
+
+log = logging.getLogger(__name__)
+
+
+def admit(database: Database, flow: str, message: Acknowledgement) -> int | None:
+    """Gives the flow an epoch that is newer than all that the collector knows and returns it; None if it is not ours.
+    Raises `StoreError`."""
+    departed = database.departed(flow)
+    greatest, landed = _newest(flow, message)
+    if greatest is None or not is_foreign(departed, greatest, landed):
+        return database.epoch(flow)
+    mine = [e for e, numbers in departed.items() if any(numbers.values())]
+    if greatest not in departed and not mine:  # a new card: what it has went nowhere yet
+        names = _named(departed, greatest)
+        database.rebase(flow, names, greatest, landed)
+        return names[max(departed)]
+    first = greatest if greatest in departed else max(mine)
+    kept, gap = departed[first], _gap(greatest, greatest in departed)
+    log.error("flow %s: this %s; a new epoch is opened", flow, gap)
+    names = _named([e for e in departed if e >= first], greatest)
+    database.rebase(flow, names, greatest, kept if greatest == first else landed, kept, gap)
+    return names[max(names)]
+
+
+def free(database: Database, message: Acknowledgement) -> tuple[int, set[str]]:
+    """Deletes what has landed, but for flows whose numbers in the tables are not ours; how many batches, and those
+    flows. Raises `StoreError`."""
+    foreign: set[str] = set()
+    for flow in {flow for flow, _, _ in message.acks}:
+        greatest, landed = _newest(flow, message)
+        if greatest is not None and is_foreign(database.departed(flow), greatest, landed):
+            foreign.add(flow)
+    return database.acknowledged({k: n for k, n in message.acks.items() if k[0] not in foreign}), foreign
+
+
+def successor(epoch: int) -> int:
+    """An epoch that comes after another."""
+    return make_epoch(epoch_ordinal(epoch) + 1, secrets.randbits(32))
+
+
+def _newest(flow: str, message: Acknowledgement) -> tuple[int | None, dict[int, int]]:
+    """The greatest epoch of `flow` that the collector knows, and what has landed of it per stream."""
+    greatest = message.greatest_epoch(flow)
+    return greatest, {s: n for (f, e, s), n in message.acks.items() if f == flow and e == greatest}
+
+
+def is_foreign(departed: Mapping[int, Mapping[int, int]], greatest: int, landed: Mapping[int, int]) -> bool:
+    """Whether the tables hold what this database did not make: `landed` per stream of their `greatest` epoch, against
+    what may have left this board (`departed`, by epoch and stream).
+
+    An epoch older than one of ours that left is settled: ours said, when it was opened, how far the older one counts.
+    """
+    if not departed or greatest < max((e for e, numbers in departed.items() if any(numbers.values())), default=0):
+        return False
+    mine = departed.get(greatest)
+    return mine is None or any(number > mine.get(stream, 0) for stream, number in landed.items())
+
+
+def _named(epochs: Iterable[int], above: int) -> dict[int, int]:
+    """New names for `epochs`, in order, all greater than `above`."""
+    first = epoch_ordinal(above) + 1
+    return {old: make_epoch(first + at, secrets.randbits(32)) for at, old in enumerate(sorted(epochs))}
+
+
+def _gap(greatest: int, known: bool) -> str:
+    what = (
+        "results beyond this database's are void, those it computes now take their place"
+        if known
+        else "this database never had that epoch; its results stay"
+    )
+    return (
+        "database went back in time (a restored or cloned card, or one that lost what it had confirmed): the tables "
+        f"hold newer results of epoch {epoch_ordinal(greatest)}; {what}; what came in in between is missing here"
+    )
