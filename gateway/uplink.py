@@ -268,7 +268,7 @@ class Uplink:
             return
         if sending.sent == sending.acknowledged:
             sending.moved = now
-        entries = await self.store(lambda: self.database.outbox(*stream, sending.sent, room))
+        entries = await self.store(lambda: self.database.departing(*stream, sending.sent, room))
         # what stood before the first entry is acknowledged, or it would still be there
         if entries and sending.sent == sending.acknowledged:
             sending.sent = sending.acknowledged = entries[0].sequence - 1
