@@ -9,8 +9,8 @@ from edgert.store.database import Database
 
 log = logging.getLogger(__name__)
 
-CALM_BYTES = 0.9
-"""Part of the quota below which the outbox has room again."""
+CALM_S = 600.0
+"""After so long without any, it is said that results are not dropped any more."""
 
 
 class OutboxWatch:
@@ -22,6 +22,8 @@ class OutboxWatch:
         """Flows that keep all their results and wait for room: nothing of them is committed or acknowledged."""
         self._begun: dict[tuple[str, str], int] = {}
         """(flow, reason) of what is shed now, and the rows that were shed of it before."""
+        self._last: dict[tuple[str, str], float] = {}
+        """When rows were last shed of it, by the time that the gateway has run."""
         self._seen: dict[tuple[str, str], int] = {}
 
     def committed(self, tried: Iterable[str], refused: Set[str]) -> None:
@@ -43,17 +45,16 @@ class OutboxWatch:
 
     def shed(self) -> None:
         """Says what is shed since the last time, and what is not any more."""
-        database = self._database
+        database, now = self._database, self._database.running_s
         new = {key: rows for key, rows in database.shed.items() if rows != self._seen.get(key, 0)}
         for key in new.keys() - self._begun.keys():
             self._begun[key] = self._seen.get(key, 0)
             log.warning("flow %s: results are dropped from now on (%s): %s", *key, self._fill())
         self._seen.update(new)
-        if not new and database.outbox_size.bytes < CALM_BYTES * database.quota_bytes:
-            for key, before in self._begun.items():
-                rows = self._seen[key] - before
-                log.warning("flow %s: no more results are dropped (%s); %d rows were, and a gap says so", *key, rows)
-            self._begun.clear()
+        self._last.update(dict.fromkeys(new, now))
+        for key in [key for key in self._begun if now - self._last[key] >= CALM_S]:
+            rows = self._seen[key] - self._begun.pop(key)
+            log.warning("flow %s: no more results are dropped (%s); %d rows were, and a gap says so", *key, rows)
 
     def _fill(self) -> str:
         size = self._database.outbox_size
