@@ -97,8 +97,8 @@ class Outbox:
 
     quota_bytes: int = setting(
         2_147_483_648,
-        doc="most that may wait; the database is about a tenth larger. The default is meant for a card of 16 GB or "
-        "more, and is some five days of 50 rows/s",
+        doc="most that may wait; the database is about a third larger. The default is meant for a card of 16 GB or "
+        "more, and is some ten days of 50 rows/s",
         unit="bytes",
         minimum=1_048_576,
         maximum=2**50,

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -75,7 +77,8 @@ def shed_old(db: sqlite3.Connection, gateway: str, before: float) -> list[Shed]:
     shed: list[Shed] = []
     for flow in flows:
         for key, above in _streams(db, flow, {}):
-            old = [(number, rows) for number, rows, _, at in _oldest(db, key, above) if at < before]
+            with closing(_oldest(db, key, above)) as oldest:
+                old = [(number, rows) for number, rows, _, _ in takewhile(lambda batch: batch[3] < before, oldest)]
             shed += _replace(db, gateway, key, above, old, TOO_OLD)
     return shed
 
@@ -87,25 +90,26 @@ def _streams(db: sqlite3.Connection, flow: str, fresh: Mapping[Stream, int]) -> 
     return [(key, min(leaving, fresh[key] - 1) if key in fresh else leaving) for key, leaving in found]
 
 
-def _oldest(db: sqlite3.Connection, key: Stream, above: int) -> list[tuple[int, int, int, float]]:
-    """(number, rows, bytes, put_at) of the first batches with rows; openings and gaps stay."""
+def _oldest(db: sqlite3.Connection, key: Stream, above: int) -> sqlite3.Cursor:
+    """(number, rows, bytes, put_at) of the first batches with rows, read one by one; openings and gaps stay."""
     query = (
         "SELECT sequence, rows, length(payload), put_at FROM outbox "
         "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? AND rows > 0 ORDER BY sequence LIMIT ?"
     )
-    return db.execute(query, (*key, above, _AT_ONCE)).fetchall()
+    return db.execute(query, (*key, above, _AT_ONCE))
 
 
 def _shed(db: sqlite3.Connection, gateway: str, key: Stream, above: int, need: int, reason: str) -> list[Shed]:
     shed: list[Shed] = []
-    while need > 0 and (found := _oldest(db, key, above)):
+    while need > 0:
         chosen: list[tuple[int, int]] = []
         size = 0
-        for number, rows, batch_bytes, _ in found:
-            if size >= need + _GAP_BYTES:
-                break
-            chosen.append((number, rows))
-            size += batch_bytes
+        with closing(_oldest(db, key, above)) as oldest:
+            while size < need + _GAP_BYTES and (batch := oldest.fetchone()):
+                chosen.append((batch[0], batch[1]))
+                size += batch[2]
+        if not chosen:
+            break
         parts = _replace(db, gateway, key, above, chosen, reason)
         need += sum(part.change.bytes for part in parts)
         shed += parts
