@@ -215,7 +215,7 @@ class Database:
                 before = self._change, len(self._shedding)
                 db.execute("SAVEPOINT flow")
                 self._write(db, commit)
-                if commit.rows and not self._make_room(db, commit.flow):
+                if commit.rows and not self._make_room(db, commit, self._change.bytes - before[0].bytes):
                     db.execute("ROLLBACK TO flow")
                     self._change = before[0]
                     del self._shedding[before[1] :]
@@ -224,9 +224,11 @@ class Database:
             self._write_table(db, pages, next_index)
         return refused
 
-    def _make_room(self, db: sqlite3.Connection, flow: str) -> bool:
+    def _make_room(self, db: sqlite3.Connection, commit: FlowCommit, size: int) -> bool:
         """Sheds what is over the quota, from the flow that holds the most downwards, so that one that ships much does
-        not push out the others. A flow that keeps all takes room from larger ones only. Whether it was enough."""
+        not push out the others. Whether `commit`, of `size` bytes, may stay. A flow that keeps all takes room from
+        larger ones only; what would not even fit into an empty outbox stays if nothing else of its flow waits."""
+        flow = commit.flow
         over = self.outbox_size.bytes + self._change.bytes - self.quota_bytes
         if over <= 0:
             return True
@@ -237,7 +239,9 @@ class Database:
         for shed in quota.make_room(db, self.gateway, giving, int(over), self._fresh):
             self._shedding.append(shed)
             self._change = self._change.plus(shed.change)
-        return not keeps or self.outbox_size.bytes + self._change.bytes <= self.quota_bytes
+        if not keeps or self.outbox_size.bytes + self._change.bytes <= self.quota_bytes:
+            return True
+        return size > self.quota_bytes and quota.rows_of(db, flow) == len(commit.rows)
 
     @property
     def running_s(self) -> float:
@@ -344,7 +348,7 @@ class Database:
         """What a flow says at its end cannot be said again later, so it is written in any case."""
         self._write(db, last)
         if last.rows:
-            self._make_room(db, last.flow)
+            self._make_room(db, last, 0)
 
     def _forget_state(self, db: sqlite3.Connection, flow: str) -> None:
         db.execute("DELETE FROM state WHERE flow = ?", (flow,))

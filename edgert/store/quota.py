@@ -55,6 +55,11 @@ def largest(db: sqlite3.Connection) -> list[tuple[str, int]]:
     return db.execute(query).fetchall()
 
 
+def rows_of(db: sqlite3.Connection, flow: str) -> int:
+    """Rows of a flow that wait."""
+    return int(db.execute("SELECT sum(rows) FROM stream WHERE flow = ? AND batches > 0", (flow,)).fetchone()[0])
+
+
 def make_room(
     db: sqlite3.Connection, gateway: str, flows: Iterable[str], need: int, fresh: Mapping[Stream, int]
 ) -> list[Shed]:
