@@ -178,6 +178,17 @@ def test_a_flow_that_keeps_all_takes_room_from_larger_ones_only(make: Callable[.
     assert database.outbox_size.bytes <= 10_000
 
 
+def test_what_was_shed_in_vain_stays(make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow that keeps all takes what it may from a larger one, and it is not enough: nothing has happened."""
+    monkeypatch.setattr(database_module, "LEAVING_AHEAD", 0)
+    database = make(stored("f", document=KEEPS), stored("large"), quota=10_000)
+    put(database, "large", *range(16), size=400)
+    assert len(database.departing("large", E1, 0, 0, 16)) == 16
+    before, size = batches(database, "large"), database.outbox_size
+    assert not put(database, "f", 1, size=5_000)
+    assert (batches(database, "large"), database.outbox_size, database.shed) == (before, size, {})
+
+
 def test_what_is_larger_than_the_quota_is_let_in_where_nothing_else_of_its_flow_waits(
     make: Callable[..., Database],
 ) -> None:
