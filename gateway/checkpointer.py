@@ -14,10 +14,13 @@ from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.store.database import Database, FlowCommit
 from gateway.hosts import Host
 from gateway.ingest import Ingest
+from gateway.outbox_watch import OutboxWatch
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+AGE_LOOK_S = 10.0
+"""How often results are looked for that have waited too long."""
 IDLE_S = 0.05
 """After a checkpoint that was asked for and had nothing to write: whoever asked waits for something else."""
 OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -46,14 +49,19 @@ class Checkpointer:
     """One loop for all flows; flows that are due together share one transaction, and so one fsync."""
 
     def __init__(
-        self, database: Database, store: OnStore, host: Host, ingest: Ingest, on_committed: Callable[[], None]
-    ) -> None:
+        self, database: Database, store: OnStore, host: Host, ingest: Ingest, on_committed: Callable[[], None],
+        greatest_age_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        """`greatest_age_s`: how long results may wait in the outbox; 0: for ever."""
         self.status = CheckpointStatus()
         self.runs: dict[str, FlowRun] = {}
         self.busy = asyncio.Lock()
         """Held while a checkpoint or a change of a flow is under way."""
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self.on_committed = on_committed
+        self.outbox = OutboxWatch(database)
+        self._greatest_age_s = greatest_age_s
+        self._next_age_look = 0.0
         self._due: dict[FlowRun, float] = {}
         self._asked = asyncio.Event()
         self._idle = False
@@ -80,12 +88,21 @@ class Checkpointer:
             except TimeoutError:
                 asked = False
             self._asked.clear()
+            asked = asked and not self._in_vain()
             now = time.monotonic()
+            if self._greatest_age_s and now >= self._next_age_look:
+                self._next_age_look = now + AGE_LOOK_S
+                await self.shed_old()
             due = [run for run in self.runs.values() if asked or self._due.get(run, 0.0) <= now]
             if due and not await self.checkpoint(due):
                 await asyncio.sleep(RETRY_S)
             elif asked and self._idle:
                 await asyncio.sleep(IDLE_S)
+
+    def _in_vain(self) -> bool:
+        """Whether an early checkpoint would free no input: a flow that waits for room took the oldest of it."""
+        blocked = [run.progress for name, run in self.runs.items() if name in self.outbox.blocked]
+        return bool(blocked) and self._ingest.inbox.held_up_by(blocked)
 
     async def checkpoint(self, runs: Iterable[FlowRun]) -> bool:
         """Captures and commits `runs`; false when the commit failed (all of it stays pending)."""
@@ -118,6 +135,17 @@ class Checkpointer:
         self._idle = not written
         return True
 
+    async def shed_old(self) -> None:
+        """Drops results that have waited too long, some at a time."""
+        try:
+            await self._store(self._shed_old)
+        except StoreError as error:
+            log.error("results that have waited too long could not be dropped: %s", error)
+
+    def _shed_old(self) -> None:
+        self._database.shed_old(self._greatest_age_s)
+        self.outbox.shed()
+
     def _failed(self, error: Exception) -> None:
         self.status.failures += 1
         if str(error) != self.status.error:
@@ -135,9 +163,15 @@ class Checkpointer:
                 forms.append((run, form))
         if not forms:
             return []
-        self.write(lambda pages, next_index: self._database.commit(
-            [as_commit(run.flow.name, form) for run, form in forms], pages, next_index
-        ))  # fmt: skip
+        refused: set[str] = set()
+
+        def commit(pages: dict[int, bytes], next_index: int) -> None:
+            commits = [as_commit(run.flow.name, form) for run, form in forms]
+            refused.update(self._database.commit(commits, pages, next_index))
+
+        self.write(commit)
+        self.outbox.committed([run.flow.name for run, _ in forms], refused)
+        forms = [(run, form) for run, form in forms if run.flow.name not in refused]
         for run, form in forms:
             run.committed(form)
             self._host.committed(run)
@@ -198,7 +232,7 @@ class Checkpointer:
         with self._ingest.lock:
             read()
 
-    def write(self, commit: Callable[[dict[int, bytes], int], None]) -> None:
+    def write(self, commit: Callable[[dict[int, bytes], int], object]) -> None:
         """Gives `commit` the current id table and next index; on failure the pages stay to be written."""
         inbox = self._ingest.inbox
         with self._ingest.lock:

@@ -56,7 +56,7 @@ class Daemon:
         self.gateway = settings.gateway.id or _own_id()
         self.clock = SystemClock()
         folder = settings.gateway.data_dir or data_folder(os.environ, os.geteuid() == 0)
-        self.database = Database(Path(folder) / "gateway.db", self.gateway)
+        self.database = Database(Path(folder) / "gateway.db", self.gateway, settings.outbox.quota_bytes)
         self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self.registry, failed = with_installed()
         for point, why in failed.items():
@@ -71,7 +71,9 @@ class Daemon:
             settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
             lambda topic, payload: bool(self.link and self.link.publish(topic, payload)), settings.uplink,
         )  # fmt: skip
-        self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
+        self.checkpointer = Checkpointer(
+            self.database, self.store, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s
+        )
         self.flows = Flows(
             self.registry, self.database, self.store, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
@@ -335,7 +337,10 @@ class Daemon:
 
     async def _checkpoint_command(self) -> Mapping[str, Any]:
         done = await self.checkpointer.checkpoint(self.flows.runs.values())
-        return {"committed": done, **dataclasses.asdict(self.checkpointer.status)}
+        return {
+            "committed": done and not self.checkpointer.outbox.blocked,
+            **dataclasses.asdict(self.checkpointer.status),
+        }
 
 
 def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

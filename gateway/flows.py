@@ -257,6 +257,7 @@ class Flows:
         last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"")
         await self._write(lambda pages, index: put(last, pages, index), tries=None)
         self._leaving = None
+        self.checkpointer.outbox.forget(old.flow.name)
         self._ingest.swap((), (), lambda: self._ingest.inbox.remove_flow(old.progress))
         self._host.remove(old)
         self._ingest.acknowledge()

@@ -100,6 +100,7 @@ class Status:
             "connected": bool(link and link.connected),
             "broker": f"{settings.host}:{settings.port}",
             **summary(daemon.uplink.status, daemon.database.outbox_size, time.monotonic()),
+            "outbox_quota_bytes": daemon.database.quota_bytes,
             "error": daemon.uplink.status.error or (link.error if link else ""),
         }
 
@@ -127,6 +128,8 @@ class Status:
             for name in run.places:
                 for reason, rows in self._daemon.host.report(run, name).drops.items():
                     places[run.flow.name, name, reason] += rows
+        for (flow, reason), rows in list(self._daemon.database.shed.items()):
+            places[flow, "outbox", reason] += rows
         return [
             {"flow": flow, "operator": operator, "reason": reason, "rows": rows}
             for (flow, operator, reason), rows in sorted(places.items())
@@ -139,7 +142,7 @@ class Status:
         return {
             "name": name,
             "version": run.version,
-            "state": "running",
+            "state": "blocked" if name in self._daemon.checkpointer.outbox.blocked else "running",
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
             "operators": [self._operator(run, operator, place, recent) for operator, place in run.places.items()],

@@ -260,7 +260,7 @@ class Uplink:
         room = min(sending.room, 1 if opening else CHUNK)
         if not room or self._is_limited(limits):
             return False
-        entries = await self.store(lambda: self.database.outbox(*stream, sending.sent, room))
+        entries = await self.store(lambda: self.database.departing(*stream, sending.sent, room))
         if not entries or (opening and entries[0].sequence > 1):
             return False
         sending.begins(entries[0].sequence, now)

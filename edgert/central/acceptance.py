@@ -5,7 +5,8 @@ is held for a bounded time and within a bound of bytes, then dropped: the gatewa
 does not close in that time, the stream's place is learned anew: another collector may have landed what is missing, and
 then nobody would send it again. What was
 taken already is a duplicate; the collector then only repeats its acknowledgement. A stream other than 0 waits until
-its epoch was opened, by sequence 1 of stream 0.
+its epoch was opened, by sequence 1 of stream 0. A result may stand for several numbers (a gap), `first` to `sequence`:
+it comes next when the next number is one of them.
 
 `accepted` runs ahead of the tables: what was taken but could not be committed is taken back by `forget`.
 """
@@ -41,6 +42,7 @@ class Verdict(enum.Enum):
 @dataclass(slots=True)
 class _Held(Generic[T]):
     item: T
+    sequence: int
     size: int
     until: float
 
@@ -49,6 +51,7 @@ class _Held(Generic[T]):
 class _Stream(Generic[T]):
     accepted: int
     held: dict[int, _Held[T]] = field(default_factory=dict)
+    """By their first numbers."""
 
 
 class Acceptance(Generic[T]):
@@ -91,18 +94,20 @@ class Acceptance(Generic[T]):
                 self._drop(old, forgotten)
         if version >= stream.accepted:
             stream.accepted = version
-            for sequence in [s for s in stream.held if s <= version]:
-                self._release(key, stream, sequence)
+            for first in [f for f, held in stream.held.items() if held.sequence <= version]:
+                self._release(key, stream, first)
             self._advance(key)
 
-    def offer(self, key: Key, sequence: int, item: T, size: int, now: float) -> Verdict:
-        """One result of a stream that is known. `size` in bytes, `now` in seconds of a clock that never goes back."""
+    def offer(self, key: Key, sequence: int, item: T, size: int, now: float, first: int | None = None) -> Verdict:
+        """One result of a stream that is known. `size` in bytes, `now` in seconds of a clock that never goes back;
+        `first` is the first number that it stands for, None: `sequence` alone."""
         stream = self._streams.get(key)
         if stream is None:
             raise KeyError(key)
-        if sequence <= stream.accepted or sequence in stream.held:
+        first = sequence if first is None else first
+        if sequence <= stream.accepted or first in stream.held:
             return Verdict.DUPLICATE
-        if sequence == stream.accepted + 1 and self._opened(key):
+        if first <= stream.accepted + 1 and self._opened(key):
             stream.accepted = sequence
             self._ready.append(item)
             self._advance(key)
@@ -110,7 +115,7 @@ class Acceptance(Generic[T]):
         if self.held_bytes + size > self._hold_bytes or self._hold_s <= 0:
             self._refused.setdefault(key, now + max(self._hold_s, LOOK_S))
             return Verdict.FULL
-        stream.held[sequence] = _Held(item, size, now + self._hold_s)
+        stream.held[first] = _Held(item, sequence, size, now + self._hold_s)
         self._holding[key] = stream
         self.held_items += 1
         self.held_bytes += size
@@ -141,8 +146,8 @@ class Acceptance(Generic[T]):
         return held
 
     def _drop(self, key: Key, stream: _Stream[T]) -> None:
-        for sequence in list(stream.held):
-            self._release(key, stream, sequence)
+        for first in list(stream.held):
+            self._release(key, stream, first)
 
     def _opened(self, key: Key) -> bool:
         return key[3] == 0 or self.accepted((*key[:3], 0)) >= 1
@@ -158,13 +163,14 @@ class Acceptance(Generic[T]):
         stream = self._streams.get(key)
         assert stream is not None, "only what is known is drained"
         while stream.accepted + 1 in stream.held and self._opened(key):
-            stream.accepted += 1
-            self._ready.append(self._release(key, stream, stream.accepted))
+            held = self._release(key, stream, stream.accepted + 1)
+            stream.accepted = held.sequence
+            self._ready.append(held.item)
 
-    def _release(self, key: Key, stream: _Stream[T], sequence: int) -> T:
-        held = stream.held.pop(sequence)
+    def _release(self, key: Key, stream: _Stream[T], first: int) -> _Held[T]:
+        held = stream.held.pop(first)
         if not stream.held:
             self._holding.pop(key, None)
         self.held_items -= 1
         self.held_bytes -= held.size
-        return held.item
+        return held

@@ -174,7 +174,7 @@ class Collector:
                 self._landed.set(stream, version)
                 self._acceptance.learn(stream, version)
         self._taken_bytes += size
-        verdict = self._acceptance.offer(key, batch.sequence, batch, size, self._clock.monotonic())
+        verdict = self._acceptance.offer(key, batch.sequence, batch, size, self._clock.monotonic(), batch.first)
         if verdict is Verdict.DUPLICATE:
             self.counters.duplicates += 1
             self._touch(key)

@@ -40,6 +40,7 @@ _GAPS: Final = pa.schema(
         ("reason", pa.string()),
         ("rows", pa.int64()),
         ("text", pa.string()),
+        ("first_sequence", pa.int64()),
         ("day", pa.date32()),
     ]
 )
@@ -101,7 +102,14 @@ def _plain(values: list[Any], kind: pa.DataType) -> list[Any]:
 def gap_rows(gaps: Sequence[GapBatch], wall: float) -> pa.Table:
     """Rows of `gaps`. `wall`: seconds since the epoch."""
     rows = [
-        {**_number(b), **_received(wall), "reason": b.reason, "rows": b.rows, "text": b.text[:_KEPT_BYTES]}
+        {
+            **_number(b),
+            **_received(wall),
+            "reason": b.reason,
+            "rows": b.rows,
+            "text": b.text[:_KEPT_BYTES],
+            "first_sequence": b.first,
+        }
         for b in gaps
     ]
     return pa.Table.from_pylist(rows, schema=_GAPS)

@@ -312,8 +312,8 @@ def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
     reached = dict(versions)
     for batch in pending:
         key = key_of(batch)
-        if batch.sequence == reached[key] + 1:
-            reached[key] += 1
+        if batch.first <= reached[key] + 1 <= batch.sequence:
+            reached[key] = batch.sequence
             due.append(batch)
     return due
 

@@ -75,6 +75,11 @@ class Numbered:
     flow_version: int
 
     @property
+    def first(self) -> int:
+        """The first number that it stands for; the last one is `sequence`."""
+        return self.sequence
+
+    @property
     def application(self) -> str:
         """The stream's name in Delta's transaction identifiers: `gateway/flow/epoch/stream`."""
         return f"{self.gateway}/{self.flow}/{self.epoch}/{self.stream}"
@@ -102,11 +107,19 @@ class RowsBatch(Numbered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapBatch(Numbered):
-    """Rows that will never come, and why. `rows` is None where their number cannot be known."""
+    """Rows that will never come, and why. `rows` is None where their number cannot be known.
+
+    It may stand for several numbers of its stream, the last of which is `sequence`.
+    """
 
     reason: str
     rows: int | None = None
     text: str = ""
+    numbers: int = 1
+
+    @property
+    def first(self) -> int:
+        return self.sequence - self.numbers + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +195,8 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
             body = {"kind": "rows", "columns": result.columns, "rows": result.rows}
             return compressed(pack({**head, **body}))
         case GapBatch():
-            body = {"kind": "gap", "reason": result.reason, "rows": result.rows, "text": result.text}
+            gap = {"reason": result.reason, "rows": result.rows, "text": result.text, "numbers": result.numbers}
+            body = {"kind": "gap", **gap}
     return pack({**head, **body})
 
 
@@ -226,7 +240,10 @@ def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
             raise PayloadError(f"gap: expected reason and text as texts, got {show(reason)}, {show(text)}")
         if rows is not None and not (_is_integer(rows) and rows >= 0):
             raise PayloadError(f"gap: expected rows as an integer of at least 0 or nil, got {show(rows)}")
-        return GapBatch(**number, reason=reason, rows=rows, text=text)
+        numbers = plain.get("numbers", 1)
+        if not _is_integer(numbers) or not 1 <= numbers <= number["sequence"]:
+            raise PayloadError(f"gap: expected numbers from 1 to {number['sequence']}, got {show(numbers)}")
+        return GapBatch(**number, reason=reason, rows=rows, text=text, numbers=numbers)
     raise PayloadError(f"kind: expected open, rows, gap or hello, got {show(kind)}")
 
 

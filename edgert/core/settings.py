@@ -121,6 +121,28 @@ class Uplink:
 
 
 @dataclass(frozen=True, slots=True)
+class Outbox:
+    """Results that wait for the collector; what becomes of more is each flow's choice (`outbox.full`)."""
+
+    quota_bytes: int = setting(
+        2_147_483_648,
+        doc="most that may wait; the database is about a third larger. The default is meant for a card of 16 GB or "
+        "more, and is some ten days of 50 rows/s",
+        unit="bytes",
+        minimum=1_048_576,
+        maximum=2**50,
+    )
+    greatest_age_s: float = setting(
+        0.0,
+        doc="results that have waited for longer are dropped, counted, and stated as a gap, whatever a flow's choice; "
+        "only the time counts in which the gateway runs, so that a wrong clock costs nothing; 0: no limit",
+        unit="s",
+        minimum=0,
+        maximum=1e9,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Web:
     """The page, its JSON and the Prometheus metrics."""
 
@@ -202,6 +224,7 @@ class GatewaySettings:
     sensors: Sensors = section(Sensors)
     central: Central = section(Central)
     uplink: Uplink = section(Uplink)
+    outbox: Outbox = section(Outbox)
     web: Web = section(Web)
     pool: Pool = section(Pool)
     log: Log = section(Log)

@@ -31,6 +31,7 @@ class Draft:
     description: str = ""
     checkpoint: dict[str, float] = field(default_factory=dict)
     on_error: dict[str, Any] = field(default_factory=dict)
+    outbox: dict[str, str] = field(default_factory=dict)
     operators: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, type: str, name: str, inputs: tuple[str, ...], parameters: Mapping[str, Any]) -> str:  # noqa: A002
@@ -63,6 +64,8 @@ class Draft:
             document["description"] = self.description
         if self.checkpoint:
             document["checkpoint"] = dict(self.checkpoint)
+        if self.outbox:
+            document["outbox"] = dict(self.outbox)
         if self.on_error:
             document["on_error"] = plain(self.on_error)
         return {**document, "operators": {name: dict(table) for name, table in self.operators.items()}}

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from edgert.core.errors import Problem, show
 from edgert.core.topic_template import TopicTemplate
-from edgert.flow import on_error
+from edgert.flow import full_outbox, on_error
+from edgert.flow.full_outbox import WhenFull
 from edgert.flow.graph import Flow, Node
 from edgert.flow.on_error import OnError
 from edgert.flow.parameters import parse_parameters, parse_values
@@ -25,7 +26,7 @@ NAME_RULE: Final = "a name of 1 to 63 small letters, digits, _ and -, beginning 
 MAX_OPERATORS: Final = 500
 MAX_PROBLEMS: Final = 100
 """Beyond these the report ends with a line that counts the rest."""
-_TOP = ("name", "description", "checkpoint", "on_error", "operators")
+_TOP = ("name", "description", "checkpoint", "outbox", "on_error", "operators")
 
 
 def check(document: Mapping[str, Any], registry: Registry) -> tuple[Flow | None, tuple[Problem, ...]]:
@@ -60,6 +61,7 @@ class _Checker:
         if not isinstance(description, str) or len(description) > 1000:
             self.report("description", "a string of at most 1000 characters", show(description))
         interval = self.interval(document.get("checkpoint", {}))
+        when_full = self.when_full(document.get("outbox", {}))
         policy = self.on_error(document.get("on_error", {}))
         operators = self.operators(document.get("operators"))
         if operators is None:
@@ -74,7 +76,7 @@ class _Checker:
             policy, name, (topic.filter for topic in filters if isinstance(topic, TopicTemplate))
         )
         description = description if isinstance(description, str) else ""
-        flow = Flow(name, ordered, dict(document), interval, description, policy)
+        flow = Flow(name, ordered, dict(document), interval, description, policy, when_full)
         self.whole_graph(flow, cyclic, structure_is_sound=not graph and len(found) == len(nodes))
         return flow
 
@@ -97,6 +99,13 @@ class _Checker:
             self.report("checkpoint.interval_s", "a number from 0.1 to 3600 (s)", show(value))
             return 5.0
         return float(value)
+
+    def when_full(self, table: Any) -> WhenFull:
+        if isinstance(table, Mapping):
+            self.problems += unknown_keys("outbox", table, full_outbox.KEYS)
+        choice, problems = full_outbox.parse(table)
+        self.problems += problems
+        return choice
 
     def on_error(self, table: Any) -> OnError:
         if isinstance(table, Mapping):

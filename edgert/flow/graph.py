@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgert.flow.full_outbox import DEFAULT, WhenFull
 from edgert.flow.on_error import OnError
 
 
@@ -35,6 +36,7 @@ class Flow:
     checkpoint_interval_s: float = 5.0
     description: str = ""
     on_error: OnError = OnError()
+    when_full: WhenFull = DEFAULT
 
     def outputs(self, name: str) -> tuple[Node, ...]:
         """The nodes that read from `name`."""

@@ -282,6 +282,13 @@ class Inbox:
 
     # -- acknowledgements
 
+    def held_up_by(self, flows: Iterable[Progress]) -> bool:
+        """Whether one of `flows` has not committed the oldest message that is owed an acknowledgement."""
+        if not self.owed:
+            return False
+        _, _, index, takers, _ = self.owed[0]
+        return any(flow in takers and not flow.has_committed(index) for flow in flows)
+
     def due(self) -> list[tuple[int, int]]:
         """(packet id, QoS) of every message that may be acknowledged now, in arrival order; each is given once."""
         due: list[tuple[int, int]] = []

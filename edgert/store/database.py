@@ -6,8 +6,11 @@ Every method belongs on the one store thread; each either commits whole or chang
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,9 @@ import msgspec
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, pack_result
-from edgert.store import file, outbox
+from edgert.flow import full_outbox
+from edgert.flow.full_outbox import WhenFull
+from edgert.store import file, outbox, quota
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
 from edgert.store.schema import upgrade
 
@@ -28,6 +33,10 @@ CACHE_KIB = 512
 """SQLite's page cache (its default: 2 MB). A larger transaction spills to the log before its end."""
 BATCH_ROWS = 1_000
 """Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
+
+LEAVING_AHEAD = 256
+"""So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate
+that is a write to the card in twenty minutes, and so many batches more that stay when the outbox is full."""
 
 WAITING = (
     "SELECT flow, epoch, stream, NOT EXISTS (SELECT 1 FROM stream AS later WHERE later.flow = stream.flow "
@@ -69,9 +78,19 @@ class FlowCommit:
 class Database:
     """Opens, checks and if need be upgrades the file. Raises `StoreError` saying what to do."""
 
-    def __init__(self, path: Path, gateway: str) -> None:
+    def __init__(
+        self, path: Path, gateway: str, quota_bytes: float = math.inf, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.path = path
         self.gateway = gateway
+        self.quota_bytes = quota_bytes
+        """Of the outbox. Openings of epochs and the last words of a flow that keeps all are let in beyond it."""
+        self.shed: Counter[tuple[str, str]] = Counter()
+        """Rows that made way in the outbox since the start, by flow and reason."""
+        self._shedding: list[quota.Shed] = []
+        self._fresh: dict[quota.Stream, int] = {}
+        """The first number that the transaction under way put into a stream."""
+        self._monotonic, self._started = monotonic, monotonic()
         try:
             self._lock = file.lock(path)
         except OSError as error:
@@ -106,6 +125,11 @@ class Database:
             raise StoreError(f"the database {path} could not be brought up to date: {error}") from error
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
+        self._ran_before = float(self.meta("running_s", 0.0))
+        self._when_full: dict[str, WhenFull] = {
+            name: full_outbox.of_document(json.loads(document))
+            for name, document in self._rows("SELECT name, document FROM flow")
+        }
 
     def _fault(self) -> str:
         """ "ok", or what is wrong with the file."""
@@ -121,7 +145,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._change = OutboxSize(0, 0, 0)
+        self._change, self._shedding, self._fresh = OutboxSize(0, 0, 0), [], {}
         self._rollback()  # one that could not be taken back when it failed
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -134,6 +158,8 @@ class Database:
             self._rollback()
             raise
         self.outbox_size = self.outbox_size.plus(self._change)
+        for shed in self._shedding:
+            self.shed[shed.flow, shed.reason] += shed.rows
 
     def _rollback(self) -> None:
         try:
@@ -183,12 +209,58 @@ class Database:
 
     # -- checkpoints
 
-    def commit(self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int) -> None:
-        """One transaction: state, queues, positions, outbox rows of these flows, and the current id table."""
+    def commit(self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int) -> set[str]:
+        """One transaction: state, queues, positions, outbox rows of these flows, and the current id table.
+
+        Returns the flows of which nothing was written: those that keep all, and whose results have no room."""
+        refused: set[str] = set()
         with self._transaction() as db:
             for commit in commits:
+                before = self._change, len(self._shedding)
+                db.execute("SAVEPOINT flow")
                 self._write(db, commit)
+                if commit.rows and not self._make_room(db, commit, self._change.bytes - before[0].bytes):
+                    db.execute("ROLLBACK TO flow")
+                    self._change = before[0]
+                    del self._shedding[before[1] :]
+                    refused.add(commit.flow)
+                db.execute("RELEASE flow")
             self._write_table(db, pages, next_index)
+        return refused
+
+    def _make_room(self, db: sqlite3.Connection, commit: FlowCommit, size: int) -> bool:
+        """Sheds what is over the quota, from the flow that holds the most downwards, so that one that ships much does
+        not push out the others. Whether `commit`, of `size` bytes, may stay. A flow that keeps all takes room from
+        larger ones only; what would not even fit into an empty outbox stays if nothing else of its flow waits."""
+        flow = commit.flow
+        over = self.outbox_size.bytes + self._change.bytes - self.quota_bytes
+        if over <= 0:
+            return True
+        keeps = self._when_full.get(flow) == "stop-acknowledging"
+        sizes = quota.largest(db)
+        own = dict(sizes)[flow] if keeps else 0
+        giving = [f for f, size in sizes if size > own and self._when_full.get(f) != "stop-acknowledging"]
+        for shed in quota.make_room(db, self.gateway, giving, int(over), self._fresh):
+            self._shedding.append(shed)
+            self._change = self._change.plus(shed.change)
+        if not keeps or self.outbox_size.bytes + self._change.bytes <= self.quota_bytes:
+            return True
+        return size > self.quota_bytes and quota.rows_of(db, flow) == len(commit.rows)
+
+    @property
+    def running_s(self) -> float:
+        """Time that the gateway has run with this database, seconds: a clock that no clock's step moves."""
+        return self._ran_before + self._monotonic() - self._started
+
+    def shed_old(self, greatest_age_s: float) -> None:
+        """Sheds results that have waited for longer than that; not all at once, if they are many."""
+        before = self.running_s - greatest_age_s
+        if before <= 0:
+            return
+        with self._transaction() as db:
+            self._shedding = quota.shed_old(db, self.gateway, before)
+            for shed in self._shedding:
+                self._change = self._change.plus(shed.change)
 
     def _write(self, db: sqlite3.Connection, commit: FlowCommit) -> None:
         flow, position = commit.flow, commit.position
@@ -202,6 +274,7 @@ class Database:
             epoch, version = db.execute("SELECT epoch, version FROM flow WHERE name = ?", (flow,)).fetchone()
             stream = outbox.current(db, flow, epoch)
             sequence = outbox.last(db, flow, epoch, stream)
+            self._fresh.setdefault((flow, epoch, stream), sequence + 1)
             for at in range(0, len(commit.rows), BATCH_ROWS):
                 rows = commit.rows[at : at + BATCH_ROWS]
                 sequence += 1
@@ -209,13 +282,15 @@ class Database:
                     gateway=self.gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence,
                     flow_version=version, columns=commit.columns, rows=rows,
                 )  # fmt: skip
-                change = outbox.put(db, flow, epoch, stream, sequence, len(rows), pack_result(batch))
+                payload = pack_result(batch)
+                change = outbox.put(db, flow, epoch, stream, sequence, len(rows), payload, self.running_s)
                 self._change = self._change.plus(change)
 
     def _write_table(self, db: sqlite3.Connection, pages: Mapping[int, bytes], next_index: int) -> None:
         db.executemany("INSERT OR REPLACE INTO page VALUES (?, ?)", [(n, raw) for n, raw in pages.items() if raw])
         db.executemany("DELETE FROM page WHERE page = ?", [(n,) for n, raw in pages.items() if not raw])
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('next_index', ?)", (next_index,))
+        values = [("next_index", next_index), ("running_s", self.running_s)]
+        db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 
     def compact_state(self, flow: str, snapshot: bytes) -> None:
         """Replaces a flow's snapshot and deltas by one snapshot of the same state."""
@@ -247,7 +322,7 @@ class Database:
         say), then the new epoch, whose parent is the newest in which the flow shipped. `schema` None: ships nothing."""
         with self._transaction() as db:
             if last is not None:
-                self._write(db, last)
+                self._write_last(db, last)
             self._forget_state(db, flow.name)
             missing = msgspec.msgpack.encode(sorted(flow.position.missing))
             values = (flow.name, json.dumps(flow.document), flow.version, flow.origin, int(flow.removed), flow.epoch,
@@ -263,15 +338,22 @@ class Database:
                 self._change = self._change.plus(change)
             db.execute("INSERT OR REPLACE INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             self._write_table(db, pages, next_index)
+        self._when_full[flow.name] = full_outbox.of_document(flow.document)
 
     def remove_flow(self, name: str, last: FlowCommit | None, pages: Mapping[int, bytes], next_index: int) -> None:
         """Stops a flow for good; its outbox drains, its epoch is remembered for a later flow of this name."""
         with self._transaction() as db:
             if last is not None:
-                self._write(db, last)
+                self._write_last(db, last)
             self._forget_state(db, name)
             db.execute("UPDATE flow SET removed = 1 WHERE name = ?", (name,))
             self._write_table(db, pages, next_index)
+
+    def _write_last(self, db: sqlite3.Connection, last: FlowCommit) -> None:
+        """What a flow says at its end cannot be said again later, so it is written in any case."""
+        self._write(db, last)
+        if last.rows:
+            self._make_room(db, last, 0)
 
     def _forget_state(self, db: sqlite3.Connection, flow: str) -> None:
         db.execute("DELETE FROM state WHERE flow = ?", (flow,))
@@ -323,6 +405,19 @@ class Database:
     def outbox(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
         """Entries of one stream with a sequence above `after`, in order."""
         return [OutboxEntry(*row) for row in self._rows(ENTRIES, flow, epoch, stream, after, limit)]
+
+    def departing(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
+        """The same entries, to be sent: from now on they may have left, so that none of them is shed any more."""
+        entries = self.outbox(flow, epoch, stream, after, limit)
+        where = "WHERE flow = ? AND epoch = ? AND stream = ?"
+        if (
+            entries
+            and entries[-1].sequence > self._rows(f"SELECT leaving FROM stream {where}", flow, epoch, stream)[0][0]
+        ):
+            with self._transaction() as db:
+                most = entries[-1].sequence + LEAVING_AHEAD
+                db.execute(f"UPDATE stream SET leaving = ? {where}", (most, flow, epoch, stream))
+        return entries
 
     def outbox_streams(self) -> list[tuple[tuple[str, int, int], bool]]:
         """(flow, epoch, stream) of everything that waits in the outbox, and whether new results leave in it."""

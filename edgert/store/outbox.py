@@ -76,14 +76,15 @@ def open_stream(db: sqlite3.Connection, flow: str, epoch: int) -> None:
 
 
 def put(
-    db: sqlite3.Connection, flow: str, epoch: int, stream: int, sequence: int, rows: int, payload: bytes
-) -> OutboxSize:
-    """One batch, whose number is the stream's last from now on."""
-    db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)", (flow, epoch, stream, sequence, rows, payload))
+    db: sqlite3.Connection, flow: str, epoch: int, stream: int, sequence: int, rows: int, payload: bytes,
+    at: float = 0.0,
+) -> OutboxSize:  # fmt: skip
+    """One batch: with the stream's next number, or with one that was freed. `at`: see the column `put_at`."""
+    db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?)", (flow, epoch, stream, sequence, rows, payload, at))
     db.execute(
         "INSERT INTO stream (flow, epoch, stream, sequence, batches, rows, bytes) VALUES (?, ?, ?, ?, 1, ?, ?) "
-        "ON CONFLICT DO UPDATE SET sequence = excluded.sequence, batches = batches + 1, rows = rows + excluded.rows, "
-        "bytes = bytes + excluded.bytes",
+        "ON CONFLICT DO UPDATE SET sequence = max(sequence, excluded.sequence), batches = batches + 1, "
+        "rows = rows + excluded.rows, bytes = bytes + excluded.bytes",
         (flow, epoch, stream, sequence, rows, len(payload)),
     )
     return OutboxSize(1, rows, len(payload))
@@ -139,19 +140,20 @@ def reopen(
 def _move(db: sqlite3.Connection, flow: str, old: tuple[int, int], new: tuple[int, int], after: int) -> OutboxSize:
     """One stream (epoch, stream) to another, a few batches at a time: an outbox may be larger than the memory."""
     query = (
-        "SELECT sequence, rows, payload FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? "
-        "ORDER BY sequence LIMIT ?"
+        "SELECT sequence, rows, payload, put_at FROM outbox "
+        "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? ORDER BY sequence LIMIT ?"
     )
     change, number, at = OutboxSize(0, 0, 0), last(db, flow, *new), after
     while entries := db.execute(query, (flow, *old, at, MOVED_AT_ONCE)).fetchall():
-        for _, rows, payload in entries:
+        for _, rows, payload, put_at in entries:
             plain = msgspec.msgpack.decode(expanded_untrusted(payload), strict=False)
             if plain["kind"] == "open":
                 continue
             number += 1
-            moved = {**plain, "epoch": new[0], "stream": new[1], "sequence": number}
+            numbers = {"numbers": 1} if plain["kind"] == "gap" else {}
+            moved = {**plain, "epoch": new[0], "stream": new[1], "sequence": number, **numbers}
             payload = compressed(msgspec.msgpack.encode(moved))
-            change = change.plus(put(db, flow, *new, number, rows, payload))
+            change = change.plus(put(db, flow, *new, number, rows, payload, put_at))
         at = entries[-1][0]
         change = change.plus(free(db, flow, *old, after, at))
     return change

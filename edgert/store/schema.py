@@ -48,6 +48,11 @@ UPGRADES: tuple[str, ...] = (
         PRIMARY KEY (flow, epoch, stream, sequence)
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE stream ADD COLUMN leaving INTEGER NOT NULL DEFAULT 0;   -- no number above it has left the board
+    UPDATE stream SET leaving = sequence;
+    ALTER TABLE outbox ADD COLUMN put_at REAL NOT NULL DEFAULT 0;       -- of the time that the gateway has run, s
+    """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
 

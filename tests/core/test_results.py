@@ -162,3 +162,18 @@ def test_acknowledgement_with_one_wrong_entry_is_not_used(entry: Any) -> None:
     payload = msgpack.packb({"v": 1, "gateway": "g", "collector": "c", "acks": [["a", 1, 0, 5], entry]})
     with pytest.raises(PayloadError, match="acks: expected"):
         unpack_acknowledgement_untrusted(payload)
+
+
+def test_a_gap_says_for_how_many_numbers_it_stands() -> None:
+    head: dict[str, Any] = {"gateway": "g1", "flow": "f", "epoch": 1, "stream": 0, "flow_version": 1}
+    gap = GapBatch(**head, sequence=9, reason="outbox full", rows=70, numbers=7)
+    assert gap.first == 3
+    assert unpack_result_untrusted(pack_result(gap)) == gap
+    plain = {**head, "v": 1, "kind": "gap", "sequence": 9, "reason": "quota", "rows": 1}
+    one = unpack_result_untrusted(msgpack.packb(plain))
+    assert isinstance(one, GapBatch)
+    assert (one.first, one.numbers) == (9, 1), "one of an older gateway stands for itself"
+    for numbers in (0, 10, -1, 1.0, True, "7", None):
+        refused = unpack_result_untrusted(msgpack.packb({**plain, "numbers": numbers}))
+        assert isinstance(refused, RefusedBatch)
+        assert "expected numbers from 1 to 9" in refused.reason

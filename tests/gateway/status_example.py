@@ -34,6 +34,7 @@ def example_status() -> dict[str, Any]:
             "outbox_batches": 2,
             "outbox_rows": 20,
             "outbox_bytes": 2000,
+            "outbox_quota_bytes": 2_147_483_648,
             "acknowledged": 9,
             "sent_bytes": 4000,
             "last_ack_age_s": 0.4,

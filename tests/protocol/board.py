@@ -158,11 +158,11 @@ class Board:
     async def _forget_session(self) -> None:
         await self.store(lambda: self.checkpointer.write(lambda pages, index: self._write([], pages, index)))
 
-    def _commit(self, *given: Any) -> None:
+    def _commit(self, *given: Any) -> Any:
         self.meanwhile()
         if self.full:
             raise StoreError("disk full")
-        self._write(*given)
+        return self._write(*given)
 
     def crash(self) -> None:
         """Nothing of it is left but the file."""

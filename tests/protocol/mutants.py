@@ -14,7 +14,7 @@ from edgert.runtime.id_table import IdTable
 from edgert.runtime.inbox import Inbox
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database
-from gateway import uplink
+from gateway import back_in_time
 from gateway.checkpointer import Checkpointer
 from gateway.ingest import Ingest
 from gateway.uplink import Uplink
@@ -113,15 +113,15 @@ def _a_new_version_drops_open_windows() -> Patch:
 
 
 def _no_new_epoch_after_going_back() -> Patch:
-    return mock.patch.object(uplink, "is_foreign", return_value=False)
+    return mock.patch.object(back_in_time, "is_foreign", return_value=False)
 
 
 def _the_brokers_word_counts() -> Patch:
     publish = Uplink._publish
 
-    def deletes(self: Uplink, flow: str, payload: bytes) -> bool:
-        done = publish(self, flow, payload)
-        for key in self.database.outbox_streams() if done else ():
+    def deletes(self: Uplink, flow: str, payload: bytes, limits: Any) -> bool:
+        done = publish(self, flow, payload, limits)
+        for key, _ in self.database.outbox_streams() if done else ():
             entries = self.database.outbox(*key, 0, 100)
             self.database.acknowledged(
                 dict.fromkeys([key], max([e.sequence for e in entries if e.payload == payload], default=0))

@@ -32,6 +32,14 @@ METRICS = (
         at("central", "outbox_bytes"),
     ),
     Metric(
+        "edgert_outbox_quota_bytes",
+        "gauge",
+        "bytes",
+        "How large the outbox may become; what is dropped beyond is counted as dropped at the operator `outbox`.",
+        (),
+        at("central", "outbox_quota_bytes"),
+    ),
+    Metric(
         "edgert_outbox_acknowledged_total",
         "counter",
         "batches",

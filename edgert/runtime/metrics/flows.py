@@ -28,7 +28,15 @@ METRICS = (
         "",
         "1 while a flow runs, 0 while it is stopped.",
         ("flow",),
-        each_flow(lambda flow: flow.get("state") == "running"),
+        each_flow(lambda flow: flow.get("state") != "failed"),
+    ),
+    Metric(
+        "edgert_flow_blocked",
+        "gauge",
+        "",
+        "1 while a flow that keeps all its results waits for room in the outbox: nothing of it is acknowledged.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("state") == "blocked"),
     ),
     Metric(
         "edgert_flow_version",

@@ -30,7 +30,7 @@ const TILES = [
     value: (s) => count(s.checkpoint.commits),
     more: (s) => `last took ${milliseconds(s.checkpoint.last_ms)}${s.checkpoint.failures ? `, ${count(s.checkpoint.failures)} failed` : ""}` },
   { id: "outbox", title: "Outbox", unit: "rows",
-    value: (s) => count(s.central.outbox_rows), more: (s) => `${many(s.central.outbox_batches, "batch", "es")} · ${bytes(s.central.outbox_bytes)}` },
+    value: (s) => count(s.central.outbox_rows), more: (s) => `${many(s.central.outbox_batches, "batch", "es")} · ${bytes(s.central.outbox_bytes)} of ${bytes(s.central.outbox_quota_bytes)}` },
   { id: "acknowledged", title: "Acknowledged", unit: "batches",
     value: (s) => count(s.central.acknowledged),
     more: (s) => (s.central.last_ack_age_s === null ? "none yet" : `last ${duration(s.central.last_ack_age_s)} ago`) },

@@ -1,0 +1,504 @@
+"""The outbox's quota: who makes way, that what may have left does not, and that every row shed is stated once."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from edgert.central.acceptance import Acceptance
+from edgert.core import results as results_module
+from edgert.core.errors import StoreError
+from edgert.core.ids import make_epoch
+from edgert.core.position import Position
+from edgert.core.results import GapBatch, OpenBatch, RowsBatch, Schema, unpack_result_untrusted
+from edgert.store import database as database_module
+from edgert.store.database import Database, FlowCommit, StoredFlow
+from edgert.store.quota import FULL, TOO_OLD
+from edgert.store.schema import UPGRADES
+
+SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
+COLUMNS = ("window_start", "window_end", "source", "n")
+E1, E2 = make_epoch(1, 7), make_epoch(2, 7)
+KEEPS = {"outbox": {"full": "stop-acknowledging"}}
+
+
+class Clock:
+    """Monotonic seconds, turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def stored(name: str = "f", epoch: int = E1, document: Any = None, version: int = 1) -> StoredFlow:
+    return StoredFlow(name, document or {}, version, "mqtt", False, epoch, Position())
+
+
+def results(name: str, *numbers: int, size: int = 0) -> FlowCommit:
+    """A row for each of `numbers`, which make it known; `size`: bytes more per row."""
+    return FlowCommit(name, Position(), [], b"", COLUMNS, [[0.0, 60.0, "x" * size, n] for n in numbers])
+
+
+def put(database: Database, name: str, *numbers: int, size: int = 0) -> bool:
+    """Each number in a batch of its own; whether all were taken."""
+    refused = [database.commit([results(name, n, size=size)], {}, 1) for n in numbers]
+    return not any(refused)
+
+
+def batches(database: Database, name: str = "f", epoch: int = E1) -> list[Any]:
+    return [unpack_result_untrusted(e.payload) for e in database.outbox(name, epoch, 0, 0, 100_000)]
+
+
+def numbers(found: list[Any]) -> list[int]:
+    return [row[3] for batch in found if isinstance(batch, RowsBatch) for row in batch.rows]
+
+
+def gaps(found: list[Any]) -> list[tuple[int, int, int | None, str]]:
+    return [(g.first, g.sequence, g.rows, g.reason) for g in found if isinstance(g, GapBatch)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain() -> Iterator[None]:
+    """Nothing is compressed: a batch is as large as its rows say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results_module, "compressed", lambda payload: payload)
+        yield
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Database]:
+    def made(*flows: StoredFlow, quota: float = 2_000, clock: Clock | None = None) -> Database:
+        database = Database(tmp_path / "gateway.db", "g1", quota, clock or Clock())
+        for one in flows or ([] if database.flows() else [stored()]):
+            database.put_flow(one, SCHEMA, None, {}, 1)
+        return database
+
+    return made
+
+
+def test_a_flood_of_small_batches_leaves_the_newest_and_one_small_gap(make: Callable[..., Database]) -> None:
+    database = make()
+    for n in range(1, 501):
+        put(database, "f", n)
+        assert database.outbox_size.bytes <= 2_000
+    found = batches(database)
+    assert isinstance(found[0], OpenBatch)
+    kept = numbers(found)
+    assert len(kept) >= 5
+    assert kept == list(range(501 - len(kept), 501))
+    assert gaps(found) == [(2, 501 - len(kept), 500 - len(kept), FULL)]
+    assert [b.first for b in found] == [1] + [b.sequence + 1 for b in found[:-1]], "numbers are whole"
+    assert database.shed == {("f", FULL): 500 - len(kept)}
+
+
+def test_what_may_have_left_stays_as_it_is_also_after_a_crash(
+    make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "LEAVING_AHEAD", 2)
+    database = make()
+    put(database, "f", 1, 2, 3, 4, 5, 6)
+    sent = database.departing("f", E1, 0, 1, 2)
+    assert [e.sequence for e in sent] == [2, 3]
+    database.close()
+    again = make()
+    put(again, "f", *range(7, 50))
+    found = batches(again)
+    assert numbers(found)[:4] == [1, 2, 3, 4], "2 and 3 were sent, 4 and 5 may have been"
+    assert again.outbox("f", E1, 0, 1, 2) == sent
+    assert gaps(found)[0][0] == 6
+
+
+def test_where_all_may_have_left_the_new_batch_itself_makes_way(make: Callable[..., Database]) -> None:
+    database = make()
+    put(database, "f", 1, 2, 3, size=400)
+    assert len(database.departing("f", E1, 0, 0, 9)) == 4
+    before = batches(database)
+    put(database, "f", 4, size=400)
+    found = batches(database)
+    assert found[:4] == before
+    assert gaps(found) == [(5, 5, 1, FULL)]
+    database.acknowledged({("f", E1, 0): 5})
+    put(database, "f", 5, size=400)
+    assert numbers(batches(database)) == [5]
+
+
+def test_a_gap_that_may_have_left_is_not_made_longer(
+    make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "LEAVING_AHEAD", 0)
+    database = make(quota=1_000)
+    put(database, "f", *range(1, 21))
+    sent = database.departing("f", E1, 0, 1, 1)
+    assert gaps([unpack_result_untrusted(sent[0].payload)]) != []
+    put(database, "f", *range(21, 41))
+    assert database.outbox("f", E1, 0, 1, 1) == sent
+    first, second = gaps(batches(database))
+    assert second[0] == first[1] + 1
+
+
+def test_the_flow_that_holds_most_gives_way_first(make: Callable[..., Database]) -> None:
+    database = make(stored("alarm"), stored("much"), quota=10_000)
+    put(database, "much", *range(100), size=500)
+    put(database, "alarm", *range(10))
+    assert numbers(batches(database, "alarm")) == list(range(10))
+    assert gaps(batches(database, "alarm")) == []
+    assert database.outbox_size.bytes <= 10_000
+
+
+def test_a_flow_that_keeps_all_is_refused_whole_and_the_others_go_on(make: Callable[..., Database]) -> None:
+    database = make(stored("f", document=KEEPS), stored("other"), quota=2_300)
+    assert put(database, "f", 1, 2, 3, size=400)
+    before, size = batches(database), database.outbox_size
+    commit = FlowCommit("f", Position(9), [b"delta"], b"queue", COLUMNS, results("f", 4, size=400).rows)
+    assert database.commit([commit, results("other", 1)], {3: b"page"}, 77) == {"f"}
+    assert batches(database) == before
+    assert (database.state("f"), database.flows()[0].position) == ([], Position())
+    assert (database.pages(), database.meta("next_index")) == ([(3, b"page")], 77)
+    assert numbers(batches(database, "other")) == [1]
+    assert database.outbox_size.batches == size.batches + 1
+    assert database.commit([FlowCommit("f", Position(8), [b"x"], b"")], {}, 1) == set(), "no result, no need of room"
+    database.acknowledged({("f", E1, 0): 3})
+    assert database.commit([commit], {}, 1) == set()
+    assert numbers(batches(database)) == [3, 4]
+    assert database.shed == {}
+
+
+def test_a_flow_that_keeps_all_takes_room_from_larger_ones_only(make: Callable[..., Database]) -> None:
+    database = make(stored("f", document=KEEPS), stored("large"), quota=10_000)
+    put(database, "large", *range(100), size=500)
+    taken = [n for n in range(100) if put(database, "f", n, size=500)]
+    assert numbers(batches(database)) == taken
+    assert gaps(batches(database)) == []
+    left = sum(len(e.payload) for e in database.outbox("large", E1, 0, 0, 999))
+    assert 3_000 <= left <= 6_000, "about a half each"
+    assert database.outbox_size.bytes <= 10_000
+
+
+def test_what_was_shed_in_vain_stays(make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow that keeps all takes what it may from a larger one, and it is not enough: nothing has happened."""
+    monkeypatch.setattr(database_module, "LEAVING_AHEAD", 0)
+    database = make(stored("f", document=KEEPS), stored("large"), quota=10_000)
+    put(database, "large", *range(16), size=400)
+    assert len(database.departing("large", E1, 0, 0, 16)) == 16
+    before, size = batches(database, "large"), database.outbox_size
+    assert not put(database, "f", 1, size=5_000)
+    assert (batches(database, "large"), database.outbox_size, database.shed) == (before, size, {})
+
+
+def test_what_is_larger_than_the_quota_is_let_in_where_nothing_else_of_its_flow_waits(
+    make: Callable[..., Database],
+) -> None:
+    """Or it would wait for ever."""
+    database = make(stored("f", document=KEEPS))
+    large = results("f", 1, 2, 3, size=1_000)
+    put(database, "f", 0)
+    assert database.commit([large], {}, 1) == {"f"}
+    database.acknowledged({("f", E1, 0): 2})
+    assert database.commit([large], {}, 1) == set()
+    assert database.commit([large], {}, 1) == {"f"}
+    assert not put(database, "f", 4)
+    database.acknowledged({("f", E1, 0): 3})
+    assert put(database, "f", 4)
+
+
+def test_the_last_words_of_a_flow_that_keeps_all_are_written_in_any_case(make: Callable[..., Database]) -> None:
+    database = make(stored("f", document=KEEPS))
+    put(database, "f", 1, 2, 3, size=400)
+    database.put_flow(stored("f", E2, KEEPS, 2), SCHEMA, results("f", 4, size=400), {}, 1)
+    assert numbers(batches(database)) == [1, 2, 3, 4]
+    assert not put(database, "f", 5, size=400)
+    database.remove_flow("f", results("f", 6, size=400), {}, 1)
+    assert numbers(batches(database, epoch=E2)) == [6]
+
+
+def test_of_what_waits_only_the_time_counts_in_which_the_gateway_ran(make: Callable[..., Database]) -> None:
+    clock = Clock()
+    database = make(quota=1e9, clock=clock)
+    put(database, "f", 1, 2)
+    clock.now += 50
+    put(database, "f", 3)
+    database.close()
+    clock.now += 1e6
+    again = make(quota=1e9, clock=clock)
+    clock.now += 49
+    again.shed_old(100.0)
+    assert numbers(batches(again)) == [1, 2, 3]
+    clock.now += 2
+    again.shed_old(100.0)
+    assert numbers(batches(again)) == [3]
+    assert gaps(batches(again)) == [(2, 3, 2, TOO_OLD)]
+    clock.now += 50
+    again.shed_old(100.0)
+    assert gaps(batches(again)) == [(2, 4, 3, TOO_OLD)]
+    assert again.shed == {("f", TOO_OLD): 3}
+
+
+def test_of_too_old_batches_what_may_have_left_stays(make: Callable[..., Database]) -> None:
+    clock = Clock()
+    database = make(quota=1e9, clock=clock)
+    put(database, "f", 1, 2)
+    database.departing("f", E1, 0, 0, 1)
+    clock.now += 1e6
+    database.shed_old(1.0)
+    assert numbers(batches(database)) == [1, 2]
+
+
+def test_a_gap_of_many_numbers_takes_one_in_another_epoch(make: Callable[..., Database]) -> None:
+    database = make()
+    put(database, "f", *range(100))
+    kept = numbers(batches(database))
+    database.rebase("f", {E1: E2}, E1 - 1, {})
+    found = batches(database, epoch=E2)
+    assert gaps(found) == [(2, 2, 100 - len(kept), FULL)]
+    assert numbers(found) == kept
+    assert [b.sequence for b in found] == list(range(1, len(found) + 1))
+
+
+def test_a_database_of_version_1_sheds_nothing_that_it_may_have_sent(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    with sqlite3.connect(path) as raw:
+        raw.executescript(f"{UPGRADES[0]} PRAGMA user_version = 1;")
+        raw.execute("INSERT INTO flow VALUES ('f', '{}', 1, 'mqtt', 0, ?, 0, ?)", (E1, b"\x90"))
+        opened = b"\x81\xacflow_version\x01"
+        raw.execute("INSERT INTO opening VALUES ('f', ?, ?)", (E1, opened))
+        raw.execute("INSERT INTO outbox VALUES ('f', ?, 0, 1, 0, ?)", (E1, opened))
+        raw.execute("INSERT INTO outbox VALUES ('f', ?, 0, 2, 1, ?)", (E1, b"x" * 900))
+        size = len(opened) + 900
+        raw.execute("INSERT INTO stream VALUES ('f', ?, 0, 2, NULL, 2, 1, ?)", (E1, size))
+    database = Database(path, "g1", 1_000)
+    put(database, "f", 1, 2, 3)
+    assert database.outbox("f", E1, 0, 1, 1)[0].payload == b"x" * 900
+    assert database.departed("f") == {E1: {0: 2}}
+
+
+def test_what_making_room_asks_is_looked_up_not_searched_for(make: Callable[..., Database]) -> None:
+    asked: list[str] = []
+    database = make()
+    put(database, "f", *range(50))
+    database._db.set_trace_callback(asked.append)
+    put(database, "f", 50)
+    database.shed_old(0.0)
+    database.departing("f", E1, 0, 0, 1)
+    database._db.set_trace_callback(None)
+    assert database.shed[("f", FULL)]
+    for query in (a for a in asked if a.startswith(("SELECT", "DELETE", "UPDATE"))):
+        for *_, plan in database._db.execute(f"EXPLAIN QUERY PLAN {query}"):
+            known = ("SEARCH", "SCAN stream USING INDEX stream_waiting", "USE TEMP B-TREE FOR ORDER BY")
+            assert plan.startswith(known), (query, plan)
+
+
+QUICK = next((folder for folder in ("/dev/shm",) if Path(folder).is_dir()), None)
+FLOWS = {"a": {}, "b": KEEPS, "c": {}}
+
+
+class AnyOutbox(RuleBasedStateMachine):
+    """The real database, with commits, sends, deliveries in any order, acknowledgements, crashes, failing commits, a
+    quota and an age that change; the collector's own bookkeeping at the other end."""
+
+    @initialize(quota=st.integers(1_500, 6_000), ahead=st.integers(0, 3))
+    def start(self, quota: int, ahead: int) -> None:
+        self.ahead, database_module.LEAVING_AHEAD = database_module.LEAVING_AHEAD, ahead
+        self.folder = tempfile.TemporaryDirectory(dir=QUICK)
+        self.clock = Clock()
+        self.epochs = dict.fromkeys(FLOWS, E1)
+        self.acceptance: Acceptance[Any] = Acceptance(0.0, 0)
+        self.network: list[Any] = []
+        self.meaning: dict[tuple[str, int, int], bytes] = {}
+        self.made: dict[str, set[int]] = {name: set() for name in FLOWS}
+        self.landed: dict[str, list[int]] = {name: [] for name in FLOWS}
+        self.stated: Counter[str] = Counter()
+        self.shed_before: Counter[str] = Counter()
+        self.next = 1
+        self.open(quota)
+        for name, document in FLOWS.items():
+            self.database.put_flow(stored(name, E1, document), SCHEMA, None, {}, 1)
+
+    def open(self, quota: float) -> None:
+        self.database = Database(Path(self.folder.name) / "gateway.db", "g1", quota, self.clock)
+        self.database._db.execute("PRAGMA synchronous = OFF")  # a process that dies loses nothing by it
+
+    def teardown(self) -> None:
+        if not hasattr(self, "database"):
+            return
+        try:
+            self.settle()
+        finally:
+            database_module.LEAVING_AHEAD = self.ahead
+            self.database.close()
+            self.folder.cleanup()
+
+    def settle(self) -> None:
+        """In the end all that was made has landed, once, or is stated in a gap."""
+        for name, epoch in [(flow, epoch) for flow in FLOWS for epoch in self.database.epochs(flow)]:
+            for _ in range(1_000):
+                self.acknowledge(name)
+                if not (entries := self.database.departing(name, epoch, 0, self.accepted(name, epoch), 50)):
+                    break
+                for entry in entries:
+                    self.note(name, epoch, entry)
+                    self.offer(unpack_result_untrusted(entry.payload))
+        assert self.database.outbox_size.batches == 0
+        for name in FLOWS:
+            landed = set(self.landed[name])
+            assert len(landed) == len(self.landed[name]), "nothing twice"
+            assert landed <= self.made[name]
+            assert len(self.made[name]) - len(landed) == self.stated[name] == self.shed(name)
+
+    def accepted(self, name: str, epoch: int) -> int:
+        return self.acceptance.accepted(("g1", name, epoch, 0))
+
+    def shed(self, name: str) -> int:
+        """The ledger: what every life of the gateway counted."""
+        return self.shed_before[name] + sum(n for (flow, _), n in self.database.shed.items() if flow == name)
+
+    def note(self, name: str, epoch: int, entry: Any) -> None:
+        """A number that leaves says what it said before."""
+        assert self.meaning.setdefault((name, epoch, entry.sequence), entry.payload) == entry.payload
+
+    def offer(self, batch: Any) -> None:
+        key = (batch.gateway, batch.flow, batch.epoch, batch.stream)
+        if not self.acceptance.knows(key):
+            self.acceptance.learn(key, 0)
+        self.acceptance.offer(key, batch.sequence, batch, 1, 0.0, batch.first)
+        for taken in self.acceptance.take():
+            self.landed[taken.flow] += numbers([taken])
+            self.stated[taken.flow] += (taken.rows or 0) if isinstance(taken, GapBatch) else 0
+
+    @rule(names=st.sets(st.sampled_from(sorted(FLOWS)), min_size=1), rows=st.integers(0, 4), size=st.integers(0, 400))
+    def commit(self, names: set[str], rows: int, size: int) -> None:
+        given = {name: range(self.next + at * rows, self.next + (at + 1) * rows) for at, name in enumerate(names)}
+        self.next += rows * len(names)
+        before, state = self.database.outbox_size, {name: self.database.state(name) for name in names}
+        commits = [
+            FlowCommit(n, Position(), [b"d"], b"", COLUMNS, results(n, *given[n], size=size).rows) for n in names
+        ]
+        refused = self.database.commit(commits, {}, 1)
+        assert refused <= {"b"}
+        for name in names - refused:
+            self.made[name] |= set(given[name])
+            assert len(self.database.state(name)) == len(state[name]) + 1
+        if refused:
+            assert self.database.state("b") == state["b"]
+            assert rows
+        elif rows and names == {"b"} and rows * (size + 30) < self.database.quota_bytes - 300:
+            assert self.database.outbox_size.bytes <= self.database.quota_bytes
+        if rows and names & {"a", "c"} and self.database.outbox_size.bytes > self.database.quota_bytes:
+            assert self.sheddable() == 0, (before, self.database.outbox_size)
+
+    def sheddable(self) -> int:
+        query = (
+            "SELECT count(*) FROM outbox JOIN stream USING (flow, epoch, stream) "
+            "WHERE outbox.rows > 0 AND outbox.sequence > leaving AND flow <> 'b'"
+        )
+        return int(self.database._db.execute(query).fetchone()[0])
+
+    @rule(name=st.sampled_from(sorted(FLOWS)), rows=st.integers(1, 3))
+    def failing_commit(self, name: str, rows: int) -> None:
+        before, shed = self.recount(), dict(self.database.shed)
+        unwritable: Any = {0: object()}
+        with pytest.raises(StoreError):
+            self.database.commit([results(name, *[0] * rows, size=300)], unwritable, 1)
+        assert (self.recount(), dict(self.database.shed)) == (before, shed)
+
+    @rule(name=st.sampled_from(sorted(FLOWS)), back=st.integers(0, 5), limit=st.integers(1, 5))
+    def send(self, name: str, back: int, limit: int) -> None:
+        for epoch in self.database.epochs(name):
+            after = max(0, self.accepted(name, epoch) - back)
+            for entry in self.database.departing(name, epoch, 0, after, limit):
+                self.note(name, epoch, entry)
+                self.network.append(unpack_result_untrusted(entry.payload))
+
+    @rule(data=st.data())
+    def deliver(self, data: st.DataObject) -> None:
+        """In any order, any number of times."""
+        if self.network:
+            self.offer(data.draw(st.sampled_from(self.network)))
+
+    @rule()
+    def deliver_in_order(self) -> None:
+        for batch in self.network:
+            self.offer(batch)
+
+    @rule(name=st.sampled_from(sorted(FLOWS)))
+    def acknowledge(self, name: str) -> None:
+        acks = {(name, epoch, 0): self.accepted(name, epoch) for epoch in self.database.epochs(name)}
+        self.database.acknowledged(acks)
+
+    @rule()
+    def crash(self) -> None:
+        for (flow, _), rows in self.database.shed.items():
+            self.shed_before[flow] += rows
+        self.database.close()
+        self.open(self.database.quota_bytes)
+
+    @rule(quota=st.integers(1_000, 6_000))
+    def another_quota(self, quota: int) -> None:
+        self.database.quota_bytes = quota
+
+    @rule(seconds=st.integers(1, 100), age=st.integers(1, 200))
+    def time_passes(self, seconds: int, age: int) -> None:
+        self.clock.now += seconds
+        self.database.shed_old(float(age))
+
+    @rule(name=st.sampled_from(sorted(FLOWS)), rows=st.integers(0, 3))
+    def new_version(self, name: str, rows: int) -> None:
+        self.epochs[name] += 1 << 32
+        last = results(name, *range(self.next, self.next + rows), size=200)
+        self.made[name] |= set(range(self.next, self.next + rows))
+        self.next += rows
+        self.database.put_flow(stored(name, self.epochs[name], FLOWS[name], 2), SCHEMA, last, {}, 1)
+
+    def recount(self) -> tuple[int, int, int]:
+        query = "SELECT count(*), coalesce(sum(rows), 0), coalesce(sum(length(payload)), 0) FROM outbox"
+        found: tuple[int, int, int] = self.database._db.execute(query).fetchone()
+        return found
+
+    @invariant()
+    def sizes_are_those_of_a_recount(self) -> None:
+        if not hasattr(self, "database"):
+            return
+        size = self.database.outbox_size
+        assert (size.batches, size.rows, size.bytes) == self.recount()
+        query = (
+            "SELECT flow, epoch, stream, batches, rows, bytes FROM stream WHERE batches <> 0 OR rows <> 0 OR bytes <> 0"
+        )
+        counted = (
+            "SELECT flow, epoch, stream, count(*), sum(rows), sum(length(payload)) FROM outbox "
+            "GROUP BY flow, epoch, stream"
+        )
+        ask = self.database._db.execute
+        assert sorted(ask(query).fetchall()) == sorted(ask(counted).fetchall())
+
+    @invariant()
+    def numbers_are_whole(self) -> None:
+        if not hasattr(self, "database"):
+            return
+        for name in FLOWS:
+            for epoch in self.database.epochs(name):
+                found = self.database.outbox(name, epoch, 0, 0, 1_000)
+                plain = [msgspec.msgpack.decode(entry.payload, strict=False) for entry in found]
+                for before, batch in pairwise(plain):
+                    assert batch["sequence"] - batch.get("numbers", 1) == before["sequence"]
+                assert [entry.sequence for entry in found] == [batch["sequence"] for batch in plain]
+                assert not found or found[-1].sequence == self.database.last_sequences(name, epoch)[0]
+
+    @invariant()
+    def a_flow_that_keeps_all_sheds_nothing_for_want_of_room(self) -> None:
+        assert not hasattr(self, "database") or ("b", FULL) not in self.database.shed
+
+
+TestAnyOutbox = AnyOutbox.TestCase
+TestAnyOutbox.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
