@@ -65,7 +65,8 @@ class CountWindow(Logic):
         self._keys = tuple(keys)
         self._generation = 1
         self._out: list[Row] = []
-        names = {"initial": self.aggregates.initial, **CONSTANTS}
+        self.most_keys = self.aggregates.most_groups(MAX_KEYS)
+        names = {**self.aggregates.constants, **CONSTANTS}
         self._add: Callable[..., tuple[int, int]] = compile_function("add", self._source(), **names)
 
     def _source(self) -> str:
@@ -88,7 +89,7 @@ class CountWindow(Logic):
                 self.drops["bad_value (values)"] += bad
             if bad_keys:
                 self.drops["bad_key"] += bad_keys
-            self._incomplete(self._by_key.forget_beyond(MAX_KEYS, self.drops))
+            self._incomplete(self._by_key.forget_beyond(self.most_keys, self.drops))
         rows, self._out = self._out, []
         if not rows and batch.watermark == NO_WATERMARK:
             return ()
@@ -113,14 +114,14 @@ class CountWindow(Logic):
 
     def delta(self) -> Any | None:
         self._generation += 1
-        return self._by_key.delta(lambda acc: (acc[1:],))
+        return self._by_key.delta(lambda acc: (self.aggregates.stored(acc),))
 
     def snapshot(self) -> Any | None:
-        return self._by_key.snapshot(lambda acc: (acc[1:],))
+        return self._by_key.snapshot(lambda acc: (self.aggregates.stored(acc),))
 
     def restore(self, state: Any) -> None:
         for key, slots in self._by_key.told(state):
-            self.open[key] = [0, *slots]
+            self.open[key] = self.aggregates.restored(slots)
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("open", snapshots, copies, copy_of)
@@ -129,7 +130,7 @@ class CountWindow(Logic):
 def _fields(node: Node) -> FieldUse:
     aggregates: Sequence[Aggregate] = node.parameters["aggregates"]
     reads = frozenset(a.field for a in aggregates if a.field)
-    return FieldUse(reads, frozenset(a.name for a in aggregates), keeps=frozenset())
+    return FieldUse(reads, frozenset(c for a in aggregates for c in a.columns), keeps=frozenset())
 
 
 def _make(build: Build) -> CountWindow:

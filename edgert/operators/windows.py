@@ -21,6 +21,7 @@ from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
     FUNCTIONS,
+    SKETCH_MEMORY_BYTES,
     Aggregate,
     Aggregates,
     Slots,
@@ -59,7 +60,7 @@ def add(rows, open_window, generation, dirty):
 
 
 def _fields(node: Node) -> FieldUse:
-    columns = {a.name for a in node.parameters["aggregates"]} | {"window_start", "window_end"}
+    columns = {c for a in node.parameters["aggregates"] for c in a.columns} | {"window_start", "window_end"}
     reads = frozenset(a.field for a in node.parameters["aggregates"] if a.field)
     return FieldUse(reads, frozenset(columns), keeps=frozenset())
 
@@ -91,6 +92,7 @@ class TumblingWindow(Logic):
         self.ports = ports
         self.ships_late = late == "ship" and CONTRIBUTION in ports
         self.aggregates = Aggregates(aggregates)
+        self.most_groups = self.aggregates.most_groups(MAX_GROUPS)
         self.windows: dict[float, dict[Key, Slots]] = {}
         self.emitted: dict[float, dict[Key, Slots]] = {}
         self.watermark = NO_WATERMARK
@@ -104,7 +106,7 @@ class TumblingWindow(Logic):
         self._too_late: set[float] = set()
         """Windows opened in this turn by rows later than the lateness, which are shipped and nothing else."""
         self._saved_marks = list(self._marks)
-        self._add = compile_function("add", self._source(), initial=self.aggregates.initial, **CONSTANTS)
+        self._add = compile_function("add", self._source(), **self.aggregates.constants, **CONSTANTS)
 
     def _source(self) -> str:
         names = {column: f"v{i}" for i, column in enumerate(self.aggregates.fields)}
@@ -142,7 +144,7 @@ class TumblingWindow(Logic):
         keys = [f"k{number} = {variables.get(name, 'None')}" for number, (name, _) in enumerate(self.keys)]
         fields = {column: variables.get(column, "None") for column in self.aggregates.fields}
         lines = [*self._open_source(variables["time"]), *keys, *self._add_source(fields, finite)]
-        return lines, {"initial": self.aggregates.initial, **CONSTANTS}
+        return lines, {**self.aggregates.constants, **CONSTANTS}
 
     def adding(self) -> tuple[Callable[[float], dict[Key, Slots] | None], int, list[tuple[float, Key, Slots]]]:
         """What the lines need in this turn: `open_window`, `generation`, `dirty`."""
@@ -188,7 +190,7 @@ class TumblingWindow(Logic):
         size = self.size_s
         for window in sorted(w for w in self.windows if (w + 1) * size <= watermark):
             self._emit(window, self.windows.pop(window), watermark, results, contributions)
-        while self._groups() > MAX_GROUPS:
+        while self._groups() > self.most_groups:
             self._end_early(min((*self.windows, *self.emitted)), results, contributions)
         for window in [w for w in self.emitted if (w + 1) * size + self.lateness_s <= watermark]:
             self._forget(window)
@@ -267,18 +269,19 @@ class TumblingWindow(Logic):
         self._dirty, self._emitted_dirty, self._gone, self._forgotten = [], [], set(), set()
         self._generation += 1
         self._saved_marks = list(self._marks)
+        stored = self.aggregates.stored
         return {
             "gone": sorted(gone),
             "forgotten": sorted(forgotten),
-            "windows": [[w, k, a[1:]] for w, k, a in dirty if self.windows.get(w, {}).get(k) is a],
-            "emitted": [[w, k, a[1:]] for w, k, a in emitted if self.emitted.get(w, {}).get(k) is a],
+            "windows": [[w, k, stored(a)] for w, k, a in dirty if self.windows.get(w, {}).get(k) is a],
+            "emitted": [[w, k, stored(a)] for w, k, a in emitted if self.emitted.get(w, {}).get(k) is a],
             "marks": list(self._marks),
             "watermark": self.watermark,
         }
 
     def snapshot(self) -> Any | None:
         def pack(kept: dict[float, dict[Key, Slots]]) -> list[list[Any]]:
-            return [[w, k, a[1:]] for w, accs in kept.items() for k, a in accs.items()]
+            return [[w, k, self.aggregates.stored(a)] for w, accs in kept.items() for k, a in accs.items()]
 
         return {
             "gone": [],
@@ -348,7 +351,8 @@ SPECS = (
                 "string_map",
                 "Column name to aggregate: "
                 + ", ".join(f"`{f}`" for f in FUNCTIONS)
-                + "; for instance `mean(temperature)`.",
+                + "; for instance `mean(temperature)`. The last three are sketches, which bound the groups more: all "
+                f"together take {SKETCH_MEMORY_BYTES >> 20} MB at most.",
                 parse_entry=aggregate_named,
                 parse=all_aggregates,
             ),

@@ -26,8 +26,6 @@ CHECKED_BYTES = 64 << 20
 """A larger file is checked at a start without its outbox, or a long outage would be followed by a long start."""
 CACHE_KIB = 512
 """SQLite's page cache (its default: 2 MB). A larger transaction spills to the log before its end."""
-BATCH_ROWS = 1_000
-"""Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
 
 WAITING = "SELECT flow, epoch, stream FROM stream WHERE batches > 0 ORDER BY flow, epoch, stream"
 ENTRIES = (
@@ -197,8 +195,7 @@ class Database:
         if commit.rows:
             epoch, version = db.execute("SELECT epoch, version FROM flow WHERE name = ?", (flow,)).fetchone()
             sequence = outbox.last(db, flow, epoch, LIVE)
-            for at in range(0, len(commit.rows), BATCH_ROWS):
-                rows = commit.rows[at : at + BATCH_ROWS]
+            for rows in outbox.in_batches(commit.rows):
                 sequence += 1
                 batch = RowsBatch(
                     gateway=self.gateway, flow=flow, epoch=epoch, stream=LIVE, sequence=sequence, flow_version=version,

@@ -7,8 +7,9 @@ transaction, so that neither a start nor a turn of the uplink has to look throug
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,10 @@ LIVE = 0
 """The stream in which results normally leave."""
 MOVED_AT_ONCE = 32
 """Batches in memory while an epoch is moved: some 3 MB."""
+BATCH_ROWS = 1_000
+"""Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
+BATCH_BYTES = 256 * 1024
+"""Of sketches in them, but for a single row that has more: a message beyond 16 MB would be refused."""
 WENT_BACK = "database went back in time"
 
 
@@ -44,6 +49,19 @@ def last(db: sqlite3.Connection, flow: str, epoch: int, stream: int) -> int:
     query = "SELECT sequence FROM stream WHERE flow = ? AND epoch = ? AND stream = ?"
     found = db.execute(query, (flow, epoch, stream)).fetchone()
     return int(found[0]) if found else 0
+
+
+def in_batches(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
+    """Contributions cut into result batches."""
+    begin = size = 0
+    for at, row in enumerate(rows):
+        sketches = sum(len(value) for value in row if type(value) is bytes)
+        size += sketches
+        if at > begin and (at - begin == BATCH_ROWS or size > BATCH_BYTES):
+            yield rows[begin:at]
+            begin, size = at, sketches
+    if begin < len(rows):
+        yield rows[begin:]
 
 
 def put(

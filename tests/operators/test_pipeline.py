@@ -30,7 +30,8 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 
 WALL = 1_700_000_000.0
-RAW = {"n": "count()", "n_t": "count(t)", "sum_t": "sum(t)", "var_t": "variance(t)", "low": "min(h)", "high": "max(h)"}
+RAW = {"n": "count()", "n_t": "count(t)", "sum_t": "sum(t)", "var_t": "variance(t)", "low": "min(h)", "high": "max(h)",
+       "rooms": "distinct(room)", "kinds": "distinct_set(t)", "spread": "quantiles(h)"}  # fmt: skip
 """Of fields that are decoded: of SenML always numbers within bounds."""
 AGGREGATES = {"raw": RAW, "made": RAW | {"mean_k": "mean(k)"}}
 CHAINS: dict[str, list[dict[str, Any]]] = {

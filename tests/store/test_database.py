@@ -18,8 +18,8 @@ from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, unpack_result_untrusted
 from edgert.store import database as database_module
-from edgert.store.database import BATCH_ROWS, Database, FlowCommit, StoredFlow
-from edgert.store.outbox import OutboxSize
+from edgert.store.database import Database, FlowCommit, StoredFlow
+from edgert.store.outbox import BATCH_ROWS, OutboxSize
 from edgert.store.schema import UPGRADES
 
 SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
