@@ -154,7 +154,8 @@ class Aggregates:
             self._prepare_sketches()
 
     def _prepare_sketches(self) -> None:
-        from edgert.sketches.mergeable import KINDS, NOT_A_VALUE, value_of
+        from edgert.operators.sketch_kinds import KINDS
+        from edgert.sketches.mergeable import NOT_A_VALUE, value_of
 
         self._sketches = {p.at: KINDS[p.kind] for p in self.primitives if p.kind in KINDS}
         self.constants |= {f"fresh{at}": kind.fresh for at, kind in self._sketches.items()}

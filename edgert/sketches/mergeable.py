@@ -1,8 +1,8 @@
 """Sketches that other engines merge: Apache DataSketches, whose bytes Spark unites with functions of its own.
 
-HLL        how many different values           2.1 kB at most
-theta      which different values, as a set    33 kB at most; sets can be united, intersected, subtracted
-KLL        quantiles of numbers                some 5 kB
+HLL        how many different values
+theta      which different values, as a set: sets can be united, intersected, subtracted
+KLL        quantiles of numbers
 
 Imported only where a flow has one: the library brings numpy, 15 MB. It draws its own random bits for KLL, so the same
 values twice give quantiles that may differ, within the sketch's error.
@@ -24,14 +24,13 @@ from datasketches import (
     update_theta_sketch,
 )
 
-from edgert.core.results import HLL_LG_K, KLL_K, QUANTILES, THETA_LG_K
-
 
 class Kind(ABC):
     """How sketches of one kind are made, merged, packed and read. Each has `update(value)`; None is that of nothing."""
 
-    most_bytes: int
-    """What one takes in memory, at most and about."""
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        """What one takes in memory, at most and about."""
 
     @abstractmethod
     def fresh(self) -> Any:
@@ -51,7 +50,7 @@ class Kind(ABC):
 
     @abstractmethod
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
-        """What it tells, by the suffix of the column's name (see `edgert.core.results.FINALS`)."""
+        """What it tells, by the suffix of the column's name."""
 
     def stored(self, sketch: Any) -> bytes | None:
         """As `pack`, for `unpack` only."""
@@ -59,15 +58,17 @@ class Kind(ABC):
 
 
 class Hll(Kind):
-    """HyperLogLog in half a byte per register. The standard error of the estimate is 1.6 %."""
+    """HyperLogLog of 2^lg_k registers in half a byte each."""
 
-    most_bytes = 3_000
+    def __init__(self, lg_k: int) -> None:
+        super().__init__(1_000 + (1 << lg_k) // 2)
+        self._lg_k = lg_k
 
     def fresh(self) -> Any:
-        return hll_sketch(HLL_LG_K, tgt_hll_type.HLL_4)
+        return hll_sketch(self._lg_k, tgt_hll_type.HLL_4)
 
     def merge(self, one: Any, other: Any) -> Any:
-        union = hll_union(HLL_LG_K)
+        union = hll_union(self._lg_k)
         union.update(one)
         union.update(other)
         return union.get_result(tgt_hll_type.HLL_4)
@@ -83,12 +84,14 @@ class Hll(Kind):
 
 
 class Kll(Kind):
-    """Quantiles whose rank is wrong by 1.3 % at most, with 99 % confidence."""
+    """Tells the quantiles of these ranks, by the suffix of their column."""
 
-    most_bytes = 8_000
+    def __init__(self, k: int, quantiles: Mapping[str, float]) -> None:
+        super().__init__(40 * k)
+        self._k, self._quantiles = k, quantiles
 
     def fresh(self) -> Any:
-        return kll_doubles_sketch(KLL_K)
+        return kll_doubles_sketch(self._k)
 
     def merge(self, one: Any, other: Any) -> Any:
         one.merge(other)
@@ -102,18 +105,20 @@ class Kll(Kind):
 
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
         if sketch is None:
-            return dict.fromkeys(QUANTILES)
-        return dict(zip(QUANTILES, sketch.get_quantiles(list(QUANTILES.values()), True), strict=True))
+            return dict.fromkeys(self._quantiles)
+        values = sketch.get_quantiles(list(self._quantiles.values()), True)
+        return dict(zip(self._quantiles, values, strict=True))
 
 
 class ThetaSet:
     """What came since it was unpacked or merged, and what it was then: a packed set cannot be updated."""
 
-    __slots__ = ("_before", "_since", "update")
+    __slots__ = ("_before", "_lg_k", "_since", "update")
 
-    def __init__(self, before: Any = None) -> None:
+    def __init__(self, lg_k: int, before: Any = None) -> None:
+        self._lg_k = lg_k
         self._before = before
-        self._since = update_theta_sketch(THETA_LG_K)
+        self._since = update_theta_sketch(lg_k)
         self.update = self._since.update
 
     def whole(self, ordered: bool = True) -> Any:
@@ -123,25 +128,27 @@ class ThetaSet:
             return self._since.compact(ordered)
         if self._since.is_empty():
             return self._before
-        union = theta_union(THETA_LG_K)
+        union = theta_union(self._lg_k)
         union.update(self._before)
         union.update(self._since)
         return union.get_result(ordered)
 
 
 class Theta(Kind):
-    """The standard error of the estimate is 1.6 %."""
+    """Sets of 2^lg_k hashes at most."""
 
-    most_bytes = 100_000
+    def __init__(self, lg_k: int) -> None:
+        super().__init__(24 << lg_k)
+        self._lg_k = lg_k
 
     def fresh(self) -> Any:
-        return ThetaSet()
+        return ThetaSet(self._lg_k)
 
     def merge(self, one: Any, other: Any) -> Any:
-        union = theta_union(THETA_LG_K)
+        union = theta_union(self._lg_k)
         union.update(one.whole(ordered=False))
         union.update(other.whole(ordered=False))
-        return ThetaSet(union.get_result())
+        return ThetaSet(self._lg_k, union.get_result())
 
     def pack(self, sketch: Any) -> bytes | None:
         whole = sketch.whole()
@@ -154,13 +161,10 @@ class Theta(Kind):
         return None if whole.is_empty() else bytes(whole.serialize())
 
     def unpack(self, packed: bytes) -> Any:
-        return ThetaSet(compact_theta_sketch.deserialize(packed))
+        return ThetaSet(self._lg_k, compact_theta_sketch.deserialize(packed))
 
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
         return {"": 0 if sketch is None else round(sketch.whole(ordered=False).get_estimate())}
-
-
-KINDS: Final[Mapping[str, Kind]] = {"hll": Hll(), "theta": Theta(), "kll": Kll()}
 
 
 def value_of(value: Any) -> int | float | str:

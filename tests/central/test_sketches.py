@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgert.central.checks import check_rows
 from edgert.central.sketches import CHECKS
 from edgert.core.results import RowsBatch, Schema, row_columns
-from edgert.sketches.mergeable import KINDS
+from edgert.operators.sketch_kinds import KINDS
 from tests.central.sketch_examples import KIND_OF, damaged, sketch
 
 SCHEMA = Schema(60.0, (), (("u", "distinct"), ("s", "distinct_set"), ("q", "quantiles")))

@@ -15,7 +15,7 @@ from edgert.central.landing import Landing
 from edgert.central.query import query
 from edgert.core.results import QUANTILES, Schema, row_columns
 from edgert.core.settings import FleetJob as Settings
-from edgert.sketches.mergeable import KINDS
+from edgert.operators.sketch_kinds import KINDS
 from tests.central.results_examples import START, Gateway
 from tests.central.sketch_examples import KIND_OF, damaged, sketch
 
