@@ -13,7 +13,7 @@ A sketch has one slot, None until there is a value (`edgert.sketches.mergeable`)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -40,7 +40,7 @@ FUNCTIONS: Mapping[Function, str] = {
 SKETCHES: Final[Mapping[str, str]] = {"distinct": "hll", "distinct_set": "theta", "quantiles": "kll"}
 """Aggregate -> its kind of sketch. All other aggregates have a fixed few slots."""
 SKETCH_MEMORY_BYTES: Final = 64 * 1024 * 1024
-"""For the sketches of one window operator."""
+"""For the sketches of one window operator. They are measured once after each checkpoint."""
 _CALL = re.compile(r"\s*([a-z_]+)\s*\(\s*([A-Za-z_][A-Za-z0-9_.]*)?\s*\)\s*")
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 RESERVED = RESERVED_COLUMNS | {"time", "source"}
@@ -161,10 +161,15 @@ class Aggregates:
         self.constants |= {f"fresh{at}": kind.fresh for at, kind in self._sketches.items()}
         self.constants |= {"value_of": value_of, "NOT_A_VALUE": NOT_A_VALUE}
 
-    def most_groups(self, most: int) -> int:
-        """How many accumulators may be kept at a time: `most`, or so many as have room for their sketches."""
-        size = sum(kind.most_bytes for kind in self._sketches.values())
-        return min(most, SKETCH_MEMORY_BYTES // size) if size else most
+    def sketch_bytes(self, accs: Iterable[Slots]) -> int:
+        """What the sketches of these accumulators take in memory, about."""
+        total = 0
+        if self._sketches:
+            for acc in accs:
+                for at, kind in self._sketches.items():
+                    if acc[at] is not None:
+                        total += kind.held_bytes(acc[at])
+        return total
 
     def _wanted(self) -> list[tuple[str, str]]:
         wanted: list[tuple[str, str]] = []

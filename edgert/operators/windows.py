@@ -92,12 +92,13 @@ class TumblingWindow(Logic):
         self.ports = ports
         self.ships_late = late == "ship" and CONTRIBUTION in ports
         self.aggregates = Aggregates(aggregates)
-        self.most_groups = self.aggregates.most_groups(MAX_GROUPS)
         self.windows: dict[float, dict[Key, Slots]] = {}
         self.emitted: dict[float, dict[Key, Slots]] = {}
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)
         self._generation = 1
+        self._measured = 0
+        """The generation in which the memory of sketches was last looked at."""
         self._dirty: list[tuple[float, Key, Slots]] = []
         self._emitted_dirty: list[tuple[float, Key, Slots]] = []
         self._gone: set[float] = set()
@@ -190,7 +191,7 @@ class TumblingWindow(Logic):
         size = self.size_s
         for window in sorted(w for w in self.windows if (w + 1) * size <= watermark):
             self._emit(window, self.windows.pop(window), watermark, results, contributions)
-        while self._groups() > self.most_groups:
+        while self._too_much():
             self._end_early(min((*self.windows, *self.emitted)), results, contributions)
         for window in [w for w in self.emitted if (w + 1) * size + self.lateness_s <= watermark]:
             self._forget(window)
@@ -202,8 +203,17 @@ class TumblingWindow(Logic):
             out.append(Emission(CONTRIBUTION, Batch(contributions, arrival, watermark)))
         return out
 
-    def _groups(self) -> int:
-        return sum(map(len, self.windows.values())) + sum(map(len, self.emitted.values()))
+    def _too_much(self) -> bool:
+        """Whether there are too many groups, or since the last checkpoint their sketches take too much memory."""
+        if sum(map(len, self.windows.values())) + sum(map(len, self.emitted.values())) > MAX_GROUPS:
+            return True
+        if self._measured == self._generation:
+            return False
+        groups = (acc for kept in (self.windows, self.emitted) for accs in kept.values() for acc in accs.values())
+        if self.aggregates.sketch_bytes(groups) > SKETCH_MEMORY_BYTES:
+            return True
+        self._measured = self._generation
+        return False
 
     def _end_early(self, window: float, results: list[Row], contributions: list[Row]) -> None:
         """The oldest goes, so that a sensor which makes up names cannot fill the memory. Contributions merge, so what
@@ -338,7 +348,8 @@ SPECS = (
         type="tumbling_window",
         doc="Aggregates rows per key over event-time windows of one size, aligned to the epoch (UTC). Emits when the "
         f"watermark passes a window's end, and earlier, counted as `{EARLY}`, where open windows would have more than "
-        f"{MAX_GROUPS:,} groups: what is shipped merges, of results another row follows if more comes.",
+        f"{MAX_GROUPS:,} groups, or sketches of {SKETCH_MEMORY_BYTES >> 20} MB: what is "
+        "shipped merges, of results another row follows if more comes.",
         check=_check,
         fields=_fields,
         logic=make_window,
@@ -351,8 +362,7 @@ SPECS = (
                 "string_map",
                 "Column name to aggregate: "
                 + ", ".join(f"`{f}`" for f in FUNCTIONS)
-                + "; for instance `mean(temperature)`. The last three are sketches, which bound the groups more: all "
-                f"together take {SKETCH_MEMORY_BYTES >> 20} MB at most.",
+                + "; for instance `mean(temperature)`. The last three are sketches.",
                 parse_entry=aggregate_named,
                 parse=all_aggregates,
             ),

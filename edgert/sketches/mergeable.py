@@ -24,13 +24,12 @@ from datasketches import (
     update_theta_sketch,
 )
 
+OVERHEAD_BYTES: Final = 400
+"""Of one sketch: its objects, in Python and in the library."""
+
 
 class Kind(ABC):
     """How sketches of one kind are made, merged, packed and read. Each has `update(value)`; None is that of nothing."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-        """What one takes in memory, at most and about."""
 
     @abstractmethod
     def fresh(self) -> Any:
@@ -49,6 +48,10 @@ class Kind(ABC):
         """The sketch in bytes of our own, to be updated further."""
 
     @abstractmethod
+    def held_bytes(self, sketch: Any) -> int:
+        """What it takes in memory, about."""
+
+    @abstractmethod
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
         """What it tells, by the suffix of the column's name."""
 
@@ -61,7 +64,6 @@ class Hll(Kind):
     """HyperLogLog of 2^lg_k registers in half a byte each."""
 
     def __init__(self, lg_k: int) -> None:
-        super().__init__(1_000 + (1 << lg_k) // 2)
         self._lg_k = lg_k
 
     def fresh(self) -> Any:
@@ -79,6 +81,9 @@ class Hll(Kind):
     def unpack(self, packed: bytes) -> Any:
         return hll_sketch.deserialize(packed)
 
+    def held_bytes(self, sketch: Any) -> int:
+        return OVERHEAD_BYTES + int(sketch.get_updatable_serialization_bytes())
+
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
         return {"": 0 if sketch is None else round(sketch.get_estimate())}
 
@@ -87,7 +92,6 @@ class Kll(Kind):
     """Tells the quantiles of these ranks, by the suffix of their column."""
 
     def __init__(self, k: int, quantiles: Mapping[str, float]) -> None:
-        super().__init__(40 * k)
         self._k, self._quantiles = k, quantiles
 
     def fresh(self) -> Any:
@@ -102,6 +106,9 @@ class Kll(Kind):
 
     def unpack(self, packed: bytes) -> Any:
         return kll_doubles_sketch.deserialize(packed)
+
+    def held_bytes(self, sketch: Any) -> int:
+        return OVERHEAD_BYTES + 8 * (self._k + int(sketch.num_retained))
 
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
         if sketch is None:
@@ -133,12 +140,16 @@ class ThetaSet:
         union.update(self._since)
         return union.get_result(ordered)
 
+    @property
+    def held_bytes(self) -> int:
+        """A table of hashes that is a quarter full at least."""
+        return 32 * int(self._since.num_retained) + (8 * int(self._before.num_retained) if self._before else 0)
+
 
 class Theta(Kind):
     """Sets of 2^lg_k hashes at most."""
 
     def __init__(self, lg_k: int) -> None:
-        super().__init__(24 << lg_k)
         self._lg_k = lg_k
 
     def fresh(self) -> Any:
@@ -162,6 +173,9 @@ class Theta(Kind):
 
     def unpack(self, packed: bytes) -> Any:
         return ThetaSet(self._lg_k, compact_theta_sketch.deserialize(packed))
+
+    def held_bytes(self, sketch: Any) -> int:
+        return 2 * OVERHEAD_BYTES + sketch.held_bytes
 
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
         return {"": 0 if sketch is None else round(sketch.whole(ordered=False).get_estimate())}

@@ -13,7 +13,9 @@ from edgert.core.batch import Batch, Row
 from edgert.core.packing import pack, unpack
 from edgert.core.results import Schema, row_columns
 from edgert.operators import aggregates as aggregates_module
-from edgert.operators.aggregates import Aggregates, parse_aggregate
+from edgert.operators import count_windows as counts_module
+from edgert.operators import windows as windows_module
+from edgert.operators.aggregates import parse_aggregate
 from edgert.operators.count_windows import CountWindow
 from edgert.operators.logic import Now
 from edgert.operators.sketch_kinds import KINDS
@@ -163,18 +165,35 @@ def test_copies_share_a_window_with_sketches() -> None:
     assert sorted((r["source"], r["kinds"]) for r in told) == [(source, 2) for source in "abcd"]
 
 
-def test_sketches_bound_the_groups_by_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Aggregates([parse_aggregate("n", "count()")])
-    assert plain.most_groups(200_000) == 200_000
-    one, two = (Aggregates([parse_aggregate(str(i), "distinct(v)") for i in range(n)]) for n in (1, 2))
-    assert one.most_groups(200_000) == two.most_groups(200_000), "of the same field they are one"
-    assert Aggregates(AGGREGATES).most_groups(200_000) < one.most_groups(200_000) < 200_000
-    monkeypatch.setattr(aggregates_module, "SKETCH_MEMORY_BYTES", 3 * 120_000)
+def test_sketches_that_take_too_much_memory_end_the_oldest_window_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shipped merges, so nothing is lost by it."""
     made = window()
-    for source in "abcdef":
-        made.process(Batch(rows([1.0], source=source), 0.0, 0.0), 0, NOW)
-    assert made.drops[EARLY] > 0
-    assert sum(map(len, made.windows.values())) <= 3
+    fed(made, [*rows(range(500)), *rows(range(400), 11.0), *rows(range(300), 11.0, "b")], 0.0, RESULT)
+    groups = [acc for accs in made.windows.values() for acc in accs.values()]
+    held = [made.aggregates.sketch_bytes([acc]) for acc in groups]
+    assert made.aggregates.sketch_bytes(groups) == sum(held) > 3 * 5_000
+    monkeypatch.setattr(windows_module, "SKETCH_MEMORY_BYTES", sum(held[1:]) + 1_000)
+    assert fed(made, [], 1.0, RESULT) == [], "it was measured since the last checkpoint"
+    made.delta()
+    out = made.process(Batch(rows([9.5], 11.0), 0.0, 2.0), 0, NOW)
+    (result,) = [r for e in out if e.port == RESULT for r in e.batch.rows]
+    assert (result["window_start"], result["kinds"], made.drops) == (0.0, 500, {EARLY: 1})
+    made.delta()
+    assert fed(made, [], 3.0, RESULT) == [], "what is left has room"
+    shipped = [r for e in out if e.port == CONTRIBUTION for r in e.batch.rows]
+    shipped += fed(made, rows(range(490, 510)), 30.0, CONTRIBUTION)
+    assert united([r for r in shipped if r["window_start"] == 0.0])["kinds"] == pytest.approx(510, abs=3)
+
+
+def test_count_windows_whose_sketches_take_too_much_memory_go_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = CountWindow(1000, AGGREGATES, KEYS)
+    for source in "abcd":
+        made.process(Batch(rows(range(300), source=source), 0.0, 0.0), 0, NOW)
+    monkeypatch.setattr(counts_module, "SKETCH_MEMORY_BYTES", made.aggregates.sketch_bytes(made.open.values()) // 2)
+    made.delta()
+    made.process(Batch(rows([1.0], source="d"), 0.0, 0.0), 0, NOW)
+    assert list(made.open) in (["c", "d"], ["d"])
+    assert made.drops["incomplete window"] == 300 * (4 - len(made.open))
 
 
 @given(VALUES, VALUES)
