@@ -175,7 +175,7 @@ class Theta(Kind):
         return ThetaSet(self._lg_k, compact_theta_sketch.deserialize(packed))
 
     def held_bytes(self, sketch: Any) -> int:
-        return 2 * OVERHEAD_BYTES + sketch.held_bytes
+        return 2 * OVERHEAD_BYTES + int(sketch.held_bytes)
 
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
         return {"": 0 if sketch is None else round(sketch.whole(ordered=False).get_estimate())}

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from edgert.central.fleet_job import FleetJob
 from edgert.central.landing import Landing
+from edgert.central.lease import Lease
 from edgert.central.query import query
 from edgert.core.results import QUANTILES, Schema, row_columns
 from edgert.core.settings import FleetJob as Settings
@@ -30,6 +31,11 @@ SCHEMA = Schema(60.0, KEYS, (("n", "count"), ("u", "distinct"), ("s", "distinct_
 def row(source: str, values: list[float], window: int = 0) -> list[Any]:
     bounds = [START + window * 60, START + window * 60 + 60]
     return [*bounds, source, len(values), *(sketch(how, values) if values else None for how in KIND_OF)]
+
+
+def fleet_job(spark: SparkSession, root: Path) -> FleetJob:
+    """With a lease that a slow machine's first query does not outlive."""
+    return FleetJob(spark, str(root), Settings(), Lease(str(root), "fleet", "test", duration_s=600.0))
 
 
 def windows(root: Path) -> dict[str, dict[str, Any]]:
@@ -56,7 +62,7 @@ def test_sketches_of_two_gateways_are_united_by_spark_as_by_python(spark: SparkS
     landing.land([g.open() for g in gateways])
     for number, g in enumerate(gateways):
         landing.land([g.rows(*(row(name, values[number]) for name, values in parts.items()), row("none", []))])
-    job = FleetJob(spark, str(tmp_path), Settings())
+    job = fleet_job(spark, tmp_path)
     job.run_once()
     told = windows(tmp_path)
 
@@ -86,10 +92,10 @@ def test_an_aggregate_that_is_new_is_null_where_it_was_not_yet(spark: SparkSessi
     old = Gateway("g1", schema=Schema(60.0, KEYS, (("n", "count"),)))
     landing = Landing(str(tmp_path))
     landing.land([old.open(), old.rows([START, START + 60, "before", 3])])
-    FleetJob(spark, str(tmp_path), Settings()).run_once()
+    fleet_job(spark, tmp_path).run_once()
     new = Gateway("g1", epoch=2 << 32, schema=SCHEMA)
     landing.land([new.open(old.epoch, {0: 2}), new.rows(row("after", [1.0, 2.0]), row("before", []))])
-    FleetJob(spark, str(tmp_path), Settings()).run_once()
+    fleet_job(spark, tmp_path).run_once()
     told = windows(tmp_path)
     found = [(told[s]["n"], told[s]["u"], told[s]["q__p50"]) for s in ("before", "after")]
     assert found == [(3, None, None), (2, 2, 1.0)]
@@ -112,7 +118,7 @@ def test_spark_reads_and_unites_whatever_the_collector_let_in(spark: SparkSessio
     assert report.rows + report.refused_rows == len(rows)
     assert report.rows > 100
     assert report.refused_rows > 1000
-    FleetJob(spark, str(tmp_path), Settings()).run_once()
+    fleet_job(spark, tmp_path).run_once()
     assert len(windows(tmp_path)) == report.rows // 2 + 1
 
 
