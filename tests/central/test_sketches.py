@@ -10,9 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgert.central.checks import check_rows
+from edgert.central.frames import landing_rows
 from edgert.central.sketches import CHECKS
-from edgert.core.results import RowsBatch, Schema, row_columns
+from edgert.core.batch import Batch
+from edgert.core.results import RowsBatch, Schema, pack_result, row_columns, unpack_result_untrusted
+from edgert.operators.aggregates import parse_aggregate
+from edgert.operators.logic import Now
 from edgert.operators.sketch_kinds import KINDS
+from edgert.operators.windows import CONTRIBUTION, TumblingWindow
 from tests.central.sketch_examples import KIND_OF, damaged, sketch
 
 SCHEMA = Schema(60.0, (), (("u", "distinct"), ("s", "distinct_set"), ("q", "quantiles")))
@@ -111,3 +116,21 @@ def test_what_passes_the_library_reads_and_unites(how: str) -> None:
             kind.results(whole)
             assert CHECKS[how](kind.pack(whole) or b"")
     assert passed > 0, "some damage cannot be told: another value, as any gateway may tell one"
+
+
+def test_what_a_window_ships_comes_through_the_wire_and_lands() -> None:
+    written = {"u": "distinct(v)", "s": "distinct_set(v)", "q": "quantiles(v)"}
+    window = TumblingWindow("w", 60.0, [parse_aggregate(*pair) for pair in written.items()])
+    rows = [{"time": float(i % 120), "source": "a", "v": i / 3} for i in range(10_000)]
+    (emission,) = [e for e in window.process(Batch(rows, 0.0, 120.0), 0, Now(0.0, 0.0)) if e.port == CONTRIBUTION]
+    columns = row_columns(SCHEMA)
+    shipped = [[row[column] for column in columns] for row in emission.batch.rows]
+    number: dict[str, Any] = {"gateway": "g", "flow": "f", "epoch": 1, "stream": 0, "sequence": 2, "flow_version": 1}
+    batch = unpack_result_untrusted(pack_result(RowsBatch(**number, columns=columns, rows=shipped)))
+    assert isinstance(batch, RowsBatch)
+    checked = check_rows(batch, SCHEMA)
+    assert (checked.count, checked.refused) == (2, [])
+    landed = landing_rows([(batch, checked)], SCHEMA).to_pylist()
+    for name, kind in (("u__hll", "hll"), ("s__theta", "theta")):
+        told = [KINDS[kind].results(KINDS[kind].unpack(row[name]))[""] for row in landed]
+        assert told == [pytest.approx(5_000, rel=0.08)] * 2
