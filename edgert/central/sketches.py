@@ -43,13 +43,14 @@ def is_hll(data: bytes) -> bool:
     if len(data) < 12 or data[1] != 1 or data[2] != _HLL_FAMILY or data[3] != HLL_LG_K:
         return False
     ints, flags, mode = data[0], data[5], data[7]
-    if flags & _EMPTY or not flags & _COMPACT or flags & ~(_COMPACT | _OUT_OF_ORDER | _FULL_SIZE):
+    if data[4] > HLL_LG_K or flags & _EMPTY or not flags & _COMPACT or flags & ~(_COMPACT | _OUT_OF_ORDER | _FULL_SIZE):
         return False
     if (ints, mode) == (2, 0):
         return 1 <= data[6] <= _MOST_LISTED and _are_coupons(data[8:], data[6])
     if (ints, mode) == (3, 1):
         (count,) = _UINT.unpack_from(data, 8)
-        return 1 <= count <= _MOST_IN_SET and 5 <= data[4] <= HLL_LG_K - 3 and _are_coupons(data[12:], count)
+        has_room = 5 <= data[4] <= HLL_LG_K - 3 and 4 * count <= 3 << data[4]  # in the table that a reader makes
+        return 1 <= count <= _MOST_IN_SET and has_room and _are_coupons(data[12:], count)
     return (ints, mode) == (10, 2) and len(data) >= 40 + _REGISTERS // 2 and _are_registers(data)
 
 
