@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import edgert
+from edgert.core.batch import Row
 from edgert.core.ids import epoch_ordinal
 from edgert.runtime.build import Place
 from edgert.runtime.flow_run import FlowRun
@@ -150,7 +151,7 @@ class Status:
             "rows_shipped": run.rows_shipped,
             "latency_ms": recent.latency_ms,
             "balance": recent.balance,
-            "latest": list(run.latest)[-5:],
+            "latest": [_shown(row) for row in list(run.latest)[-5:]],
         }
 
     def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
@@ -250,3 +251,8 @@ def _failed(name: str, why: str) -> dict[str, Any]:
     """A stored flow that could not be started."""
     nothing: dict[str, Any] = {"operators": [], "edges": [], "latest": []}
     return {"name": name, "version": 0, "state": "failed", "epoch": 0, "description": why, "rows_shipped": 0, **nothing}
+
+
+def _shown(row: Row) -> Row:
+    """A shipped row for people: of a sketch its size."""
+    return {name: f"{len(value)} bytes" if isinstance(value, bytes) else value for name, value in row.items()}

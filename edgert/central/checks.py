@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edgert.core.errors import PayloadError, show
-from edgert.core.results import INT64, RowsBatch, Schema, row_columns, schema_untrusted
+from edgert.core.results import (
+    HLL_LG_K,
+    INT64,
+    KLL_K,
+    THETA_LG_K,
+    RowsBatch,
+    Schema,
+    row_columns,
+    schema_untrusted,
+)
 
 LATEST_S: Final = 253402300800.0
 """10000-01-01: past it neither Spark nor Python can show a time."""
@@ -128,6 +137,21 @@ _KEY_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "long": lambda v: v is None or _is_long(v),
     "boolean": lambda v: v is None or isinstance(v, bool),
 }
+
+
+def _is_sketch_or_null(of: str) -> Callable[[Any], bool]:
+    """Of the aggregate `of`. What checks it comes with numpy, which only tables with sketches need."""
+
+    def check(value: Any) -> bool:
+        if value is None:
+            return True
+        from edgert.central.sketches import CHECKS
+
+        return isinstance(value, bytes) and CHECKS[of](value)
+
+    return check
+
+
 _NUMBER: Final = "a finite number or null"
 _COUNT: Final = "a count of at least 0"
 _PARTIAL_CHECKS: Final[Mapping[str, list[Callable[[Any], bool]]]] = {
@@ -137,6 +161,7 @@ _PARTIAL_CHECKS: Final[Mapping[str, list[Callable[[Any], bool]]]] = {
     "max": [_is_double_or_null],
     "mean": [_is_count, _is_double_or_null],
     "variance": [_is_count, _is_double_or_null, _is_square_sum_or_null],
+    **{of: [_is_sketch_or_null(of)] for of in ("distinct", "distinct_set", "quantiles")},
 }
 _PARTIAL_TEXTS: Final[Mapping[str, list[str]]] = {
     "count": [_COUNT],
@@ -145,4 +170,7 @@ _PARTIAL_TEXTS: Final[Mapping[str, list[str]]] = {
     "max": [_NUMBER],
     "mean": [_COUNT, _NUMBER],
     "variance": [_COUNT, _NUMBER, "a sum of squares of at least 0 or null"],
+    "distinct": [f"the bytes of an HLL_4 sketch of lgK {HLL_LG_K} or null"],
+    "distinct_set": [f"the bytes of an ordered theta sketch of at most {2**THETA_LG_K} hashes or null"],
+    "quantiles": [f"the bytes of a KLL sketch of finite doubles of k {KLL_K} or null"],
 }

@@ -22,7 +22,13 @@ from edgert.core.results import (
 )
 
 Batch = OpenBatch | RowsBatch | GapBatch | RefusedBatch
-_TYPES: Final = {"string": pa.string(), "double": pa.float64(), "long": pa.int64(), "boolean": pa.bool_()}
+_TYPES: Final = {
+    "string": pa.string(),
+    "double": pa.float64(),
+    "long": pa.int64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+}
 _DAY_US: Final = 86_400_000_000
 _KEPT_BYTES: Final = 65_536
 _NUMBER: Final = (

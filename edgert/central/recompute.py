@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.lineage import Cut, Epoch
-from edgert.core.results import WINDOW_COLUMNS, Schema
+from edgert.core.results import QUANTILES, WINDOW_COLUMNS, Schema, final_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_TYPES: Mapping[str, str] = {"string": "STRING", "double": "DOUBLE", "long": "BIGINT", "boolean": "BOOLEAN"}
+_TYPES: Mapping[str, str] = {
+    "string": "STRING",
+    "double": "DOUBLE",
+    "long": "BIGINT",
+    "boolean": "BOOLEAN",
+    "binary": "BINARY",
+}
 
 
 def window_columns(schema: Schema) -> list[str]:
@@ -30,8 +36,7 @@ def fleet_columns(schema: Schema) -> list[tuple[str, str]]:
     return [
         ("window_start", "TIMESTAMP"),
         ("window_end", "TIMESTAMP"),
-        *((name, _TYPES[kind]) for name, kind in schema.keys),
-        *((name, "BIGINT" if kind == "count" else "DOUBLE") for name, kind in schema.aggregates),
+        *((name, _TYPES[kind]) for name, kind in (*schema.keys, *final_columns(schema))),
         ("gateways", "INT"),
         ("day", "DATE"),
     ]
@@ -76,9 +81,12 @@ def merged(contributions: DataFrame, lineage: DataFrame, schema: Schema) -> Data
     def of(column: str) -> Column:
         return F.when(F.col("counts"), F.col(column))
 
-    values = [_MERGES[kind](name, of).alias(name) for name, kind in schema.aggregates]
+    values = [column.alias(name) for a in schema.aggregates for name, column in _merged(*a, of)]
     gateways = F.size(F.collect_set(of("gateway"))).alias("gateways")
     groups = rows.groupBy(*window_columns(schema)).agg(*values, gateways)
+    for name, kind in schema.aggregates:
+        if kind in _READS:
+            groups = groups.withColumns(_READS[kind](name))
     return groups.select(*(name for name, _ in fleet_columns(schema)))
 
 
@@ -90,6 +98,15 @@ def _all(conditions: Sequence[Column]) -> Column:
 
 
 Of = Callable[[str], Any]
+
+
+def _merged(name: str, kind: str, of: Of) -> list[tuple[str, Column]]:
+    """The columns of an aggregate that are merged from contributions; the others are read from these."""
+    if kind not in _UNITES:
+        return [(name, _MERGES[kind](name, of))]
+    suffix, unite = _UNITES[kind]
+    sketches = of(name + suffix)
+    return [(name + suffix, F.when(F.count(sketches) > 0, unite(sketches)))]
 
 
 def _mean(name: str, of: Of) -> Column:
@@ -123,4 +140,19 @@ _MERGES: Mapping[str, Callable[[str, Of], Any]] = {
     "max": lambda name, of: F.max(of(name)),
     "mean": _mean,
     "variance": _variance,
+}
+
+_UNITES: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "distinct": ("__hll", F.hll_union_agg),
+    "distinct_set": ("__theta", F.theta_union_agg),
+    "quantiles": ("__kll", F.kll_merge_agg_double),
+}
+"""Spark's own functions for the column of sketches with this suffix. All have one size (see `edgert.core.results`)."""
+_READS: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "distinct": lambda name: {name: F.hll_sketch_estimate(f"{name}__hll")},
+    "distinct_set": lambda name: {name: F.theta_sketch_estimate(f"{name}__theta")},
+    "quantiles": lambda name: {
+        name + suffix: F.kll_sketch_get_quantile_double(f"{name}__kll", F.lit(rank))
+        for suffix, rank in QUANTILES.items()
+    },
 }

@@ -31,10 +31,28 @@ AGGREGATES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "max": (("", "double"),),
     "mean": (("__count", "long"), ("__sum", "double")),
     "variance": (("__count", "long"), ("__mean", "double"), ("__m2", "double")),
+    "distinct": (("__hll", "binary"),),
+    "distinct_set": (("__theta", "binary"),),
+    "quantiles": (("__kll", "binary"),),
 }
-"""Aggregate -> its partial columns as (suffix of the aggregate's name, type)."""
+"""Aggregate -> its partial columns as (suffix of the aggregate's name, type). Binary: DataSketches bytes or null."""
 MOST_STREAMS: Final = 16
 """Streams of one epoch, since acknowledgements name them all. A gateway opens another epoch instead of one more."""
+QUANTILES: Final[Mapping[str, float]] = {"__p05": 0.05, "__p50": 0.5, "__p95": 0.95}
+"""Suffix of the column -> rank. Nearer to 0 or 1 a sketch of this size is too rough."""
+FINALS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "count": (("", "long"),),
+    **dict.fromkeys(("sum", "min", "max", "mean", "variance"), (("", "double"),)),
+    "distinct": (("", "long"), ("__hll", "binary")),
+    "distinct_set": (("", "long"), ("__theta", "binary")),
+    "quantiles": (*((suffix, "double") for suffix in QUANTILES), ("__kll", "binary")),
+}
+"""Aggregate -> its columns in the fleet table, as above. A window's own result has all but the binary ones."""
+HLL_LG_K: Final = 12
+THETA_LG_K: Final = 12
+KLL_K: Final = 200
+"""Sizes of the sketches, common to all, so that any two merge without losing accuracy: standard errors of 1.6 %, ranks
+wrong by 1.3 % at most with 99 % confidence; 2.1, 33 and some 5 kB."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 RESERVED_COLUMNS: Final = frozenset(
     (*WINDOW_COLUMNS, "gateway", "epoch", "stream", "sequence", "flow_version", "lineage", "day", "gateways")
@@ -171,6 +189,11 @@ def partial_columns(schema: Schema) -> tuple[tuple[str, str], ...]:
     return tuple((name + suffix, kind) for name, how in schema.aggregates for suffix, kind in AGGREGATES[how])
 
 
+def final_columns(schema: Schema) -> tuple[tuple[str, str], ...]:
+    """(name, type) of the aggregates' columns in the fleet table."""
+    return tuple((name + suffix, kind) for name, how in schema.aggregates for suffix, kind in FINALS[how])
+
+
 def row_columns(schema: Schema) -> tuple[str, ...]:
     """The columns of a rows batch: the window's bounds, the keys, the partial columns."""
     return (*WINDOW_COLUMNS, *(k for k, _ in schema.keys), *(c for c, _ in partial_columns(schema)))
@@ -269,13 +292,13 @@ def _check_names(schema: Schema) -> None:
         if not COLUMN_NAME.fullmatch(name):
             raise PayloadError(f"schema: expected letters, digits and _ as the name of a column, got {show(name)}")
     partials = [c for c, _ in partial_columns(schema)]
-    finals = [n for n, _ in schema.aggregates]
+    finals = [c for c, _ in final_columns(schema)]
     for group in (dict.fromkeys([k for k, _ in schema.keys]), dict.fromkeys(partials + finals)):
         for name in group:
             if name.lower() in seen:
                 raise PayloadError(f"schema: expected a name that is not taken yet, got {show(name)}")
             seen.add(name.lower())
-    if len(names) != len(set(names)) or len(partials) != len(set(partials)) or len(seen) > _MAX_COLUMNS:
+    if any(len(n) != len(set(n)) for n in (names, partials, finals)) or len(seen) > _MAX_COLUMNS:
         raise PayloadError(f"schema: expected at most {_MAX_COLUMNS} different names, got {show(names)}")
 
 

@@ -6,20 +6,26 @@ rows in which every field has a number are counted once for all fields: nearly a
 
 Variance keeps (n, shift, Σ(x-shift), Σ(x-shift)²) while adding, which costs no division per row and stays accurate
 because the shift is the window's first value; it leaves as (n, mean, M2), merged as Chan, Golub and LeVeque (1979) do.
+
+A sketch has one slot, None until there is a value (`edgert.sketches.mergeable`). In a checkpoint it is bytes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from edgert.core.batch import GREATEST
 from edgert.core.errors import show
-from edgert.core.results import RESERVED_COLUMNS
+from edgert.core.results import AGGREGATES, FINALS, RESERVED_COLUMNS
 
-Function = Literal["count", "sum", "mean", "variance", "min", "max"]
+if TYPE_CHECKING:
+    from edgert.sketches.mergeable import Kind
+
+Function = Literal["count", "sum", "mean", "variance", "min", "max", "distinct", "distinct_set", "quantiles"]
 FUNCTIONS: Mapping[Function, str] = {
     "count": "Rows, or with a field the rows in which it has a value.",
     "sum": "Sum of a numeric field.",
@@ -27,7 +33,14 @@ FUNCTIONS: Mapping[Function, str] = {
     "variance": "Sample variance (n - 1) of a numeric field; null below two values.",
     "min": "Smallest value of a numeric field.",
     "max": "Greatest value of a numeric field.",
+    "distinct": "How many different values, estimated (HLL).",
+    "distinct_set": "The same of a set that can be intersected and subtracted later (theta).",
+    "quantiles": "5 %, 50 % and 95 % quantile of a numeric field, estimated (KLL).",
 }
+SKETCHES: Final[Mapping[str, str]] = {"distinct": "hll", "distinct_set": "theta", "quantiles": "kll"}
+"""Aggregate -> its kind of sketch. All other aggregates have a fixed few slots."""
+SKETCH_MEMORY_BYTES: Final = 64 * 1024 * 1024
+"""For the sketches of one window operator. They are measured once after each checkpoint."""
 _CALL = re.compile(r"\s*([a-z_]+)\s*\(\s*([A-Za-z_][A-Za-z0-9_.]*)?\s*\)\s*")
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 RESERVED = RESERVED_COLUMNS | {"time", "source"}
@@ -43,6 +56,11 @@ class Aggregate:
     function: Function
     field: str | None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields that it gives to a window's result."""
+        return tuple(self.name + suffix for suffix, kind in FINALS[self.function] if kind != "binary")
+
 
 def parse_aggregate(name: str, text: str) -> Aggregate:
     """Raises `ValueError` ("expected ..., got ...")."""
@@ -55,6 +73,8 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
         raise ValueError(f"expected one of {known}, got {show(function)}")
     if column is None and function != "count":
         raise ValueError(f"expected {function}(field), got {show(text)}")
+    if function in SKETCHES and find_spec("datasketches") is None:
+        raise ValueError(f"expected Python's package datasketches for {function} (pip install 'edgert[sketches]')")
     return Aggregate(name, cast(Function, function), column)
 
 
@@ -74,16 +94,16 @@ def all_aggregates(parsed: Mapping[str, Aggregate]) -> tuple[Aggregate, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """What is really accumulated: `rows`, `count`, `sum`, `min`, `max` or `moments` of one field, and `full`: rows in
-    which every field had a number, to be added to each `count`."""
+    """What is really accumulated: `rows`, `count`, `sum`, `min`, `max`, `moments` or a sketch of one field, and `full`:
+    rows in which every field had a number, to be added to each `count`."""
 
-    kind: Literal["rows", "full", "count", "sum", "min", "max", "moments"]
+    kind: Literal["rows", "full", "count", "sum", "min", "max", "moments", "hll", "theta", "kll"]
     field: str
     at: int
     """Index of its first slot."""
 
 
-_WIDTH = {"rows": 1, "full": 1, "count": 1, "sum": 1, "min": 1, "max": 1, "moments": 4}
+_WIDTH = {"rows": 1, "full": 1, "count": 1, "sum": 1, "min": 1, "max": 1, "moments": 4, "hll": 1, "theta": 1, "kll": 1}
 _INITIAL: Mapping[str, tuple[Any, ...]] = {
     "rows": (0,),
     "full": (0,),
@@ -92,6 +112,9 @@ _INITIAL: Mapping[str, tuple[Any, ...]] = {
     "min": (None,),
     "max": (None,),
     "moments": (0, 0.0, 0.0, 0.0),
+    "hll": (None,),
+    "theta": (None,),
+    "kll": (None,),
 }
 _NEEDS: Mapping[Function, tuple[str, ...]] = {
     "count": ("count",),
@@ -100,7 +123,12 @@ _NEEDS: Mapping[Function, tuple[str, ...]] = {
     "variance": ("moments",),
     "min": ("min",),
     "max": ("max",),
+    "distinct": ("hll",),
+    "distinct_set": ("theta",),
+    "quantiles": ("kll",),
 }
+_OF_ANY_VALUE: Final = frozenset(("hll", "theta"))
+"""What strings and booleans are added to as well as numbers."""
 
 
 class Aggregates:
@@ -118,6 +146,30 @@ class Aggregates:
                 at += _WIDTH[kind]
         self.primitives = tuple(primitives)
         self._initial: Slots = [0] + [v for p in primitives for v in _INITIAL[p.kind]]
+        self.constants: dict[str, Any] = {"initial": self.initial}
+        """What the source of `add_source` names."""
+        self._sketches: dict[int, Kind] = {}
+        """By the index of their slot."""
+        if any(a.function in SKETCHES for a in self.aggregates):
+            self._prepare_sketches()
+
+    def _prepare_sketches(self) -> None:
+        from edgert.operators.sketch_kinds import KINDS
+        from edgert.sketches.mergeable import NOT_A_VALUE, value_of
+
+        self._sketches = {p.at: KINDS[p.kind] for p in self.primitives if p.kind in KINDS}
+        self.constants |= {f"fresh{at}": kind.fresh for at, kind in self._sketches.items()}
+        self.constants |= {"value_of": value_of, "NOT_A_VALUE": NOT_A_VALUE}
+
+    def sketch_bytes(self, accs: Iterable[Slots]) -> int:
+        """What the sketches of these accumulators take in memory, about."""
+        total = 0
+        if self._sketches:
+            for acc in accs:
+                for at, kind in self._sketches.items():
+                    if acc[at] is not None:
+                        total += kind.held_bytes(acc[at])
+        return total
 
     def _wanted(self) -> list[tuple[str, str]]:
         wanted: list[tuple[str, str]] = []
@@ -145,6 +197,12 @@ class Aggregates:
             at = p.at
             if p.kind == "moments":
                 _merge_moments(into, other, at)
+            elif at in self._sketches:
+                ours, theirs = into[at], other[at]
+                if ours is None or theirs is None:
+                    into[at] = theirs if ours is None else ours
+                else:
+                    into[at] = self._sketches[at].merge(ours, theirs)
             elif p.kind in ("min", "max"):
                 ours, theirs = into[at], other[at]
                 if ours is None or theirs is None:
@@ -156,7 +214,20 @@ class Aggregates:
 
     def result(self, acc: Slots) -> dict[str, Any]:
         """Final values by aggregate name."""
-        return {a.name: self._result(a, acc) for a in self.aggregates}
+        if not self._sketches:
+            return {a.name: self._result(a, acc) for a in self.aggregates}
+        row: dict[str, Any] = {}
+        for a in self.aggregates:
+            if a.function in SKETCHES:
+                kind, sketch = self._sketch(a, acc)
+                row |= {a.name + suffix: value for suffix, value in kind.results(sketch).items()}
+            else:
+                row[a.name] = self._result(a, acc)
+        return row
+
+    def _sketch(self, a: Aggregate, acc: Slots) -> tuple[Kind, Any | None]:
+        at = self._slot[SKETCHES[a.function], a.field or ""]
+        return self._sketches[at], acc[at]
 
     def _result(self, a: Aggregate, acc: Slots) -> Any:
         if a.field is None:
@@ -177,10 +248,22 @@ class Aggregates:
     def _count(self, acc: Slots, column: str) -> Any:
         return acc[self._slot["count", column]] + acc[self._slot["full", ""]]
 
+    def stored(self, acc: Slots) -> Slots:
+        """The slots behind the caller's own, as a checkpoint holds them."""
+        slots = acc[1:]
+        for at, kind in self._sketches.items():
+            if acc[at] is not None:
+                slots[at - 1] = kind.stored(acc[at])
+        return slots
+
     def restored(self, slots: Sequence[Any]) -> Slots:
         """An accumulator from the slots behind the caller's own, as they were stored by this code or before there was
         the last of them."""
-        return [0, *slots, *self._initial[1 + len(slots) :]]
+        acc = [0, *slots, *self._initial[1 + len(slots) :]]
+        for at, kind in self._sketches.items():
+            if acc[at] is not None:
+                acc[at] = kind.unpack(acc[at])
+        return acc
 
     def partial(self, acc: Slots) -> dict[str, Any]:
         """The mergeable columns of a contribution (see `edgert.core.results.partial_columns`)."""
@@ -192,6 +275,10 @@ class Aggregates:
             elif a.function == "variance" and a.field:
                 moments = _moments(acc, self._slot["moments", a.field])
                 row[f"{a.name}__count"], row[f"{a.name}__mean"], row[f"{a.name}__m2"] = moments
+            elif a.function in SKETCHES:
+                kind, sketch = self._sketch(a, acc)
+                ((suffix, _),) = AGGREGATES[a.function]
+                row[a.name + suffix] = None if sketch is None else kind.pack(sketch)
             else:
                 row[a.name] = self._result(a, acc)
         return row
@@ -205,11 +292,15 @@ class Aggregates:
         infinities and numbers beyond `GREATEST`, which would otherwise stay in a sum for good.
         """
         lines = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "rows"]
+        for p in self.primitives:
+            if p.kind in _OF_ANY_VALUE:
+                lines += _add_to_set(p.at, variables[p.field])
         all_numbers = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "full"]
-        for column in self.fields:
+        numeric = [column for column in self.fields if self._of(column)]
+        for column in numeric:
             v = variables[column]
             all_numbers += [line for p in self._of(column, but="count") for line in _ADD[p.kind](p.at, v)]
-        unsure = [variables[column] for column in self.fields if column not in finite]
+        unsure = [variables[column] for column in numeric if column not in finite]
         if not unsure:
             return lines + all_numbers
         numbers = " and ".join(f"(type({v}) is float or type({v}) is int)" for v in unsure)
@@ -218,12 +309,13 @@ class Aggregates:
         lines += ["except OverflowError:", "    fine = False", "if fine:"]  # an integer that no float can hold
         lines += [f"    {line}" for line in all_numbers]
         lines.append("else:")
-        for column in self.fields:
+        for column in numeric:
             lines += [f"    {line}" for line in self._add_one(column, variables[column])]
         return lines
 
     def _of(self, column: str, but: str = "") -> list[Primitive]:
-        return [p for p in self.primitives if p.field == column and p.kind != but]
+        """What is added where the field is a number."""
+        return [p for p in self.primitives if p.field == column and p.kind != but and p.kind not in _OF_ANY_VALUE]
 
     def _add_one(self, column: str, v: str) -> list[str]:
         lines = [f"if (type({v}) is float or type({v}) is int) and {-GREATEST!r} <= {v} <= {GREATEST!r}:"]
@@ -234,7 +326,8 @@ class Aggregates:
 
     def _counts_any(self, column: str) -> bool:
         """Whether the field is only counted, so that a string is a value like any other."""
-        return all(a.function == "count" for a in self.aggregates if a.field == column)
+        counting = ("count", "distinct", "distinct_set")
+        return all(a.function in counting for a in self.aggregates if a.field == column)
 
 
 def _extreme(operator: str) -> Callable[[int, str], list[str]]:
@@ -255,7 +348,18 @@ _ADD: Mapping[str, Callable[[int, str], list[str]]] = {
         f"    acc[{at + 1}] = float({v})",
         f"acc[{at}] += 1",
     ],
+    "kll": lambda at, v: [*_sketch_at(at), f"sketch.update({v})"],
 }
+
+
+def _sketch_at(at: int) -> list[str]:
+    return [f"sketch = acc[{at}]", "if sketch is None:", f"    sketch = acc[{at}] = fresh{at}()"]
+
+
+def _add_to_set(at: int, v: str) -> list[str]:
+    add = ["try:", f"    sketch.update({v} if type({v}) is str else value_of({v}))"]
+    add += ["except NOT_A_VALUE:", "    bad += 1"]
+    return [f"if {v} is not None:", *(f"    {line}" for line in [*_sketch_at(at), *add])]
 
 
 def _moments(acc: Slots, at: int) -> tuple[int, float, float]:

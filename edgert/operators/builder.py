@@ -67,6 +67,21 @@ class agg:  # noqa: N801 - reads as a namespace
         """Greatest value."""
         return f"max({field})"
 
+    @staticmethod
+    def distinct(field: str) -> str:
+        """How many different values, estimated."""
+        return f"distinct({field})"
+
+    @staticmethod
+    def distinct_set(field: str) -> str:
+        """The same of a set that can be intersected and subtracted later."""
+        return f"distinct_set({field})"
+
+    @staticmethod
+    def quantiles(field: str) -> str:
+        """5 %, 50 % and 95 % quantile, estimated."""
+        return f"quantiles({field})"
+
 
 @dataclass(frozen=True, slots=True)
 class Stream(builder.Stream):

@@ -9,6 +9,7 @@ from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
+    SKETCH_MEMORY_BYTES,
     Aggregate,
     Aggregates,
     Slots,
@@ -64,8 +65,10 @@ class CountWindow(Logic):
         self.open = self._by_key.kept
         self._keys = tuple(keys)
         self._generation = 1
+        self._measured = 0
+        """The generation in which the memory of sketches was last looked at."""
         self._out: list[Row] = []
-        names = {"initial": self.aggregates.initial, **CONSTANTS}
+        names = {**self.aggregates.constants, **CONSTANTS}
         self._add: Callable[..., tuple[int, int]] = compile_function("add", self._source(), **names)
 
     def _source(self) -> str:
@@ -88,11 +91,19 @@ class CountWindow(Logic):
                 self.drops["bad_value (values)"] += bad
             if bad_keys:
                 self.drops["bad_key"] += bad_keys
-            self._incomplete(self._by_key.forget_beyond(MAX_KEYS, self.drops))
+            self._incomplete(self._by_key.forget_beyond(self._most_keys(), self.drops))
         rows, self._out = self._out, []
         if not rows and batch.watermark == NO_WATERMARK:
             return ()
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark)),)
+
+    def _most_keys(self) -> int:
+        """Once after each checkpoint fewer, if their sketches take too much memory."""
+        if self._measured == self._generation:
+            return MAX_KEYS
+        self._measured = self._generation
+        held = self.aggregates.sketch_bytes(self.open.values())
+        return MAX_KEYS if held <= SKETCH_MEMORY_BYTES else len(self.open) * SKETCH_MEMORY_BYTES // held
 
     def _full(self, row: Row, key: Any, acc: Slots) -> None:
         """The key's rows are complete: the result has the time and the source of the last of them."""
@@ -113,14 +124,14 @@ class CountWindow(Logic):
 
     def delta(self) -> Any | None:
         self._generation += 1
-        return self._by_key.delta(lambda acc: (acc[1:],))
+        return self._by_key.delta(lambda acc: (self.aggregates.stored(acc),))
 
     def snapshot(self) -> Any | None:
-        return self._by_key.snapshot(lambda acc: (acc[1:],))
+        return self._by_key.snapshot(lambda acc: (self.aggregates.stored(acc),))
 
     def restore(self, state: Any) -> None:
         for key, slots in self._by_key.told(state):
-            self.open[key] = [0, *slots]
+            self.open[key] = self.aggregates.restored(slots)
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("open", snapshots, copies, copy_of)
@@ -129,7 +140,7 @@ class CountWindow(Logic):
 def _fields(node: Node) -> FieldUse:
     aggregates: Sequence[Aggregate] = node.parameters["aggregates"]
     reads = frozenset(a.field for a in aggregates if a.field)
-    return FieldUse(reads, frozenset(a.name for a in aggregates), keeps=frozenset())
+    return FieldUse(reads, frozenset(c for a in aggregates for c in a.columns), keeps=frozenset())
 
 
 def _make(build: Build) -> CountWindow:
@@ -141,7 +152,7 @@ SPECS = (
         type="count_window",
         doc="Aggregates every `size` rows of a key, whatever their times. The result has time and source of the last. "
         "Rows of windows that stay incomplete give nothing and are counted: when the flow ends, and of the oldest "
-        f"where more than {MAX_KEYS:,} keys have one open.",
+        f"where more than {MAX_KEYS:,} keys have one open, or sketches take more than {SKETCH_MEMORY_BYTES >> 20} MB.",
         check=check_names,
         fields=_fields,
         logic=_make,

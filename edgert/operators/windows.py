@@ -21,6 +21,7 @@ from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
     FUNCTIONS,
+    SKETCH_MEMORY_BYTES,
     Aggregate,
     Aggregates,
     Slots,
@@ -59,7 +60,7 @@ def add(rows, open_window, generation, dirty):
 
 
 def _fields(node: Node) -> FieldUse:
-    columns = {a.name for a in node.parameters["aggregates"]} | {"window_start", "window_end"}
+    columns = {c for a in node.parameters["aggregates"] for c in a.columns} | {"window_start", "window_end"}
     reads = frozenset(a.field for a in node.parameters["aggregates"] if a.field)
     return FieldUse(reads, frozenset(columns), keeps=frozenset())
 
@@ -96,6 +97,8 @@ class TumblingWindow(Logic):
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)
         self._generation = 1
+        self._measured = 0
+        """The generation in which the memory of sketches was last looked at."""
         self._dirty: list[tuple[float, Key, Slots]] = []
         self._emitted_dirty: list[tuple[float, Key, Slots]] = []
         self._gone: set[float] = set()
@@ -104,7 +107,7 @@ class TumblingWindow(Logic):
         self._too_late: set[float] = set()
         """Windows opened in this turn by rows later than the lateness, which are shipped and nothing else."""
         self._saved_marks = list(self._marks)
-        self._add = compile_function("add", self._source(), initial=self.aggregates.initial, **CONSTANTS)
+        self._add = compile_function("add", self._source(), **self.aggregates.constants, **CONSTANTS)
 
     def _source(self) -> str:
         names = {column: f"v{i}" for i, column in enumerate(self.aggregates.fields)}
@@ -142,7 +145,7 @@ class TumblingWindow(Logic):
         keys = [f"k{number} = {variables.get(name, 'None')}" for number, (name, _) in enumerate(self.keys)]
         fields = {column: variables.get(column, "None") for column in self.aggregates.fields}
         lines = [*self._open_source(variables["time"]), *keys, *self._add_source(fields, finite)]
-        return lines, {"initial": self.aggregates.initial, **CONSTANTS}
+        return lines, {**self.aggregates.constants, **CONSTANTS}
 
     def adding(self) -> tuple[Callable[[float], dict[Key, Slots] | None], int, list[tuple[float, Key, Slots]]]:
         """What the lines need in this turn: `open_window`, `generation`, `dirty`."""
@@ -188,7 +191,7 @@ class TumblingWindow(Logic):
         size = self.size_s
         for window in sorted(w for w in self.windows if (w + 1) * size <= watermark):
             self._emit(window, self.windows.pop(window), watermark, results, contributions)
-        while self._groups() > MAX_GROUPS:
+        while self._too_much():
             self._end_early(min((*self.windows, *self.emitted)), results, contributions)
         for window in [w for w in self.emitted if (w + 1) * size + self.lateness_s <= watermark]:
             self._forget(window)
@@ -200,8 +203,17 @@ class TumblingWindow(Logic):
             out.append(Emission(CONTRIBUTION, Batch(contributions, arrival, watermark)))
         return out
 
-    def _groups(self) -> int:
-        return sum(map(len, self.windows.values())) + sum(map(len, self.emitted.values()))
+    def _too_much(self) -> bool:
+        """Whether there are too many groups, or since the last checkpoint their sketches take too much memory."""
+        if sum(map(len, self.windows.values())) + sum(map(len, self.emitted.values())) > MAX_GROUPS:
+            return True
+        if self._measured == self._generation:
+            return False
+        groups = (acc for kept in (self.windows, self.emitted) for accs in kept.values() for acc in accs.values())
+        if self.aggregates.sketch_bytes(groups) > SKETCH_MEMORY_BYTES:
+            return True
+        self._measured = self._generation
+        return False
 
     def _end_early(self, window: float, results: list[Row], contributions: list[Row]) -> None:
         """The oldest goes, so that a sensor which makes up names cannot fill the memory. Contributions merge, so what
@@ -267,18 +279,19 @@ class TumblingWindow(Logic):
         self._dirty, self._emitted_dirty, self._gone, self._forgotten = [], [], set(), set()
         self._generation += 1
         self._saved_marks = list(self._marks)
+        stored = self.aggregates.stored
         return {
             "gone": sorted(gone),
             "forgotten": sorted(forgotten),
-            "windows": [[w, k, a[1:]] for w, k, a in dirty if self.windows.get(w, {}).get(k) is a],
-            "emitted": [[w, k, a[1:]] for w, k, a in emitted if self.emitted.get(w, {}).get(k) is a],
+            "windows": [[w, k, stored(a)] for w, k, a in dirty if self.windows.get(w, {}).get(k) is a],
+            "emitted": [[w, k, stored(a)] for w, k, a in emitted if self.emitted.get(w, {}).get(k) is a],
             "marks": list(self._marks),
             "watermark": self.watermark,
         }
 
     def snapshot(self) -> Any | None:
         def pack(kept: dict[float, dict[Key, Slots]]) -> list[list[Any]]:
-            return [[w, k, a[1:]] for w, accs in kept.items() for k, a in accs.items()]
+            return [[w, k, self.aggregates.stored(a)] for w, accs in kept.items() for k, a in accs.items()]
 
         return {
             "gone": [],
@@ -335,7 +348,8 @@ SPECS = (
         type="tumbling_window",
         doc="Aggregates rows per key over event-time windows of one size, aligned to the epoch (UTC). Emits when the "
         f"watermark passes a window's end, and earlier, counted as `{EARLY}`, where open windows would have more than "
-        f"{MAX_GROUPS:,} groups: what is shipped merges, of results another row follows if more comes.",
+        f"{MAX_GROUPS:,} groups, or sketches of {SKETCH_MEMORY_BYTES >> 20} MB: what is "
+        "shipped merges, of results another row follows if more comes.",
         check=_check,
         fields=_fields,
         logic=make_window,
@@ -348,7 +362,7 @@ SPECS = (
                 "string_map",
                 "Column name to aggregate: "
                 + ", ".join(f"`{f}`" for f in FUNCTIONS)
-                + "; for instance `mean(temperature)`.",
+                + "; for instance `mean(temperature)`. The last three are sketches.",
                 parse_entry=aggregate_named,
                 parse=all_aggregates,
             ),

@@ -31,8 +31,6 @@ CHECKED_BYTES = 64 << 20
 """A larger file is checked at a start without its outbox, or a long outage would be followed by a long start."""
 CACHE_KIB = 512
 """SQLite's page cache (its default: 2 MB). A larger transaction spills to the log before its end."""
-BATCH_ROWS = 1_000
-"""Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
 
 LEAVING_AHEAD = 256
 """So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate
@@ -275,8 +273,7 @@ class Database:
             stream = outbox.current(db, flow, epoch)
             sequence = outbox.last(db, flow, epoch, stream)
             self._fresh.setdefault((flow, epoch, stream), sequence + 1)
-            for at in range(0, len(commit.rows), BATCH_ROWS):
-                rows = commit.rows[at : at + BATCH_ROWS]
+            for rows in outbox.in_batches(commit.rows):
                 sequence += 1
                 batch = RowsBatch(
                     gateway=self.gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence,

@@ -11,8 +11,9 @@ before it, and no number of a stream is used again. Whoever asks the tables for 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,10 @@ FIRST = 0
 """An epoch's first stream: it begins with the opening batch."""
 MOVED_AT_ONCE = 32
 """Batches in memory while an epoch is moved: some 3 MB."""
+BATCH_ROWS = 1_000
+"""Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
+BATCH_BYTES = 256 * 1024
+"""Of sketches in them, but for a single row that has more: a message beyond 16 MB would be refused."""
 WENT_BACK = "database went back in time"
 
 
@@ -73,6 +78,19 @@ def open_stream(db: sqlite3.Connection, flow: str, epoch: int) -> None:
     """Results leave in another stream from now on."""
     query = "INSERT INTO stream (flow, epoch, stream, sequence, batches, rows, bytes) VALUES (?, ?, ?, 0, 0, 0, 0)"
     db.execute(query, (flow, epoch, current(db, flow, epoch) + 1))
+
+
+def in_batches(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
+    """Contributions cut into result batches."""
+    begin = size = 0
+    for at, row in enumerate(rows):
+        sketches = sum(len(value) for value in row if type(value) is bytes)
+        size += sketches
+        if at > begin and (at - begin == BATCH_ROWS or size > BATCH_BYTES):
+            yield rows[begin:at]
+            begin, size = at, sketches
+    if begin < len(rows):
+        yield rows[begin:]
 
 
 def put(

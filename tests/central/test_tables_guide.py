@@ -14,8 +14,10 @@ from edgert.central.fleet_job import FleetJob
 from edgert.central.landing import Landing
 from edgert.central.query import query
 from edgert.cli.main import main
+from edgert.core.results import Schema
 from edgert.core.settings import FleetJob as Settings
-from tests.central.results_examples import Gateway, contribution
+from tests.central.results_examples import SCHEMA, START, Gateway, contribution
+from tests.central.sketch_examples import KIND_OF, sketch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 TEXT = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
 VALUES = {"a": [20.0, 21.0, 22.0], "b": [30.0, 35.5]}
+VISITS = {"a": ([1.0, 2.0, 3.0], [3.0, 4.0]), "b": ([3.0, 4.0], [5.0])}
+"""Badges at a door, by minute."""
 
 
 def examples(language: str) -> list[str]:
@@ -38,8 +42,19 @@ def root(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     Landing(folder).land([one.open(), other.open(), one.rows(*rows)])
     FleetJob(spark, folder, Settings()).run_once()
     Landing(folder).land([other.rows(*(contribution(1, source, *more) for source, (_, *more) in VALUES.items()))])
+    doors = Schema(60.0, SCHEMA.keys, (("people", "distinct"), ("visitors", "distinct_set"), ("wait", "quantiles")))
+    for name, window in (("g1", 0), ("g2", 1)):
+        gateway = Gateway(name, schema=doors, flow="doors")
+        seen = [at_door(window, source, VISITS[source][window]) for source in VISITS]
+        Landing(folder).land([gateway.open(), gateway.rows(*seen)])
     FleetJob(spark, folder, Settings()).run_once()
     return folder
+
+
+def at_door(window: int, source: str, seen: list[float]) -> list[Any]:
+    """A row of the flow `doors`: each badge waits as many seconds as its number."""
+    bounds = [START + window * 60, START + window * 60 + 60]
+    return [*bounds, source, *(sketch(how, seen) for how in KIND_OF)]
 
 
 def is_the_truth(found: Any) -> bool:
@@ -53,6 +68,14 @@ def test_every_example_runs_and_gives_the_truth(code: str, root: str, spark: Spa
     exec(code, space)  # noqa: S102 - our own guide
     if "found" in space:
         assert is_the_truth(space["found"])
+    elif "minutes" in space:
+        wanted = [("a", 3, 3, 2.0), ("b", 2, 2, 3.0), ("a", 2, 2, 3.0), ("b", 1, 1, 5.0)]
+        assert [tuple(row.values()) for row in space["minutes"]] == wanted
+    elif "estimates" in space:
+        assert space["estimates"] == [("a", 4, 4.0), ("b", 3, 5.0)]
+        assert (space["both"], space["any_door"]) == (2, 5)
+    elif "people" in space:
+        assert space["people"] == 5
     else:
         assert len(query(space["before"])) == 2, "before the second window"
         assert len(space["changes"]) == 2

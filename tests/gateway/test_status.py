@@ -6,7 +6,7 @@ import pytest
 
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.report import Report, report
-from gateway.status import _Looks, _Recent
+from gateway.status import _Looks, _Recent, _shown
 from tests.runtime.test_flow_run import flow_run
 
 
@@ -77,3 +77,7 @@ def test_a_flow_of_which_no_slot_has_said_anything_has_no_figures() -> None:
     looks = _Looks(run)
     assert looks.look(said(run, 0, 0.0, 0.0)) == _Recent()
     assert looks.look(said(run, 100, 0.0, 7.0)) == _Recent(), "there is nothing to compare it with"
+
+
+def test_of_a_sketch_that_was_shipped_its_size_is_shown() -> None:
+    assert _shown({"time": 1.0, "n": 2, "u__hll": b"12345"}) == {"time": 1.0, "n": 2, "u__hll": "5 bytes"}

@@ -14,6 +14,7 @@ from unittest import mock
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import StoreError
 from edgert.core.settings import Sensors
+from edgert.core.settings import Uplink as UplinkSettings
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Subscription
@@ -45,7 +46,8 @@ def drive(coroutine: Coroutine[Any, Any, Any] | Awaitable[Any]) -> Any:
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """What the product gives to other threads is done at once, and nobody waits for a turn that is under way."""
+    """What the product gives to other threads is done at once, and nobody waits for a turn that is under way. A few
+    batches are a backlog, to which new results do not queue up."""
 
     async def inline(call: Callable[..., Any], *given: Any) -> Any:
         return call(*given)
@@ -54,6 +56,7 @@ def at_once() -> Iterator[None]:
         mock.patch.object(asyncio, "to_thread", inline),
         mock.patch.object(flow_run, "HOLD_S", 0.0),
         mock.patch("gateway.flows.HOLD_S", 0.0),
+        mock.patch("gateway.uplink.BACKLOG", 1),
     ):
         yield
 
@@ -132,7 +135,7 @@ class Board:
         self.wire = Wire(broker)
         self.ingest.client = self.wire  # type: ignore[assignment]
         self.ingest._spawn = drive  # type: ignore[method-assign, assignment]
-        self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish)
+        self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
         self.flows = Flows(REGISTRY, self.database, self.store, self.host, self.ingest, self.checkpointer)
         self.uplink.on_epoch = self.flows.epoch_renamed

@@ -20,8 +20,8 @@ from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, unpack_result_untrusted
 from edgert.store import database as database_module
 from edgert.store import outbox as outbox_module
-from edgert.store.database import BATCH_ROWS, Database, FlowCommit, StoredFlow
-from edgert.store.outbox import OutboxSize
+from edgert.store.database import Database, FlowCommit, StoredFlow
+from edgert.store.outbox import BATCH_BYTES, BATCH_ROWS, OutboxSize
 from edgert.store.schema import UPGRADES
 
 SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
@@ -443,3 +443,14 @@ def test_kill_9_in_a_loop_of_commits_leaves_every_part_of_the_same_moment(tmp_pa
         assert [b.rows[0][3] for b in batches] == list(range(1, at + 1))[: len(batches)]
         assert database.last_sequences("f", E1) == {0: at + 1}
         database.close()
+
+
+def test_rows_with_sketches_are_cut_by_their_bytes(database: Database) -> None:
+    """A message of all of them would be refused by the collector for its size."""
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    rows = [[0.0, 60.0, str(number), os.urandom(33_000)] for number in range(20)]
+    huge = [0.0, 60.0, "huge", os.urandom(2 * BATCH_BYTES)]
+    database.commit([commit(*rows, huge, ROW)], {}, 1)
+    batches = [batch.rows for batch in entries(database, E1)[1:]]
+    assert [len(batch) for batch in batches] == [7, 7, 6, 1, 1]
+    assert [row for batch in batches for row in batch] == [*rows, huge, ROW]
