@@ -74,7 +74,7 @@ class FleetJob:
                 version = self._reader.look(flow)
                 query = self._start(FleetTable(self._root, flow, self._lease), once=True)
                 query.awaitTermination()
-                self._reader.tell_end(flow, query, version)
+                self._reader.tell_end(flow, version)
         finally:
             self._lease.release()
 

@@ -1,4 +1,7 @@
-"""The fleet job as a registered reader: how far its Spark streams have read the landing tables."""
+"""The fleet job as a registered reader: how far its Spark streams have read the landing tables.
+
+How far that is is read from a stream's own checkpoint, since that is what it goes on from after a crash.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,8 @@ class StreamReader:
         known = [r for r in self._readers.all() if (r.reader, r.table) == (NAME, _name(flow))]
         if known and not known[0].left:
             return False
-        folder = self.checkpoint(flow)
-        with told(folder, "the stream's checkpoint could not be deleted"):
-            filesystem, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
+        with told(self.checkpoint(flow), "the stream's checkpoint could not be deleted"):
+            filesystem, path = self._folder(flow)
             existed: bool = filesystem.get_file_info(path).type == fs.FileType.Directory
             if existed:
                 filesystem.delete_dir(path)
@@ -58,40 +60,70 @@ class StreamReader:
 
     def tell(self, queries: Mapping[str, StreamingQuery]) -> set[str]:
         """Register how far running streams are. Returns the flows that were left behind: they must begin anew."""
-        reaches = {}
+        told_of = {}
         for flow, query in queries.items():
-            progress = query.lastProgress
-            if progress is not None:
-                # The end of a batch under way would be too far: Spark may have to repeat it.
-                start = position(progress.sources[0].startOffset)
-                if start is not None:
-                    since, version = self._looked.get(flow, (float("inf"), 0))
-                    idle = progress.sources[0].startOffset == progress.sources[0].endOffset
-                    looked = dt.datetime.fromisoformat(progress.timestamp).timestamp()
-                    reaches[flow] = Reach(start, max(start, version) if idle and looked > since else start)
+            since, version = self._looked.get(flow, (float("inf"), 0))
+            told_of[flow] = version if _found_nothing(query, since) else 0
             self.look(flow)
-        return self._register(reaches)
+        return self._register(told_of)
 
-    def tell_end(self, flow: str, query: StreamingQuery, version: int) -> None:
+    def tell_end(self, flow: str, version: int) -> None:
         """Register that a stream, which ended by itself, has read all of a version that was there before it began."""
-        progress = query.lastProgress
-        end = position(progress.sources[0].endOffset) if progress is not None else None
-        if end is not None:
-            self._register({flow: Reach(end, max(end, version))})
+        self._register({flow: version})
 
-    def _register(self, reaches: Mapping[str, Reach]) -> set[str]:
-        left = self._readers.tell(NAME, {_name(flow): reach for flow, reach in reaches.items()}) if reaches else set()
-        return {flow for flow in reaches if _name(flow) in left}
+    def _register(self, read: Mapping[str, int]) -> set[str]:
+        """Flow -> a version of which all is known to be read (0: nothing but what the checkpoint says)."""
+        reaches = {}
+        for flow, version in read.items():
+            place = self._place(flow)
+            if place is not None:
+                reaches[_name(flow)] = Reach(place.log, max(place.rows, version))
+        left = self._readers.tell(NAME, reaches) if reaches else set()
+        return {flow for flow in read if _name(flow) in left}
+
+    def _place(self, flow: str) -> Reach | None:
+        """What a stream needs that goes on from its checkpoint (None: it has not got one yet).
+
+        It makes the frame of its last batch once more, and runs it unless it was committed.
+        """
+        with told(self.checkpoint(flow), "the stream's checkpoint could not be read"):
+            filesystem, path = self._folder(flow)
+            begun, ended = (_numbers(filesystem, f"{path}/{name}") for name in ("offsets", "commits"))
+            if not begun:
+                return None
+
+            def at(batch: int) -> int:
+                with filesystem.open_input_stream(f"{path}/offsets/{batch}") as file:
+                    return position(file.read().decode())
+
+            last_but_one = begun[max(0, len(begun) - 2)]
+            return Reach(at(last_but_one), at(begun[-1] if begun[-1] in ended else last_but_one))
+
+    def _folder(self, flow: str) -> tuple[fs.FileSystem, str]:
+        uri = self.checkpoint(flow)
+        return fs.FileSystem.from_uri(uri) if "://" in uri else (fs.LocalFileSystem(), uri)
 
 
-def position(offset: str | None) -> int | None:
-    """The version up to which a stream at an offset of Delta's source needs no commit any more (None: it has none)."""
-    plain = json.loads(offset) if offset else None
-    if plain is None:
-        return None
-    version = int(plain["reservoirVersion"])
+def position(offsets: str) -> int:
+    """The version up to which a stream at an offset of Delta's source needs no commit any more. `offsets` is a file of
+    its checkpoint, whose last line is that of its one source."""
+    offset = json.loads(offsets.strip().splitlines()[-1])
+    version = int(offset["reservoirVersion"])
     # At its start a stream reads the whole table as of a version; later, the commits from one on.
-    return version if plain["isStartingVersion"] else max(0, version - 1)
+    return version if offset["isStartingVersion"] else max(0, version - 1)
+
+
+def _found_nothing(query: StreamingQuery, since: float) -> bool:
+    """Whether a stream looked for rows after a moment, and there were none that it did not have."""
+    progress = query.lastProgress
+    if progress is None or progress.sources[0].startOffset != progress.sources[0].endOffset:
+        return False
+    return dt.datetime.fromisoformat(progress.timestamp).timestamp() > since
+
+
+def _numbers(filesystem: fs.FileSystem, folder: str) -> list[int]:
+    found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return sorted(int(info.base_name) for info in found if info.base_name.isdigit())
 
 
 def _name(flow: str) -> str:

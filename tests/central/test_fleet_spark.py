@@ -53,7 +53,8 @@ class World:
             gateways.add(gateway.name)
 
     def run(self) -> None:
-        FleetJob(self.spark, str(self.root), Settings()).run_once()
+        # A busy machine may take longer than a lease lasts.
+        FleetJob(self.spark, str(self.root), Settings(), Lease(str(self.root), "fleet", "test", 600.0)).run_once()
 
     def fleet(self, flow: str = FLOW) -> list[dict[str, Any]]:
         table = query(DeltaTable(str(self.root / "fleet" / flow)))

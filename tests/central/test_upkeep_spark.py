@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from edgert.central import fleet_job, upkeep
 from edgert.central.fleet_job import FleetJob
+from edgert.central.lease import Lease
 from edgert.central.readers import Readers
 from edgert.central.upkeep import Upkeep, Work
 from edgert.core.settings import FleetJob as JobSettings
@@ -27,7 +28,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
 FLEET = f"fleet/{FLOW}"
 
 
@@ -56,7 +57,9 @@ def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
     rng = random.Random(5)
     gateways = [Gateway("g1"), Gateway("g2")]
     world.landing.land([g.open() for g in gateways])
-    job = FleetJob(world.spark, str(world.root), JobSettings(trigger_s=0.2))
+    job = FleetJob(
+        world.spark, str(world.root), JobSettings(trigger_s=0.2), Lease(str(world.root), "fleet", "me", 600.0)
+    )
     thread = threading.Thread(target=job.run)
     thread.start()
     sizes, done = [], []
@@ -174,5 +177,9 @@ def test_a_fleet_table_is_kept_small_and_a_rebuild_finds_it_as_it_was(
     world.check()
     for _ in range(2):
         keep(world)
-    list(FleetJob(world.spark, str(world.root), JobSettings()).rebuild(FLOW))
+    list(
+        FleetJob(world.spark, str(world.root), JobSettings(), Lease(str(world.root), "fleet", "me", 600.0)).rebuild(
+            FLOW
+        )
+    )
     world.check()
