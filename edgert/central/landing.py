@@ -22,7 +22,7 @@ from typing import Final, Literal
 from edgert.central import frames
 from edgert.central.checks import CheckedRows, check_rows, unite
 from edgert.central.lineage import Opening
-from edgert.central.tables import Conflict, Table, TableError, join, list_tables
+from edgert.central.tables import Conflict, Table, TableError, join, list_tables, told
 from edgert.central.upkeep_table import FIRST_DAY
 from edgert.core.errors import PayloadError
 from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch, Schema
@@ -321,7 +321,8 @@ def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
 def first_second(table: Table) -> float:
     """When the first day begins that retention left of a table, s since the epoch (0: it took none)."""
     day = table.properties().get(FIRST_DAY)
-    return dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp() if day else 0.0
+    with told(table.uri, f"property {FIRST_DAY}: expected a day such as 2026-01-31, got {day!r}"):
+        return dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp() if day else 0.0
 
 
 def _versions(batches: Iterable[Batch]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyarrow import fs
@@ -32,6 +32,8 @@ class StreamReader:
         self._landing: dict[str, Table] = {}
         self._looked: dict[str, tuple[float, int]] = {}
         """Flow -> a version of its landing table, and when it was there already."""
+        self._read: dict[str, int] = {}
+        """Flow -> the greatest version of which its stream has read all, though no batch of it may tell."""
 
     def ready(self, flow: str) -> bool:
         """Before a stream starts. Who is not in the register, or was left behind there, reads the table from its
@@ -45,6 +47,7 @@ class StreamReader:
             if existed:
                 filesystem.delete_dir(path)
         self._readers.begin(NAME, _name(flow))
+        self._read.pop(flow, None)
         return existed
 
     def checkpoint(self, flow: str) -> str:
@@ -60,26 +63,26 @@ class StreamReader:
 
     def tell(self, queries: Mapping[str, StreamingQuery]) -> set[str]:
         """Register how far running streams are. Returns the flows that were left behind: they must begin anew."""
-        told_of = {}
         for flow, query in queries.items():
             since, version = self._looked.get(flow, (float("inf"), 0))
-            told_of[flow] = version if _found_nothing(query, since) else 0
+            if _found_nothing(query, since):
+                self._read[flow] = version
             self.look(flow)
-        return self._register(told_of)
+        return self._register(queries)
 
     def tell_end(self, flow: str, version: int) -> None:
         """Register that a stream, which ended by itself, has read all of a version that was there before it began."""
-        self._register({flow: version})
+        self._read[flow] = version
+        self._register([flow])
 
-    def _register(self, read: Mapping[str, int]) -> set[str]:
-        """Flow -> a version of which all is known to be read (0: nothing but what the checkpoint says)."""
+    def _register(self, flows: Collection[str]) -> set[str]:
         reaches = {}
-        for flow, version in read.items():
+        for flow in flows:
             place = self._place(flow)
             if place is not None:
-                reaches[_name(flow)] = Reach(place.log, max(place.rows, version))
+                reaches[_name(flow)] = Reach(place.log, max(place.rows, self._read.get(flow, 0)))
         left = self._readers.tell(NAME, reaches) if reaches else set()
-        return {flow for flow in read if _name(flow) in left}
+        return {flow for flow in flows if _name(flow) in left}
 
     def _place(self, flow: str) -> Reach | None:
         """What a stream needs that goes on from its checkpoint (None: it has not got one yet).

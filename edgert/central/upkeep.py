@@ -113,7 +113,8 @@ class Upkeep:
                 self._lease.hold()
                 work = Work(name)
                 try:
-                    self._keep(work, [r for r in readings if r.table == name], thorough)
+                    with told(name, "could not be kept"):
+                        self._keep(work, [r for r in readings if r.table == name], thorough)
                 except (TableError, Conflict) as error:
                     work.trouble = " ".join(str(error).split())[:300]
                     self.totals.failures += 1
@@ -132,6 +133,8 @@ class Upkeep:
 
     def _keep(self, work: Work, readings: list[Reading], thorough: bool) -> None:
         table = KeptTable(self._root, work.table)
+        if thorough:
+            self._retain(table, work, readings)
         if work.table not in _OF_OURS:  # each of their rows has a partition of its own
             quiet_since = self._wall() - QUIET_S if work.table.startswith("fleet/") else float("inf")
             for gone in table.compact(self._settings.compact_files, quiet_since):
@@ -139,7 +142,6 @@ class Upkeep:
                 self._lease.hold()
         if thorough:
             table.make_ours()
-            self._retain(table, work, readings)
             table.checkpoint()
             self._delete(table, work, readings)
         work.files = table.live()
