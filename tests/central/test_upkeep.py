@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,10 @@ from deltalake import DeltaTable
 from edgert.central.landing import Batch, Landing, key_of
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.query import query
+from edgert.central.stream_reader import position
+from edgert.central.tables import TableError
 from edgert.central.upkeep import Schedule, Upkeep
-from edgert.central.upkeep_table import KeptTable
+from edgert.central.upkeep_table import FIRST_DAY, KeptTable
 from edgert.cli.main import main
 from edgert.core.results import GapBatch
 from edgert.core.settings import Upkeep as Settings
@@ -226,6 +230,37 @@ def test_a_file_that_came_back_by_restore_stays(site: Site) -> None:
     table = KeptTable(str(site.root), LANDING)
     table.delete_files(table.version)
     assert site.sequences() == there
+
+
+def test_what_a_writer_left_that_died_is_deleted_when_nobody_can_be_writing_it_any_more(site: Site) -> None:
+    site.ship(5)
+    old, young = (site.root / LANDING / "day=2024-10-04" / f"part-{name}.parquet" for name in ("old", "young"))
+    for path, age_s in ((old, 25 * 3600), (young, 23 * 3600)):
+        path.write_bytes(b"half a file")
+        os.utime(path, (time.time() - age_s,) * 2)
+    for path in (site.root / LANDING).rglob("part-0*.parquet"):  # what belongs to the table stays, however old it is
+        os.utime(path, (time.time() - 30 * DAY_S,) * 2)
+    there = site.sequences()
+    table = KeptTable(str(site.root), LANDING)
+    assert table.delete_files(table.version) == (1, len(b"half a file"))
+    assert not old.exists()
+    assert young.exists()
+    assert site.sequences() == there
+
+
+def test_a_first_day_that_is_none_is_an_error_that_names_the_table(site: Site) -> None:
+    table = DeltaTable(str(site.root / LANDING))
+    table.alter.set_table_properties({FIRST_DAY: "soon"}, raise_if_not_exists=False)
+    with pytest.raises(TableError, match=f"{LANDING}: property edgert.first_day: expected a day such as"):
+        site.ship(1)
+    (work,) = [w for w in Upkeep(str(site.root), Settings(retention_days=1)).round(True) if w.table == LANDING]
+    assert "soon" in work.trouble
+
+
+@pytest.mark.parametrize(("version", "start", "reached"), [(7, False, 6), (7, True, 7), (0, False, 0)])
+def test_an_offset_of_a_stream_says_up_to_where_no_commit_is_needed(version: int, start: bool, reached: int) -> None:
+    offset = {"sourceVersion": 1, "reservoirVersion": version, "index": -1, "isStartingVersion": start}
+    assert position(f"v1\n{{}}\n{json.dumps(offset)}") == reached
 
 
 def test_one_upkeep_at_a_time(site: Site) -> None:
