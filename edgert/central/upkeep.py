@@ -139,6 +139,8 @@ class Upkeep:
             quiet_since = self._wall() - QUIET_S if work.table.startswith("fleet/") else float("inf")
             for gone in table.compact(self._settings.compact_files, quiet_since):
                 work.compacted += gone
+                if self._stopping.is_set():
+                    break
                 self._lease.hold()
         if thorough:
             table.make_ours()
