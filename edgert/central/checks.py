@@ -60,15 +60,16 @@ def _show(pairs: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{name} ({kind})" for name, kind in sorted(pairs)) or "none"
 
 
-def check_rows(batch: RowsBatch, schema: Schema) -> CheckedRows:
-    """Sort the rows of a batch into those that may land and those that may not.
+def check_rows(batch: RowsBatch, schema: Schema, first_s: float = 0.0) -> CheckedRows:
+    """Sort the rows of a batch into those that may land and those that may not, as windows that begin before `first_s`
+    (s since the epoch).
 
     Raises `PayloadError` if its columns are not those of its epoch's schema, in their order.
     """
     names = row_columns(schema)
     if tuple(batch.columns) != names:
         raise PayloadError(f"columns: expected {', '.join(names)}, got {show(list(batch.columns), 300)}")
-    check = _row_check(schema)
+    check = _row_check(schema, first_s)
     good: list[Sequence[Any]] = []
     refused: list[tuple[Any, str]] = []
     for row in batch.rows:
@@ -83,7 +84,7 @@ def check_rows(batch: RowsBatch, schema: Schema) -> CheckedRows:
     return CheckedRows(columns, len(good), refused)
 
 
-def _row_check(schema: Schema) -> Callable[[Any], str | None]:
+def _row_check(schema: Schema, first_s: float) -> Callable[[Any], str | None]:
     names = row_columns(schema)
     checks: list[Callable[[Any], bool]] = [_is_time, _is_time]
     checks += [_KEY_CHECKS[kind] for _, kind in schema.keys]
@@ -100,6 +101,10 @@ def _row_check(schema: Schema) -> Callable[[Any], str | None]:
         for i, is_good in whole:
             if not is_good(row[i]):
                 return f"{names[i]}: expected {expected[i]}, got {show(row[i])}"
+        if row[0] < first_s:
+            return (
+                f"window_start: expected at least {first_s:.0f} (what was before is gone by retention), got {row[0]!r}"
+            )
         if row[1] <= row[0]:
             return f"window_end: expected more than window_start ({row[0]!r}), got {row[1]!r}"
         return None

@@ -23,7 +23,7 @@ from typing import Any, Final
 from edgert.central.collector import MOST_GATEWAYS, Collector
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Landing
-from edgert.central.tables import TableError
+from edgert.central.upkeep import Schedule
 from edgert.core import log as logs
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
@@ -41,8 +41,6 @@ GATHER_BYTES: Final = 2 * 1024 * 1024
 """Some 20,000 rows, half a second's work: who catches up must not make others wait."""
 STATUS_S: Final = 5.0
 TELL_S: Final = 60.0
-COMPACT_S: Final = 60.0
-COMPACT_FILES: Final = 100
 RETRY_S: Final = 15.0
 """Longest wait between two tries to write a table that cannot be written."""
 
@@ -69,9 +67,10 @@ class Program:
             max_message_bytes=MAX_BYTES,
             on_retained=lambda topic, payload, request: None,  # results are never retained: a stranger's
         )
+        self._upkeep = Schedule(root, settings.upkeep)
         self._stopping = threading.Event()
         self._unsaid: dict[str, Acknowledgement] = {}
-        self._due = {"status": 0.0, "tell": time.monotonic() + TELL_S, "compact": time.monotonic() + COMPACT_S}
+        self._due = {"status": 0.0, "tell": time.monotonic() + TELL_S}
         self._told: dict[str, Any] = {}
 
     def stop(self) -> None:
@@ -83,6 +82,7 @@ class Program:
         """Until `stop`. Raises `EdgertError` only for settings that cannot be used."""
         log.info("tables in %s, fleet %s", self._root, self._fleet)
         self._broker.start()
+        self._upkeep.start()
         wait_s = 0.0
         while not self._stopping.is_set():
             if self._collector.waits:
@@ -95,6 +95,7 @@ class Program:
             self._say(self._collector.handle(messages))
             self._housekeeping()
         self._say(self._collector.handle(self._inbox.take(0, 0, 0)))
+        self._upkeep.stop()
         self._broker.stop(farewell=(self._status_topic, self._status(online=False)))
         self._tell()
 
@@ -115,13 +116,6 @@ class Program:
             self._broker.publish(self._status_topic, self._status(online=True), retain=True)
         if self._is_due("tell", TELL_S):
             self._tell()
-        if self._is_due("compact", COMPACT_S):
-            try:
-                gone = self._landing.compact(COMPACT_FILES)
-                if gone:
-                    log.info("compacted %d small files", gone)
-            except TableError as error:
-                log.warning("%s", error)
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now = time.monotonic()
@@ -133,9 +127,9 @@ class Program:
     def _status(self, online: bool) -> bytes:
         counters = self._collector.counters.plain()
         dropped = self._inbox.dropped + self._broker.oversized
-        return json.dumps(
-            {"online": online, "collector": self.settings.collector.id, **counters, "dropped": dropped}
-        ).encode()
+        upkeep = self._upkeep.totals
+        who = {"online": online, "collector": self.settings.collector.id}
+        return json.dumps({**who, **counters, "dropped": dropped, "upkeep": upkeep}).encode()
 
     def _tell(self) -> None:
         now = self._collector.counters.plain()

@@ -18,7 +18,9 @@ from pyspark.errors import PySparkException
 
 from edgert.central.fleet_table import FleetTable
 from edgert.central.lease import Lease, LeaseLost
-from edgert.central.tables import TableError, join, list_tables
+from edgert.central.stream_reader import StreamReader
+from edgert.central.tables import Conflict, TableError, join, list_tables
+from edgert.core.errors import EdgertError
 from edgert.core.settings import FleetJob as Settings
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ LOOK_S: Final = 1.0
 RETRY_S: Final = 5.0
 LONGEST_WAIT_S: Final = 60.0
 PATIENCE_S: Final = 60.0
+TELL_S: Final = 30.0
+"""How often the register learns how far the streams are: each time is a commit."""
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class FleetJob:
         self._settings = settings
         self._lease = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}")
         self._streams: dict[str, _Stream] = {}
+        self._reader = StreamReader(root)
+        self._tell_at = 0.0
         self._stopping = threading.Event()
         self._trouble = ""
         """Why the storage could not be used at the last look."""
@@ -65,8 +71,10 @@ class FleetJob:
         self._lease.acquire()
         try:
             for flow in list_tables(self._root, "landing"):
+                version = self._reader.look(flow)
                 query = self._start(FleetTable(self._root, flow, self._lease), once=True)
                 query.awaitTermination()
+                self._reader.tell_end(flow, version)
         finally:
             self._lease.release()
 
@@ -86,6 +94,7 @@ class FleetJob:
             try:
                 self._lease.hold()
                 self._look()
+                self._tell()
             except LeaseLost as error:
                 log.error("%s; its streams stop here", error)
                 self._end()
@@ -93,7 +102,7 @@ class FleetJob:
                 if not self._acquired():
                     self._stopping.wait(RETRY_S)
                 continue
-            except TableError as error:
+            except (TableError, Conflict) as error:
                 self._failed(error)  # a storage comes back; if that takes too long, the lease is lost as always
             else:
                 self._trouble = ""
@@ -112,7 +121,7 @@ class FleetJob:
             return False
         return True
 
-    def _failed(self, error: TableError) -> None:
+    def _failed(self, error: EdgertError) -> None:
         """Said once, not with every look."""
         if str(error) != self._trouble:
             log.error("%s; trying again", error)
@@ -132,6 +141,17 @@ class FleetJob:
                 except (PySparkException, Py4JJavaError) as error:  # it looks at the table at once
                     self._ended(flow, stream, error)
 
+    def _tell(self) -> None:
+        if time.monotonic() < self._tell_at:
+            return
+        self._tell_at = time.monotonic() + TELL_S
+        queries = {flow: s.query for flow, s in self._streams.items() if s.query is not None and s.query.isActive}
+        for flow in self._reader.tell(queries):
+            stream = self._streams[flow]
+            stream.table.close(PATIENCE_S)
+            queries[flow].stop()
+            self._ended(flow, stream, None)
+
     def _ended(self, flow: str, stream: _Stream, error: Exception | None) -> None:
         text = " ".join(str(error).split())[:300] if error else "it ended"
         # A new column ends a stream once, by Delta's rule; the next start goes on with it.
@@ -147,6 +167,8 @@ class FleetJob:
             log.error("landing/%s: stopped, starting again in %.0f s: %s", flow, wait_s, text)
 
     def _start(self, table: FleetTable, once: bool) -> StreamingQuery:
+        if self._reader.ready(table.flow):
+            log.warning("landing/%s: not registered any more, reading all of it again", table.flow)
         source = (
             self._spark.readStream.format("delta")
             .option("skipChangeCommits", "true")
@@ -155,7 +177,7 @@ class FleetJob:
         )
         writer = (
             source.writeStream.queryName(f"fleet-{table.flow}")
-            .option("checkpointLocation", join(self._root, "_spark", "fleet", table.flow))
+            .option("checkpointLocation", self._reader.checkpoint(table.flow))
             .foreachBatch(table.update)
         )
         if once:

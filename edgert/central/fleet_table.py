@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import recompute as sums
@@ -20,6 +21,8 @@ from edgert.core.results import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_ATTEMPTS: Final = 3
 
 
 class BatchFailed(EdgertError):
@@ -45,7 +48,7 @@ class FleetTable:
             if self._closed:
                 raise BatchFailed("the job stops")
             try:
-                self._update(batch)
+                self._update_beside_others(batch)
             # Whatever Java or Python raised: its text runs to hundreds of lines, over which a regular expression in
             # Spark's stream thread overflows its stack, and the thread would be gone without a word.
             except Exception as error:  # noqa: BLE001
@@ -76,6 +79,16 @@ class FleetTable:
         self._closed = True
         if self._busy.acquire(timeout=patience_s):
             self._busy.release()
+
+    def _update_beside_others(self, batch: DataFrame) -> None:
+        """Again, when a compaction came first: to recompute is the same as often as it is done."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._update(batch)
+            except PySparkException as error:
+                if "DELTA_CONCURRENT" not in str(error) and "DELTA_METADATA_CHANGED" not in str(error):
+                    raise
+        return self._update(batch)
 
     def _update(self, batch: DataFrame) -> None:
         self._lease.hold()

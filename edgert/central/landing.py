@@ -12,6 +12,7 @@ their batch lands and takes its number.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,8 @@ from typing import Final, Literal
 from edgert.central import frames
 from edgert.central.checks import CheckedRows, check_rows, unite
 from edgert.central.lineage import Opening
-from edgert.central.tables import Conflict, Table, TableError, join, list_tables
+from edgert.central.tables import Conflict, Table, TableError, join, list_tables, told
+from edgert.central.upkeep_table import FIRST_DAY
 from edgert.core.errors import PayloadError
 from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch, Schema
 
@@ -80,12 +82,15 @@ class FlowTable:
         self.schema: Schema | None = None
         self.openings: list[Opening] = []
         """What opening rows say of where epochs come from, as of the last `read_opens`."""
+        self.first_s = 0.0
+        """Windows that begin earlier are gone by retention (s since the epoch): contributions to them come too late."""
 
     def refresh(self) -> bool:
         """Look at what others committed. Returns whether the table exists. Raises `TableError`."""
         exists = self.table.refresh()
         if exists and self.schema is None:
             self.read_opens()
+        self.first_s = first_second(self.table)
         return exists
 
     def read_opens(self) -> None:
@@ -204,11 +209,6 @@ class Landing:
         self._quarantine.refresh()
         self._quarantine.append(frames.payload_rows(payloads, self._wall()), {})
 
-    def compact(self, at_least: int) -> int:
-        """Compact every table that has `at_least` small files; returns how many files went."""
-        tables = [self._flows[flow].table for flow in self._flows] + [self._quarantine, self._gaps]
-        return sum(t.compact(at_least) for t in tables)
-
     def _refresh(self, flow: str) -> FlowTable:
         at = self._flows.get(flow) or FlowTable(self.root, flow)
         if at.refresh():
@@ -293,7 +293,7 @@ def _judge(batch: Batch, at: FlowTable, opening: dict[tuple[str, int], Schema]) 
         schema = opening.get(epoch) or at.schema_of(epoch)
         if schema is None:
             raise PayloadError(f"epoch {batch.epoch} was not opened, or its opening batch was refused")
-        return _Judged(batch, "landing", checked=check_rows(batch, schema))
+        return _Judged(batch, "landing", checked=check_rows(batch, schema, at.first_s))
     except PayloadError as error:
         return _Judged(batch, "quarantine", reason=str(error))
 
@@ -316,6 +316,13 @@ def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
             reached[key] = batch.sequence
             due.append(batch)
     return due
+
+
+def first_second(table: Table) -> float:
+    """When the first day begins that retention left of a table, s since the epoch (0: it took none)."""
+    day = table.properties().get(FIRST_DAY)
+    with told(table.uri, f"property {FIRST_DAY}: expected a day such as 2026-01-31, got {day!r}"):
+        return dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp() if day else 0.0
 
 
 def _versions(batches: Iterable[Batch]) -> dict[str, int]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 
 from edgert.central.query import literal
 from edgert.central.tables import TIME, Conflict, Table, TableError, join
 from edgert.core.errors import EdgertError
+
+_ATTEMPTS: Final = 5
 
 
 class LeaseLost(EdgertError):
@@ -93,8 +96,15 @@ class Lease:
                 "expires": pa.array([round(until * 1e6)], TIME),
             }
         )
-        try:
-            self._table.replace(row, {self._application: token + 1}, self._mine)
-        except Conflict as error:
-            raise LeaseLost(f"lease {self._name}: taken by another at the same time") from error
+        for _ in range(_ATTEMPTS):
+            try:
+                self._table.replace(row, {self._application: token + 1}, self._mine)
+                break
+            except Conflict as error:
+                # It may have been upkeep, which changes nothing of leases.
+                self._table.refresh()
+                if self._table.version(self._application) != token:
+                    raise LeaseLost(f"lease {self._name}: taken by another at the same time") from error
+        else:
+            raise LeaseLost(f"lease {self._name}: its table is written to by others all the time")
         self.token, self._until = token + 1, until

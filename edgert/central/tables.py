@@ -22,7 +22,6 @@ from edgert.central.query import query
 from edgert.core.errors import EdgertError
 
 TIME: Final = pa.timestamp("us", tz="UTC")
-_SMALL_BYTES: Final = 16 * 1024 * 1024
 
 
 class Conflict(EdgertError):
@@ -34,7 +33,7 @@ class TableError(EdgertError):
 
 
 @contextmanager
-def _told(uri: str, what: str) -> Iterator[None]:
+def told(uri: str, what: str) -> Iterator[None]:
     """Errors of what is done within, as `Conflict` or `TableError`: `uri`: `what`: why."""
     try:
         yield
@@ -58,7 +57,7 @@ class Table:
     def refresh(self) -> bool:
         """Load what others committed. Returns whether the table exists. Raises `TableError`."""
         known, self._handle = self._handle, None  # what could not be refreshed is loaded anew
-        with _told(self.uri, "expected a Delta table that can be read"):
+        with told(self.uri, "expected a Delta table that can be read"):
             if known is not None:
                 known.update_incremental()
                 self._handle = known
@@ -71,19 +70,19 @@ class Table:
 
         Raises `TableError`, as all that follows does.
         """
-        with _told(self.uri, "could not be read"):
+        with told(self.uri, "could not be read"):
             return int((self._handle.transaction_version(application) if self._handle else None) or 0)
 
     def fields(self) -> list[pa.Field]:
         """The table's columns as of the last refresh (none if it does not exist)."""
-        with _told(self.uri, "could not be read"):
+        with told(self.uri, "could not be read"):
             return list(pa.schema(self._handle.schema().to_arrow())) if self._handle else []
 
     def read(self, columns: list[str], where: str) -> list[dict[str, Any]]:
         """Some columns of the rows for which an SQL condition holds, as of the last refresh."""
         if self._handle is None:
             return []
-        with _told(self.uri, "could not be read"):
+        with told(self.uri, "could not be read"):
             return query(self._handle, columns, where)
 
     def append(self, data: pa.Table, versions: Mapping[str, int]) -> None:
@@ -102,7 +101,7 @@ class Table:
         known = self.fields()
         names = {f.name for f in known}
         new = [f for f in data.schema if f.name not in names]
-        with _told(self.uri, "could not be written"):
+        with told(self.uri, "could not be written"):
             whole = _in_schema(data, pa.schema([*known, *new]))
             write_deltalake(
                 self._handle, whole, mode="append", schema_mode="merge" if new else None, commit_properties=commit
@@ -114,25 +113,21 @@ class Table:
         if self._handle is None:
             self._create(data, commit)
             return
-        with _told(self.uri, "could not be written"):
+        with told(self.uri, "could not be written"):
             write_deltalake(self._handle, data, mode="overwrite", predicate=where, commit_properties=commit)
 
-    def compact(self, at_least: int) -> int:
-        """Rewrite partitions' small files as few when there are `at_least` of them. Returns how many went."""
-        if not self.refresh() or self._handle is None:
-            return 0
-        try:
-            with _told(self.uri, "could not be compacted"):
-                sizes = pa.table(self._handle.get_add_actions(flatten=True))["size_bytes"].to_pylist()
-                if sum(1 for s in sizes if s < _SMALL_BYTES) < at_least:
-                    return 0
-                return int(self._handle.optimize.compact()["numFilesRemoved"])
-        except Conflict:
-            return 0  # the next period tries again
+    def properties(self) -> dict[str, str]:
+        """The table's properties as of the last refresh."""
+        with told(self.uri, "could not be read"):
+            return dict(self._handle.metadata().configuration) if self._handle else {}
+
+    def at(self) -> int:
+        """The table's version as of the last refresh (-1 if it does not exist)."""
+        return self._handle.version() if self._handle else -1
 
     def _create(self, data: pa.Table, commit: CommitProperties) -> None:
         # Table and first rows are one commit, so there is never a table whose rows say nothing about it.
-        with _told(self.uri, "could not be created"):
+        with told(self.uri, "could not be created"):
             try:
                 write_deltalake(
                     self.uri, data, mode="error", partition_by=[self._partition_by], commit_properties=commit
@@ -159,7 +154,7 @@ def join(root: str, *parts: str) -> str:
 def list_tables(root: str, kind: str) -> list[str]:
     """The names of the tables under `root`/`kind`, sorted; none if there is no such folder. Raises `TableError`."""
     folder = join(root, kind)
-    with _told(folder, "expected a folder of tables that can be listed"):
+    with told(folder, "expected a folder of tables that can be listed"):
         filesystem, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
         found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
         folders = [info.base_name for info in found if info.type == fs.FileType.Directory]

@@ -39,6 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--where", default="", metavar="SQL", help="condition, such as \"source = 'a1' AND n > 5\"")
     show.add_argument("--json", action="store_true", help="one JSON object per line")
 
+    upkeep = _add(under, "upkeep", _upkeep, "compact the tables, delete what nobody needs any more (without Spark)")
+    upkeep.add_argument("--json", action="store_true", help="one JSON object per line")
+
+    readers = _add(under, "readers", _readers, "list who reads the tables and how far, which upkeep waits for")
+    readers.add_argument("--remove", metavar="READER", help="strike one off that is gone for good")
+    readers.add_argument("--register", metavar="READER", help="register a reader of your own, or say how far it is")
+    readers.add_argument("--table", metavar="TABLE", help="the table that it reads, as `tables` lists it")
+    readers.add_argument("--version", type=count, metavar="N", help="it has read all of this version (default: newest)")
+    readers.add_argument("--json", action="store_true", help="one JSON object per line")
+
     query = _add(under, "query", _query, "answer an SQL query over the tables (without Spark)")
     query.add_argument("sql", metavar="SQL", help='such as "SELECT source, max(t) FROM fleet_city_air GROUP BY source"')
     query.add_argument("--json", action="store_true", help="one JSON object per line")
@@ -164,5 +174,52 @@ def _query(args: argparse.Namespace) -> int:
 
     _, root = _settings(args)
     columns, rows = show.select(root, args.sql)
+    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    return 0
+
+
+def _upkeep(args: argparse.Namespace) -> int:
+    from edgert.central import show
+    from edgert.central.upkeep import Upkeep
+    from edgert.core import log as logs
+
+    settings, root = _settings(args)
+    logs.set_up(settings.log.level, env=os.environ)
+    columns = ["table", "files", "compacted", "days dropped", "deleted", "kB", "of the log", "held by"]
+    rows = []
+    failed = 0
+    for work in Upkeep(root, settings.upkeep).round(thorough=True):
+        rows.append([work.table, work.files, work.compacted, work.days, work.deleted, work.deleted_bytes // 1000])
+        rows[-1] += [work.log_deleted, work.held_by or None]
+        if work.trouble:
+            failed += 1
+            print(f"{work.table}: {work.trouble}", file=sys.stderr)
+    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    return 1 if failed else 0
+
+
+def _readers(args: argparse.Namespace) -> int:
+    import datetime as dt
+    import time
+
+    from edgert.central import show
+    from edgert.central.readers import Readers
+    from edgert.core.errors import EdgertError
+
+    settings, root = _settings(args)
+    readers = Readers(root)
+    if args.remove:
+        print(f"{args.remove}: struck off, {readers.remove(args.remove)} tables", file=sys.stderr)
+    if args.register:
+        if not args.table:
+            raise EdgertError("--register: expected --table TABLE beside it, as `edgert central tables` lists it")
+        readers.tell_from_outside(args.register, show.find(root, args.table), args.version)
+    columns = ["reader", "table", "rows up to", "log from", "seen", "state"]
+    now = time.time()
+    patience_s = settings.upkeep.reader_patience_days * 86_400
+    rows = []
+    for r in readers.all():
+        seen = dt.datetime.fromtimestamp(round(r.seen), dt.UTC)
+        rows.append([r.reader, r.table, r.reach.rows, r.reach.log, seen, r.state(now, patience_s)])
     print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
     return 0

@@ -273,12 +273,52 @@ class FleetJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What keeps the tables small: compaction, deletion of what nobody needs any more, retention. The collector does it
+    beside its work; `edgert central upkeep` does it by hand."""
+
+    every_s: float = setting(
+        60.0,
+        doc="time between two looks for small files; once an hour all else is done, too. 0: by hand only",
+        unit="s",
+        minimum=0,
+        maximum=86_400,
+    )
+    compact_files: int = setting(
+        100, doc="as many small files of a day (below 16 MiB) are rewritten as few", minimum=2, maximum=100_000
+    )
+    keep_hours: int = setting(
+        24,
+        doc="how long older versions of a table can be read, by those who read without being registered as readers",
+        unit="h",
+        minimum=1,
+        maximum=87_600,
+    )
+    reader_patience_days: float = setting(
+        7.0,
+        doc="a registered reader that says nothing for this long is waited for no longer: it has to begin anew",
+        unit="days",
+        minimum=0.01,
+        maximum=3650,
+    )
+    retention_days: int = setting(
+        0,
+        doc="landing rows, gaps and quarantine are dropped after this many days; a rebuild and a correction then reach "
+        "no further back. 0: never",
+        unit="days",
+        minimum=0,
+        maximum=36_500,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorSettings:
     """The central side's file, `/etc/edgert/central.toml`."""
 
     collector: Collector = section(Collector)
     central: Connection = section(Connection, doc="The broker between the gateways and the central side.")
     fleet_job: FleetJob = section(FleetJob)
+    upkeep: Upkeep = section(Upkeep)
     log: Log = section(Log)
 
 

@@ -268,14 +268,3 @@ def test_unreadable_table_is_an_error_that_names_it(tmp_path: Path) -> None:
     (log / "00000000000000000000.json").write_text("no json")
     with pytest.raises(TableError, match=f"landing/{FLOW}: expected a Delta table"):
         Landing(str(tmp_path)).land([Gateway("g1").open()])
-
-
-def test_small_files_are_compacted_and_nothing_is_lost(landing: Landing, tmp_path: Path) -> None:
-    g = Gateway("g1")
-    landing.land([g.open()])
-    for i in range(12):
-        landing.land([g.rows(contribution(i, "a", 1.0))])
-    assert landing.compact(at_least=100) == 0
-    assert landing.compact(at_least=10) == 12
-    assert len(landed_rows(tmp_path)) == 12
-    assert landing.land([g.rows(contribution(1, "a", 1.0))]).rows == 1

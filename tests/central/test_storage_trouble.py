@@ -10,6 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 from pyspark.errors import AnalysisException
 
@@ -19,6 +20,7 @@ from edgert.central.inbox import Message
 from edgert.central.landing import Landing
 from edgert.central.lease import Lease
 from edgert.central.tables import Table, TableError, list_tables
+from edgert.central.upkeep_table import KeptTable
 from edgert.core.clock import VirtualClock
 from edgert.core.results import Hello, pack_result, results_topic
 from edgert.core.settings import FleetJob as Settings
@@ -43,7 +45,10 @@ def breaks(*_: object, **__: object) -> Any:
         (DeltaTable, "is_deltatable", lambda t: Table(t.uri).refresh()),
         (DeltaTable, "update_incremental", lambda t: t.refresh()),
         (DeltaTable, "transaction_version", lambda t: t.version("a")),
-        (DeltaTable, "get_add_actions", lambda t: t.compact(1)),
+        (DeltaTable, "get_add_actions", lambda t: list(KeptTable(*t.uri.rsplit("/", 1)).compact(1, 0.0))),
+        (DeltaTable, "vacuum", lambda t: KeptTable(*t.uri.rsplit("/", 1)).delete_files(0)),
+        (DeltaStorageHandler, "get_file_info_selector", lambda t: KeptTable(*t.uri.rsplit("/", 1)).delete_log(0)),
+        (DeltaTable, "metadata", lambda t: t.properties()),
         (DeltaTable, "schema", lambda t: t.append(DATA, {"a": 2})),
         (tables, "_in_schema", lambda t: t.append(DATA, {"a": 2})),
         (tables, "write_deltalake", lambda t: t.append(DATA, {"a": 2})),

@@ -1,0 +1,133 @@
+"""The fleet job as a registered reader: how far its Spark streams have read the landing tables.
+
+How far that is is read from a stream's own checkpoint, since that is what it goes on from after a crash.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyarrow import fs
+
+from edgert.central.readers import Reach, Readers
+from edgert.central.tables import Table, join, told
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NAME: Final = "fleet-job"
+
+
+class StreamReader:
+    """One per job, which has the lease. Raises `TableError` and `Conflict` for tables and register."""
+
+    def __init__(self, root: str, wall: Callable[[], float] = time.time) -> None:
+        self._root = root
+        self._wall = wall
+        self._readers = Readers(root, wall)
+        self._landing: dict[str, Table] = {}
+        self._looked: dict[str, tuple[float, int]] = {}
+        """Flow -> a version of its landing table, and when it was there already."""
+        self._read: dict[str, int] = {}
+        """Flow -> the greatest version of which its stream has read all, though no batch of it may tell."""
+
+    def ready(self, flow: str) -> bool:
+        """Before a stream starts. Who is not in the register, or was left behind there, reads the table from its
+        beginning: what its checkpoint wants next may be gone. Returns whether that is so."""
+        known = [r for r in self._readers.all() if (r.reader, r.table) == (NAME, _name(flow))]
+        if known and not known[0].left:
+            return False
+        with told(self.checkpoint(flow), "the stream's checkpoint could not be deleted"):
+            filesystem, path = self._folder(flow)
+            existed: bool = filesystem.get_file_info(path).type == fs.FileType.Directory
+            if existed:
+                filesystem.delete_dir(path)
+        self._readers.begin(NAME, _name(flow))
+        self._read.pop(flow, None)
+        return existed
+
+    def checkpoint(self, flow: str) -> str:
+        """Where Spark keeps the place of a flow's stream."""
+        return join(self._root, "_spark", "fleet", flow)
+
+    def look(self, flow: str) -> int:
+        """The version of a landing table, noted: who looks for rows after this call finds all of it."""
+        table = self._landing.setdefault(flow, Table(join(self._root, "landing", flow)))
+        table.refresh()
+        self._looked[flow] = (self._wall(), table.at())
+        return table.at()
+
+    def tell(self, queries: Mapping[str, StreamingQuery]) -> set[str]:
+        """Register how far running streams are. Returns the flows that were left behind: they must begin anew."""
+        for flow, query in queries.items():
+            since, version = self._looked.get(flow, (float("inf"), 0))
+            if _found_nothing(query, since):
+                self._read[flow] = version
+            self.look(flow)
+        return self._register(queries)
+
+    def tell_end(self, flow: str, version: int) -> None:
+        """Register that a stream, which ended by itself, has read all of a version that was there before it began."""
+        self._read[flow] = version
+        self._register([flow])
+
+    def _register(self, flows: Collection[str]) -> set[str]:
+        reaches = {}
+        for flow in flows:
+            place = self._place(flow)
+            if place is not None:
+                reaches[_name(flow)] = Reach(place.log, max(place.rows, self._read.get(flow, 0)))
+        left = self._readers.tell(NAME, reaches) if reaches else set()
+        return {flow for flow in flows if _name(flow) in left}
+
+    def _place(self, flow: str) -> Reach | None:
+        """What a stream needs that goes on from its checkpoint (None: it has not got one yet).
+
+        It makes the frame of its last batch once more, and runs it unless it was committed.
+        """
+        with told(self.checkpoint(flow), "the stream's checkpoint could not be read"):
+            filesystem, path = self._folder(flow)
+            begun, ended = (_numbers(filesystem, f"{path}/{name}") for name in ("offsets", "commits"))
+            if not begun:
+                return None
+
+            def at(batch: int) -> int:
+                with filesystem.open_input_stream(f"{path}/offsets/{batch}") as file:
+                    return position(file.read().decode())
+
+            last_but_one = begun[max(0, len(begun) - 2)]
+            return Reach(at(last_but_one), at(begun[-1] if begun[-1] in ended else last_but_one))
+
+    def _folder(self, flow: str) -> tuple[fs.FileSystem, str]:
+        uri = self.checkpoint(flow)
+        return fs.FileSystem.from_uri(uri) if "://" in uri else (fs.LocalFileSystem(), uri)
+
+
+def position(offsets: str) -> int:
+    """The version up to which a stream at an offset of Delta's source needs no commit any more. `offsets` is a file of
+    its checkpoint, whose last line is that of its one source."""
+    offset = json.loads(offsets.strip().splitlines()[-1])
+    version = int(offset["reservoirVersion"])
+    # At its start a stream reads the whole table as of a version; later, the commits from one on.
+    return version if offset["isStartingVersion"] else max(0, version - 1)
+
+
+def _found_nothing(query: StreamingQuery, since: float) -> bool:
+    """Whether a stream looked for rows after a moment, and there were none that it did not have."""
+    progress = query.lastProgress
+    if progress is None or progress.sources[0].startOffset != progress.sources[0].endOffset:
+        return False
+    return dt.datetime.fromisoformat(progress.timestamp).timestamp() > since
+
+
+def _numbers(filesystem: fs.FileSystem, folder: str) -> list[int]:
+    found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return sorted(int(info.base_name) for info in found if info.base_name.isdigit())
+
+
+def _name(flow: str) -> str:
+    return f"landing/{flow}"

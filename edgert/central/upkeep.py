@@ -1,0 +1,264 @@
+"""Upkeep of all tables under a root: what is done in a round, and how far it may go.
+
+A round compacts. A thorough one also drops days (retention), deletes files that nobody needs and cleans up logs, all
+of it within what the slowest registered reader (`readers.py`) has read, and within the time that is kept for those who
+read without telling. One upkeep at a time has the lease; should two run all the same, one of them conflicts and
+leaves it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from deltalake import DeltaTable
+
+from edgert.central.lease import Lease, LeaseLost
+from edgert.central.readers import Readers, Reading
+from edgert.central.tables import Conflict, TableError, join, list_tables, told
+from edgert.central.upkeep_table import KeptTable
+from edgert.core.settings import Upkeep as Settings
+
+log = logging.getLogger("edgert.central.upkeep")
+LEASE_S: Final = 600.0
+THOROUGH_S: Final = 3600.0
+QUIET_S: Final = 600.0
+"""A day of a fleet table that was written in this time is left to the fleet job, which compacts it, too."""
+_OF_RESULTS: Final = ("gaps", "quarantine")
+_OF_OURS: Final = ("leases", "readers")
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(slots=True)
+class Work:
+    """What was done to a table."""
+
+    table: str
+    files: int = 0
+    """That it has afterwards."""
+    compacted: int = 0
+    """Small files that went into greater ones."""
+    days: int = 0
+    """That retention dropped."""
+    deleted: int = 0
+    deleted_bytes: int = 0
+    log_deleted: int = 0
+    held_by: str = ""
+    """The reader that is the last to need what would go next."""
+    trouble: str = ""
+    """Why the rest was left for the next round."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What the rounds of a process did since its start."""
+
+    rounds: int = 0
+    compacted: int = 0
+    days: int = 0
+    deleted: int = 0
+    log_deleted: int = 0
+    left_readers: int = 0
+    failures: int = 0
+    last_error: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON types."""
+        return asdict(self)
+
+
+class Upkeep:
+    """Rounds over the tables of a root. Not for more than one thread; it shares no handle with anybody.
+
+    `keep_s`: how long what was removed stays for those who read without telling; the settings allow no less than an
+    hour, since a writer that slept for longer would no longer notice what happened meanwhile.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        settings: Settings,
+        *,
+        keep_s: float | None = None,
+        wall: Callable[[], float] = time.time,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        self._root = root
+        self._settings = settings
+        self._keep_s = settings.keep_hours * 3600.0 if keep_s is None else keep_s
+        self._wall = wall
+        self._stopping = stopping or threading.Event()
+        self._readers = Readers(root, wall)
+        self._lease = Lease(root, "upkeep", f"{socket.gethostname()}:{os.getpid()}", LEASE_S, wall)
+        self._refused_from: dict[str, int] = {}
+        """Table -> a version from which on no row before its first day has landed."""
+        self.totals = Totals()
+
+    def round(self, thorough: bool) -> Iterator[Work]:
+        """One round, table by table. Raises `LeaseLost` if another has it, `TableError` for lease and register; what is
+        wrong with a table is in its `Work`."""
+        self._lease.acquire()
+        try:
+            readings = self._waited_for() if thorough else []
+            for name in self._names():
+                if self._stopping.is_set():
+                    return
+                self._lease.hold()
+                work = Work(name)
+                try:
+                    with told(name, "could not be kept"):
+                        self._keep(work, [r for r in readings if r.table == name], thorough)
+                except (TableError, Conflict) as error:
+                    work.trouble = " ".join(str(error).split())[:300]
+                    self.totals.failures += 1
+                    self.totals.last_error = f"{name}: {work.trouble}"
+                self._count(work)
+                yield work
+            self.totals.rounds += 1
+        finally:
+            self._lease.release()
+
+    def _names(self) -> list[str]:
+        found = [f"{folder}/{name}" for folder in ("landing", "fleet") for name in list_tables(self._root, folder)]
+        single = (*_OF_RESULTS, *_OF_OURS)
+        with told(self._root, "expected tables that can be read"):
+            return found + [name for name in single if DeltaTable.is_deltatable(join(self._root, name))]
+
+    def _keep(self, work: Work, readings: list[Reading], thorough: bool) -> None:
+        table = KeptTable(self._root, work.table)
+        if thorough:
+            self._retain(table, work, readings)
+        if work.table not in _OF_OURS:  # each of their rows has a partition of its own
+            quiet_since = self._wall() - QUIET_S if work.table.startswith("fleet/") else float("inf")
+            for gone in table.compact(self._settings.compact_files, quiet_since):
+                work.compacted += gone
+                if self._stopping.is_set():
+                    break
+                self._lease.hold()
+        if thorough:
+            table.make_ours()
+            table.checkpoint()
+            self._delete(table, work, readings)
+        work.files = table.live()
+
+    def _retain(self, table: KeptTable, work: Work, readings: list[Reading]) -> None:
+        """Landing rows go in two steps: first none of these days lands any more, then, when all readers have read what
+        had landed before, the days are dropped. So no window is made anew from a part of its contributions."""
+        if not self._settings.retention_days:
+            return
+        first = dt.datetime.fromtimestamp(self._wall(), dt.UTC).date() - dt.timedelta(self._settings.retention_days)
+        if table.name in _OF_RESULTS:
+            work.days = table.drop_before(first)
+        elif table.name.startswith("landing/"):
+            refused = table.first_day()
+            if refused is None or refused < first:
+                table.refuse_before(first)
+                self._refused_from[table.name] = table.version
+            behind = [r for r in readings if r.reach.rows < self._refused_from.setdefault(table.name, table.version)]
+            if behind:
+                work.held_by = min(behind, key=lambda r: r.reach.rows).reader
+            else:
+                work.days = table.drop_before(max(first, refused or first))
+
+    def _delete(self, table: KeptTable, work: Work, readings: list[Reading]) -> None:
+        kept = table.version_before(dt.datetime.fromtimestamp(self._wall() - self._keep_s, dt.UTC))
+        slowest = min(readings, key=lambda r: r.reach.rows, default=None)
+        if slowest is not None and slowest.reach.rows < kept:
+            work.held_by = slowest.reader
+        files = min([kept, *(r.reach.rows for r in readings)])
+        if files > 0:
+            work.deleted, work.deleted_bytes = table.delete_files(files)
+            work.log_deleted = table.delete_log(min([files, *(r.reach.log for r in readings)]))
+
+    def _waited_for(self) -> list[Reading]:
+        """The register, without those that said nothing for too long: they are left behind, loudly."""
+        known = [r for r in self._readers.all() if not r.left]
+        patience_s = self._settings.reader_patience_days * _DAY_S
+        gone = [r for r in known if self._wall() - r.seen > patience_s]
+        for reading in self._readers.leave(gone):
+            self.totals.left_readers += 1
+            log.error(
+                "reader %s of %s said nothing for %.1f days (upkeep.reader_patience_days is %g): upkeep waits for it "
+                "no longer, and deletes what it has not read after version %d",
+                reading.reader,
+                reading.table,
+                (self._wall() - reading.seen) / _DAY_S,
+                self._settings.reader_patience_days,
+                reading.reach.rows,
+            )
+        return [r for r in self._readers.all() if not r.left] if gone else known
+
+    def _count(self, work: Work) -> None:
+        self.totals.compacted += work.compacted
+        self.totals.days += work.days
+        self.totals.deleted += work.deleted
+        self.totals.log_deleted += work.log_deleted
+
+
+class Schedule:
+    """Rounds on a thread of their own, every `settings.every_s`; a thorough one now and then."""
+
+    def __init__(self, root: str, settings: Settings) -> None:
+        self._every_s = settings.every_s
+        self._stopping = threading.Event()
+        self._upkeep = Upkeep(root, settings, stopping=self._stopping)
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        self._said = ""
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """What was done, as JSON types."""
+        return self._upkeep.totals.plain()
+
+    def start(self) -> None:
+        if self._every_s:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after what is under way: a day's compaction at most."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        thorough_at = time.monotonic()
+        while not self._stopping.wait(self._every_s):
+            thorough = time.monotonic() >= thorough_at
+            try:
+                for work in self._upkeep.round(thorough):
+                    self._say(work)
+            except LeaseLost as error:
+                log.debug("upkeep is another's: %s", error)
+            except (TableError, Conflict) as error:
+                self._upkeep.totals.failures += 1
+                self._upkeep.totals.last_error = str(error)
+                self._warn(str(error))
+            else:
+                if thorough:
+                    thorough_at = time.monotonic() + THOROUGH_S
+
+    def _say(self, work: Work) -> None:
+        if work.trouble:
+            self._warn(f"{work.table}: {work.trouble}")
+        if work.compacted or work.deleted or work.days or work.log_deleted:
+            log.info(
+                "%s: %d small files compacted, %d days dropped, %d files deleted, %d of the log; has %d files",
+                work.table,
+                work.compacted,
+                work.days,
+                work.deleted,
+                work.log_deleted,
+                work.files,
+            )
+
+    def _warn(self, text: str) -> None:
+        if text != self._said:
+            log.warning("upkeep: %s; the next round tries again", text)
+        self._said = text

@@ -1,0 +1,201 @@
+"""Upkeep beside the fleet job's streams, with real Spark: they live, and the fleet table is what it has to be."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from edgert.central import fleet_job, upkeep
+from edgert.central.fleet_job import FleetJob
+from edgert.central.lease import Lease
+from edgert.central.readers import Reach, Readers
+from edgert.central.upkeep import Upkeep, Work
+from edgert.core.settings import FleetJob as JobSettings
+from edgert.core.settings import Upkeep as Settings
+from tests.central.results_examples import DAY_S, FLOW, START, Gateway
+from tests.central.test_fleet_spark import World
+from tests.central.upkeep_examples import LANDING
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+FLEET = f"fleet/{FLOW}"
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(fleet_job, "TELL_S", 0.5)
+    return World(spark, tmp_path)
+
+
+def keep(world: World, wall: Callable[[], float] = time.time) -> dict[str, Work]:
+    """A thorough round that keeps nothing for those who are not registered."""
+    round_ = Upkeep(str(world.root), Settings(compact_files=2), keep_s=-60.0, wall=wall).round(thorough=True)
+    return {work.table: work for work in round_}
+
+
+def files(world: World, table: str) -> tuple[int, int]:
+    """(data files, log files) on the disk."""
+    found = [p for p in (world.root / table).rglob("*") if p.suffix in (".parquet", ".json")]
+    return len([p for p in found if "_delta_log" not in p.parts]), len([p for p in found if "_delta_log" in p.parts])
+
+
+def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(upkeep, "QUIET_S", 0.0)
+    rng = random.Random(5)
+    gateways = [Gateway("g1"), Gateway("g2")]
+    world.landing.land([g.open() for g in gateways])
+    # The job's own MERGE into the fleet table is in no register: elsewhere what is removed stays for an hour at least.
+    Readers(str(world.root)).begin("merge", FLEET)
+    job = FleetJob(
+        world.spark, str(world.root), JobSettings(trigger_s=0.2), Lease(str(world.root), "fleet", "me", 600.0)
+    )
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    done = []
+
+    def exact() -> bool:
+        try:
+            world.check()
+        except (AssertionError, DeltaError, OSError):  # the table is made while we look
+            return False
+        return True
+
+    def ship(count: int) -> None:
+        for _ in range(count):
+            world.ship(rng.choice(gateways), rng.choice([0, 1, 1440]), rng.choice(["a", "b"]), rng.gauss(20, 5))
+
+    try:
+        ship(1)
+        wait_until(exact, "the first batch", 300)
+        for _ in range(3):
+            ship(15)
+            done.append(keep(world))
+            ship(15)
+            done.append(keep(world))
+            wait_until(exact, "an exact table", 300)
+        at = DeltaTable(str(world.root / LANDING)).version()
+        wait_until(lambda: _reach(world).rows >= at, "the register", 120)
+        done.append(keep(world))
+        (stream,) = job._streams.values()
+        assert stream.query is not None
+        assert stream.query.isActive
+    finally:
+        job.stop()
+        thread.join(120)
+    assert not thread.is_alive()
+    assert [r.getMessage() for r in caplog.records if "stopped, starting again" in r.getMessage()] == []
+    # Of the fleet table and the register the job was sometimes quicker: the next round does it.
+    assert [d[LANDING].trouble for d in done] == [""] * len(done)
+    assert sum(d[LANDING].compacted for d in done) >= 90
+    assert sum(d[LANDING].deleted for d in done) >= 90
+    data, log = files(world, LANDING)
+    assert data == done[-1][LANDING].files
+    assert log < 90
+    world.check()
+
+
+def _reach(world: World) -> Reach:
+    (reading,) = [r for r in Readers(str(world.root)).all() if r.table == LANDING]
+    return reading.reach
+
+
+def test_a_streaming_checkpoint_that_is_behind_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    for n in range(5):
+        world.ship(g, n, "a", float(n))
+    world.run()
+    (known,) = Readers(str(world.root)).all()
+    assert known.reach.rows == 5
+    for _ in range(3):
+        for n in range(12):
+            world.ship(g, n, "b", float(n))
+        assert keep(world)[LANDING].held_by == "fleet-job"
+    world.run()
+    world.check()
+    assert "reading all of it again" not in caplog.text
+    assert keep(world)[LANDING].deleted > 30
+    world.ship(g, 3, "c", 1.0)
+    world.run()
+    world.check()
+
+
+def test_a_job_that_was_left_behind_reads_all_of_the_table_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    world.ship(g, 0, "a", 1.0)
+    world.run()
+    for _ in range(2):
+        for n in range(12):
+            world.ship(g, n, "b", float(n))
+        keep(world, wall=lambda: time.time() + 8 * DAY_S)
+    assert [r.left for r in Readers(str(world.root)).all()] == [True]
+    assert files(world, LANDING)[0] == 2
+    with caplog.at_level(logging.WARNING):
+        world.run()
+    assert "reading all of it again" in caplog.text
+    world.check()
+    assert [r.left for r in Readers(str(world.root)).all()] == [False]
+
+
+def test_days_that_retention_dropped_stay_in_the_fleet_table_as_they_were(world: World) -> None:
+    def now() -> float:
+        return START + 5 * DAY_S
+
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    for window in (0, 1, 4 * 1440):
+        world.ship(g, window, "a", 1.0, 2.0)
+    world.run()
+    for _ in range(2):
+        upkeep_ = Upkeep(str(world.root), Settings(compact_files=2, retention_days=2), keep_s=-3.2e9, wall=now)
+        works = {w.table: w for w in upkeep_.round(thorough=True)}
+        world.ship(g, 0, "a", 77.0, counts=False)
+        world.ship(g, 4 * 1440, "a", 5.0)
+        world.run()
+        world.check()
+    assert works[LANDING].days == 1
+    assert DeltaTable(str(world.root / LANDING)).version() > 0
+
+
+def test_a_fleet_table_is_kept_small_and_a_rebuild_finds_it_as_it_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    for n in range(3):
+        world.ship(g, n, "a", float(n))
+        world.run()
+    assert keep(world)[FLEET].compacted == 0, "it was written just now"
+    monkeypatch.setattr(upkeep, "QUIET_S", -60.0)
+    done = keep(world)[FLEET]
+    assert done.compacted >= 2
+    assert done.files == 1
+    world.check()
+    world.ship(g, 2, "b", 1.0)
+    world.run()
+    world.check()
+    for _ in range(2):
+        keep(world)
+    list(
+        FleetJob(world.spark, str(world.root), JobSettings(), Lease(str(world.root), "fleet", "me", 600.0)).rebuild(
+            FLOW
+        )
+    )
+    world.check()
