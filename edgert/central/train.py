@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,21 +73,21 @@ class Trained:
     kept: DataFrame
     """What Spark keeps in memory."""
 
-    @property
-    def holdout(self) -> DataFrame:
-        return self.rows.where(F.col(_TIME) >= F.lit(self.cut))
-
     def compare(self, other: Mapping[str, Any]) -> tuple[Figures, Figures] | None:
         """(the new model's figures, those of a model in its JSON form), both on the rows held out for which the other
-        tells something. None: it cannot be compared, by the columns that it looks at or by what it tells."""
+        tells something. None: it cannot be compared, by the columns that it looks at or by what it tells.
+
+        Raises `EdgertError`.
+        """
         if not mllib.fields_of(other) <= self.columns.keys():
             return None
-        told = mllib.prediction(other, self.columns)
-        rows = self.holdout.withColumn("_other", told).where("_other IS NOT NULL")
-        if (dict(rows.dtypes)["_other"] == "string") != bool(self.fitted.classes):
-            return None
-        mine = _figures(rows, mllib.prediction(self.fitted.document, self.columns))
-        return (mine, _figures(rows, F.col("_other"))) if mine.rows else None
+        with _told(self.training):
+            mine, theirs = (mllib.prediction(d, self.columns) for d in (self.fitted.document, other))
+            if (self.rows.select(theirs).dtypes[0][1] == "string") != bool(self.fitted.classes):
+                return None
+            tried = (F.col(_TIME) >= F.lit(self.cut)) & theirs.isNotNull()
+            _, (new, old) = _figures(self.rows, [(mine, tried), (theirs, tried)])
+            return (new, old) if new.rows else None
 
     def close(self) -> None:
         """Lets Spark forget the rows."""
@@ -98,8 +99,16 @@ def train(spark: SparkSession, root: str, training: Training, now: dt.datetime, 
 
     Raises `DocumentError` for what does not fit the table, `EdgertError` with what Spark says of anything else.
     """
+    with _told(training):
+        # Views have names of the user's: they are for this training alone.
+        return _train(spark.newSession() if training.sql else spark, root, training, now, also)
+
+
+@contextmanager
+def _told(training: Training) -> Iterator[None]:
+    """What Spark raises within, as `EdgertError`."""
     try:
-        return _train(spark.newSession(), root, training, now, also)
+        yield
     except (PySparkException, Py4JJavaError) as error:
         raise EdgertError(f"training {training.name}: {' '.join(str(error).split())[:500]}") from error
 
@@ -111,21 +120,29 @@ def _train(spark: SparkSession, root: str, training: Training, now: dt.datetime,
     rows, columns = _rows(_in_range(source, training, since, until), training, also)
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        good, left_out = _good(rows, len(training.features))
-        cut = _cut(good, training)
-        before, after = F.col(_TIME) < F.lit(cut), F.col(_TIME) >= F.lit(cut)
-        bounds = good.where(before).agg(F.min(_TIME), F.max(_TIME)).first()
-        assert bounds is not None
+        good = rows.where(_usable(rows, len(training.features)))
+        divided = _divided(rows, training)
+        before, after = F.col(_TIME) < F.lit(divided.cut), F.col(_TIME) >= F.lit(divided.cut)
         fitted = mllib.fit(good.where(before), training.kind, training.features, training.parameters)
-        mllib.check_same(fitted, good, columns)
-        told = mllib.prediction(fitted.document, columns)
+        on_training, on_holdout = tried(fitted, good, columns, before, after)
         return Trained(
-            training, fitted, good, columns, cut, _moment(bounds[0]), _moment(bounds[1]), left_out,
-            _figures(good.where(before), told), _figures(good.where(after), told), tables, rows,
+            training, fitted, good, columns, divided.cut, _moment(divided.since), _moment(divided.until),
+            divided.left_out, on_training, on_holdout, tables, rows,
         )  # fmt: skip
     except BaseException:
         rows.unpersist()
         raise
+
+
+def tried(fitted: Fitted, rows: DataFrame, columns: Mapping[str, Column], *parts: Column) -> list[Figures]:
+    """Figures on each part of the rows. Raises `EdgertError` if the JSON does not tell what MLlib tells on all of them:
+    it must never be published then."""
+    told = mllib.prediction(fitted.document, columns)
+    wrong = F.count_if(~mllib.same(fitted, columns))
+    (others,), figures = _figures(fitted.transform(rows), [(told, part) for part in parts], wrong)
+    if others:
+        raise EdgertError(f"the model's JSON form: expected MLlib's predictions, got others on {others:,} rows")
+    return figures
 
 
 def _source(spark: SparkSession, root: str, training: Training) -> tuple[DataFrame, dict[str, int]]:
@@ -191,45 +208,74 @@ def _rows(frame: DataFrame, training: Training, also: Sequence[str]) -> tuple[Da
     return rows, {name: F.col(f"f{at}") for at, name in enumerate(fields)}
 
 
-def _good(rows: DataFrame, features: int) -> tuple[DataFrame, int]:
-    """The rows that can be used, and how many cannot: a null or what is no number, in time, label or features."""
-    good = F.col(_TIME).isNotNull() & F.col(LABEL).isNotNull()
+def _usable(rows: DataFrame, features: int) -> Column:
+    """Whether time, label and features of a row are there, and are numbers where they have to be."""
+    usable = F.col(_TIME).isNotNull() & F.col(LABEL).isNotNull()
     numbers = [f"f{at}" for at in range(features)]
-    for name in numbers if dict(rows.dtypes)[LABEL] == "string" else [LABEL, *numbers]:
-        good = good & F.col(name).isNotNull() & (F.abs(F.col(name)) < F.lit(1e300))  # NaN is greater than all
-    counted = rows.agg(F.count(F.lit(1)), F.count_if(good)).first()
-    assert counted is not None
-    return rows.where(good), counted[0] - counted[1]
+    for name in numbers if _tells_class(rows) else [LABEL, *numbers]:
+        usable = usable & F.col(name).isNotNull() & (F.abs(F.col(name)) < F.lit(1e300))  # NaN is greater than all
+    return F.coalesce(usable, F.lit(False))
 
 
-def _cut(rows: DataFrame, training: Training) -> float:
-    """Where the holdout begins. Raises `EdgertError` if there are too few rows on a side of it."""
-    found = rows.approxQuantile(_TIME, [1 - training.holdout], 0.001)
-    cut: float = found[0] if found else 0.0
-    before = rows.where(F.col(_TIME) < F.lit(cut)).count()
-    after = rows.where(F.col(_TIME) >= F.lit(cut)).count()
+@dataclass(frozen=True, slots=True)
+class _Divided:
+    """Where the holdout begins, and the bounds of what is before it. Times in s since the epoch."""
+
+    cut: float
+    since: float
+    until: float
+    left_out: int
+
+
+def _divided(rows: DataFrame, training: Training) -> _Divided:
+    """Raises `EdgertError` if there are too few rows on a side of the cut."""
+    usable = _usable(rows, len(training.features))
+    times = F.when(usable, F.col(_TIME))
+    first = rows.agg(F.count_if(~usable), F.percentile_approx(times, 1 - training.holdout, 10_000)).first()
+    assert first is not None
+    left_out, cut = first
+    cut = cut or 0.0
+    before = F.when(times < F.lit(cut), times)
+    counts = rows.agg(F.count(before), F.count(times), F.min(before), F.max(before)).first()
+    assert counts is not None
+    trains, usable_rows, since, until = counts
     least = max(training.least_rows, len(training.features) + 2)
-    if before < least or not after:
+    if trains < least:
         raise EdgertError(
-            f"training {training.name}: expected at least {least:,} rows to train on and some newer ones to try it on, "
-            f"got {before:,} and {after:,}; take a longer range, or a smaller least_rows"
+            f"training {training.name}: expected at least {least:,} rows to train on and newer ones to try it on, got "
+            f"{trains:,} and {usable_rows - trains:,} ({left_out:,} more have a null, or no number); take a longer "
+            "range, or a smaller least_rows"
         )
-    return cut
+    return _Divided(cut, since, until, left_out)
 
 
-def _figures(rows: DataFrame, told: Column) -> Figures:
-    """Of a prediction that is nowhere null."""
-    label = F.col(LABEL)
-    if dict(rows.dtypes)[LABEL] == "string":
-        found = rows.agg(F.count(label), F.avg((label == told).cast("double"))).first()
-        assert found is not None
-        return Figures(found[0], accuracy=found[1])
-    found = rows.agg(F.count(label), F.avg((label - told) * (label - told)), F.var_pop(label)).first()
+def _figures(rows: DataFrame, tries: Sequence[tuple[Column, Column]], *more: Column) -> tuple[list[Any], list[Figures]]:
+    """In one pass: aggregates, and the figures of each (prediction, condition on the rows that count). A prediction is
+    null on none of them."""
+    label, classes = F.col(LABEL), _tells_class(rows)
+    wanted = list(more)
+    for told, where in tries:
+        square = (label - told) * (label - told)
+        how = F.when(where, (label == told).cast("double") if classes else square)
+        spread = F.lit(None) if classes else F.var_pop(F.when(where, label))
+        wanted += [F.count_if(where), F.avg(how), spread]
+    found = rows.agg(*(column.alias(f"_{at}") for at, column in enumerate(wanted))).first()
     assert found is not None
-    count, square, variance = found
-    if not count:
-        return Figures(0)
-    return Figures(count, rmse=square**0.5, r2=1 - square / variance if variance else None)
+    values = iter(found)
+    told_more = [next(values) for _ in more]
+    figures = []
+    for count, mean, variance in zip(values, values, values, strict=True):
+        if not count:
+            figures.append(Figures(0))
+        elif classes:
+            figures.append(Figures(count, accuracy=mean))
+        else:
+            figures.append(Figures(count, rmse=mean**0.5, r2=1 - mean / variance if variance else None))
+    return told_more, figures
+
+
+def _tells_class(rows: DataFrame) -> bool:
+    return dict(rows.dtypes)[LABEL] == "string"
 
 
 def _column(name: str) -> Column:
