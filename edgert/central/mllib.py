@@ -136,8 +136,8 @@ def _branch(node: Mapping[str, Any], columns: Mapping[str, Column]) -> Column:
 
 
 def same(fitted: Fitted, columns: Mapping[str, Column]) -> Column:
-    """Whether the JSON tells what MLlib tells, over what `Fitted.transform` returns: a tree exactly, a regression within
-    rounding."""
+    """Over what `Fitted.transform` returns: whether the JSON tells what MLlib tells, a tree exactly, a regression
+    within rounding."""
     document = fitted.document
     ours, theirs = prediction(document, columns), F.col(PREDICTION)
     if "tree" in document:

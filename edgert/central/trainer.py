@@ -138,6 +138,7 @@ class Trainer:
         """`files`: training documents, read anew with each look."""
         self._spark = spark
         self._root = root
+        self._registry = Registry(root)
         self._files = files
         self._unsaid = threading.Event()
         # At each connection: a broker that comes back may have lost what it had.
@@ -174,10 +175,9 @@ class Trainer:
     def _say(self) -> None:
         self._unsaid.clear()
         try:
-            registry = Registry(self._root)
-            for name in registry.names():
+            for name in self._registry.names():
                 with changing(self._root, name) as lease:
-                    self._publication.publish(registry, name, lease)
+                    self._publication.publish(self._registry, name, lease)
         except EdgertError as error:
             log.error("%s; trying again", error)
             self._unsaid.set()
@@ -185,8 +185,12 @@ class Trainer:
     def _look(self, file: str) -> None:
         try:
             training = load(file)
-            if is_due(training, Registry(self._root).versions(training.name), _now()):
+            if not training.every_s:
+                raise EdgertError("expected every_s in a document of training.files, got none: it is never trained")
+            if is_due(training, self._registry.versions(training.name), _now()):
                 self._train(training)
+            # A look reads a table, which may lie far away.
+            self._not_before[file] = time.monotonic() + min(LOOK_S * 12, training.every_s / 10)
             self._failures.pop(file, None)
             self._told.pop(file, None)
         except NotPublished as error:

@@ -186,7 +186,6 @@ class ControlConnection:
         self._refused.pop(mid, None)  # an earlier message of this number
         if reason.is_failure:
             self._refused[mid] = f"the broker refused: {reason}"
-            log.warning("a message of ours: %s", self._refused[mid])
 
     def _clean(self) -> dict[str, Any]:
         # nothing rests on this session: what matters is asked for and sent anew after each connect

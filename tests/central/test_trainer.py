@@ -116,7 +116,9 @@ def test_on_a_schedule(
     good, bad, broker = tmp_path / "air.toml", tmp_path / "bad.toml", mosquitto()
     good.write_text(to_toml(DOCUMENT))
     bad.write_text(to_toml({**DOCUMENT, "name": "bad", "label": "nosuch"}))
-    process = service(broker, tmp_path / "gone.toml", bad, good)
+    by_hand = tmp_path / "by-hand.toml"
+    by_hand.write_text(to_toml({key: value for key, value in DOCUMENT.items() if key != "every_s"}))
+    process = service(broker, tmp_path / "gone.toml", bad, by_hand, good)
     topic = "edgert/v1/f/@models/air"
     wait_until(lambda: topic in kept(broker, "edgert/v1/#"), f"the model; log: {process.text()}", 400)
     broker.restart()  # it keeps nothing
@@ -125,6 +127,7 @@ def test_on_a_schedule(
     log = process.text()
     assert "gone.toml: expected a readable file" in log
     assert "bad.toml: training bad: 1 error" in log
+    assert "by-hand.toml: expected every_s in a document of training.files" in log
     assert "model air: version 1 is published" in log
     assert "Traceback" not in log
     assert [v.state for v in Registry(str(root)).versions("air")] == ["published"]
