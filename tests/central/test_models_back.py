@@ -86,7 +86,7 @@ def listening(rig: Rig, topic: str) -> Iterator[queue.Queue[bytes]]:
     inbox: queue.Queue[bytes] = queue.Queue()
     client = rig.client()
     subscribed: queue.Queue[bool] = queue.Queue()
-    client.on_message = lambda _c, _d, message: None if message.retain else inbox.put(message.payload)
+    client.on_message = lambda _c, _d, message: None if message.retain else inbox.put(bytes(message.payload))
     client.on_subscribe = lambda *_: subscribed.put(True)
     client.subscribe(topic, 1)
     subscribed.get(timeout=10)

@@ -34,7 +34,7 @@ def kept(broker: Broker, *topics: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     client.publish("end", b"", 1)  # after what was kept
     while (message := inbox.get(timeout=10)).topic != "end":
-        found[message.topic] = message.payload
+        found[message.topic] = bytes(message.payload)
     client.disconnect()
     client.loop_stop()
     return found

@@ -159,7 +159,7 @@ def test_a_model_with_categories_is_refused(spark: SparkSession) -> None:
     from pyspark.ml.regression import DecisionTreeRegressor
 
     frame = spark.createDataFrame([(float(n % 3), float(n % 3 == 1)) for n in range(30)], f"f0 double, {LABEL} double")
-    steps = [
+    steps: list[Any] = [
         VectorAssembler(inputCols=["f0"], outputCol="v"), VectorIndexer(inputCol="v", outputCol="w", maxCategories=5),
         DecisionTreeRegressor(featuresCol="w", labelCol=LABEL),
     ]  # fmt: skip
