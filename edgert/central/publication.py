@@ -64,11 +64,12 @@ class Publication:
 
     def wait(self, timeout_s: float = CONNECT_S) -> None:
         """Returns when there is a connection. Raises `EdgertError` saying why there is none."""
+        address = self._connection.address
         end = time.monotonic() + timeout_s
         while not self._connection.connected:
             if self._connection.error or time.monotonic() >= end:
                 why = self._connection.error or f"no answer within {timeout_s:g} s"
-                raise EdgertError(f"broker {self._connection.address}: {why}")
+                raise EdgertError(f"{why if address in why else f'broker {address}: {why}'}; no model was changed")
             time.sleep(_LOOK_S)
 
     def close(self) -> None:
