@@ -5,9 +5,10 @@ edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the dea
                            /config/state     the answer
                            /flows/<flow>     retained deployment document; empty removes the flow
                            /flows/<flow>/state  the answer
-                           /models/<name>   retained model (docs/models.md); empty: flows to come begin with their own
+                           /models/<name>    retained model (docs/models.md); empty: flows to come begin with their own
                            /models/<name>/state  the answer
                            /cmd/<verb>       MQTT 5 request, answered to its response topic: status, checkpoint
+edgert/v1/<fleet>/@models/<name>             retained model for all gateways; one of the gateway's own comes before it
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import FLOW_NAME
+from edgert.core.model_topic import model_topic
 from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
 from edgert.mqtt.control_plane import Request
@@ -54,10 +56,16 @@ class Deployment:
 
     @property
     def subscriptions(self) -> list[tuple[str, int]]:
-        return [(f"{self.base}/{below}", 1) for below in ("config", "flows/+", "models/+", "cmd/+")]
+        # Brokers send what they keep in this order: a gateway's own models before those of the fleet.
+        own = [(f"{self.base}/{below}", 1) for below in ("config", "flows/+", "models/+", "cmd/+")]
+        return [*own, (model_topic(self.fleet, "+"), 1)]
 
     async def handle_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
         """One message. Nothing that it holds can raise."""
+        of_fleet = model_topic(self.fleet, "")
+        if topic.startswith(of_fleet):
+            self._model(topic.removeprefix(of_fleet), payload, of_fleet=True)
+            return
         kind, _, name = topic.removeprefix(self.base + "/").partition("/")
         if kind == "flows" and name:
             await self._flow(name, payload)
@@ -120,16 +128,16 @@ class Deployment:
 
     # -- models
 
-    def _model(self, name: str, payload: bytes) -> None:
+    def _model(self, name: str, payload: bytes, *, of_fleet: bool = False) -> None:
         answer: dict[str, Any]
         try:
             if payload:
                 document = read_untrusted(payload, format="json", what=f"model {name}")
-                operators = self.flows.offer_model(name, document)
+                operators = self.flows.offer_model(name, document, of_fleet=of_fleet)
                 answer = {"accepted": True, "errors": [], "version": document.get("version", 0), "operators": operators}
             else:
-                self.flows.models.forget(name)
-                answer = {"accepted": True, "errors": [], "removed": True}
+                operators = self.flows.forget_model(name, of_fleet=of_fleet)
+                answer = {"accepted": True, "errors": [], "removed": True, "operators": operators}
         except EdgertError as error:
             answer = self._refusal(error)
             log.warning("model %s is refused: %s", show(name), error)

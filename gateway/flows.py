@@ -288,9 +288,13 @@ class Flows:
                 log.error("a change of a flow waits for the database: %s", error)
                 await asyncio.sleep(1.0)
 
-    def offer_model(self, name: str, document: Mapping[str, Any]) -> list[str]:
+    def offer_model(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
         """A model that came by message: see `Models.offer_untrusted`."""
-        return self.models.offer_untrusted(name, document, self.runs.values())
+        return self.models.offer_untrusted(name, document, self.runs.values(), of_fleet=of_fleet)
+
+    def forget_model(self, name: str, *, of_fleet: bool = False) -> list[str]:
+        """A model was taken back: see `Models.forget`."""
+        return self.models.forget(name, self.runs.values(), of_fleet=of_fleet)
 
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""

@@ -15,49 +15,56 @@ MAX_MODELS: Final = 1_000
 
 
 class Models:
-    """By name. A restart begins with none: they are retained at the broker, and in the checkpoints of their flows."""
+    """By name: one for this gateway alone comes before one for the whole fleet, whichever came first.
+
+    A restart begins with none: they are retained at the broker, and in the checkpoints of their flows.
+    """
 
     def __init__(self, forward: Callable[[FlowRun, str, Mapping[str, Any]], None]) -> None:
         """`forward(run, operator, document)`: what else is to be done with a model that an operator takes."""
         self._forward = forward
-        self._documents: dict[str, Mapping[str, Any]] = {}
+        self._own: dict[str, Mapping[str, Any]] = {}
+        self._fleet: dict[str, Mapping[str, Any]] = {}
 
-    def offer_untrusted(self, name: str, document: Mapping[str, Any], runs: Iterable[FlowRun]) -> list[str]:
-        """Gives the model to every operator that predicts with it, or to none; returns them, as flow/operator.
+    def get(self, name: str) -> Mapping[str, Any] | None:
+        """The document of the model that counts here."""
+        return self._own.get(name) or self._fleet.get(name)
+
+    def offer_untrusted(
+        self, name: str, document: Mapping[str, Any], runs: Iterable[FlowRun], *, of_fleet: bool = False
+    ) -> list[str]:
+        """Gives the model to every operator that predicts with it, or to none; returns them, as flow/operator. One of
+        the fleet waits (none is returned) while there is one for this gateway.
 
         Raises `DocumentError` with what any of them has against it.
         """
-        taken: list[tuple[FlowRun, str, Predictions, Model]] = []
-        problems: list[Problem] = []
-        operators: list[str] = []
-        for run, operator, predictions in _operators(name, runs):
-            flow = run.flow.name
-            first = f"{flow}/{operator}" not in operators  # of the copies of an operator
-            if first:
-                operators.append(f"{flow}/{operator}")
-            try:
-                taken.append((run, operator, predictions, predictions.checked_untrusted(operator, document)))
-            except DocumentError as error:
-                if first:
-                    problems += [Problem(p.path, f"{p.expected} ({flow}/{operator})", p.got) for p in error.problems]
-        if problems:
-            raise DocumentError(f"model {name}", problems)
-        if name not in self._documents and len(self._documents) >= MAX_MODELS:
+        taken, operators = _checked_untrusted(name, document, runs)
+        if self.get(name) is None and len(self._own.keys() | self._fleet.keys()) >= MAX_MODELS:
             raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
-        self._documents[name] = document
+        (self._fleet if of_fleet else self._own)[name] = document
+        if of_fleet and name in self._own:
+            return []
         for run, operator, predictions, model in taken:
             predictions.offer(operator, model)
             self._forward(run, operator, document)
         return operators
 
-    def forget(self, name: str) -> None:
-        """Flows that start from now on begin with the model of their document; those that run keep what they have."""
-        self._documents.pop(name, None)
+    def forget(self, name: str, runs: Iterable[FlowRun], *, of_fleet: bool = False) -> list[str]:
+        """What is no longer known is not taken from flows that run; those that start from now on begin with the model
+        of their document. Where one for this gateway goes, that of the fleet takes its place; returns by whom.
+
+        Raises `DocumentError` with what any of them has against that.
+        """
+        gone = (self._fleet if of_fleet else self._own).pop(name, None)
+        left = self._fleet.get(name)
+        if gone is None or of_fleet or left is None:
+            return []
+        return self.offer_untrusted(name, left, runs, of_fleet=True)
 
     def started(self, run: FlowRun) -> list[DocumentError]:
         """Gives a flow that starts the models that came before it; returns what it has against them."""
         refused = []
-        for name, document in self._documents.items():
+        for name, document in {**self._fleet, **self._own}.items():
             for _, operator, predictions in _operators(name, (run,)):
                 try:
                     predictions.offer(operator, predictions.checked_untrusted(operator, document))
@@ -65,6 +72,28 @@ class Models:
                 except DocumentError as error:
                     refused.append(error)
         return refused
+
+
+def _checked_untrusted(
+    name: str, document: Mapping[str, Any], runs: Iterable[FlowRun]
+) -> tuple[list[tuple[FlowRun, str, Predictions, Model]], list[str]]:
+    """(what is to be given to whom, the operators as flow/operator). Raises `DocumentError`."""
+    taken: list[tuple[FlowRun, str, Predictions, Model]] = []
+    problems: list[Problem] = []
+    operators: list[str] = []
+    for run, operator, predictions in _operators(name, runs):
+        flow = run.flow.name
+        first = f"{flow}/{operator}" not in operators  # of the copies of an operator
+        if first:
+            operators.append(f"{flow}/{operator}")
+        try:
+            taken.append((run, operator, predictions, predictions.checked_untrusted(operator, document)))
+        except DocumentError as error:
+            if first:
+                problems += [Problem(p.path, f"{p.expected} ({flow}/{operator})", p.got) for p in error.problems]
+    if problems:
+        raise DocumentError(f"model {name}", problems)
+    return taken, operators
 
 
 def _operators(name: str, runs: Iterable[FlowRun]) -> Iterable[tuple[FlowRun, str, Predictions]]:

@@ -19,9 +19,9 @@ from edgert.central.query import select as query_tables
 from edgert.central.tables import TableError, join, list_tables
 from edgert.core.errors import EdgertError
 
-SINGLE: Final = ("gaps", "quarantine", "drops")
+SINGLE: Final = ("gaps", "quarantine", "drops", "models")
 FOLDERS: Final = ("fleet", "landing")
-_ORDER: Final = ("window_start", "received")
+_ORDER: Final = ("window_start", "received", "trained")
 _WIDEST: Final = 40
 
 
@@ -101,6 +101,11 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
             f"the tables {', '.join(there)}" if there else f"tables, of which {root} has none (did a collector run?)"
         )
         raise EdgertError(f"expected an SQL query over {known}: {error}") from error
+
+
+def version(root: str, name: str) -> int:
+    """The number of a table's last commit. Raises `TableError`."""
+    return _load(root, name).version()
 
 
 def sql_name(name: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from edgert.cli import _models
+
 if TYPE_CHECKING:
     from edgert.core.settings import CollectorSettings
 
@@ -30,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rebuild = _add(under, "rebuild", _rebuild, "make the fleet table of a flow anew, day by day (Spark)")
     rebuild.add_argument("flow", metavar="FLOW", help="a flow's name")
     rebuild.add_argument("--master", help="Spark master: local[2], spark://host:7077, ...")
+
+    _models.add_arguments(lambda name, do, about: _add(under, name, do, about), _settings)
 
     _add(under, "tables", _tables, "list the tables")
 
@@ -119,7 +123,8 @@ def _run(args: argparse.Namespace) -> int:
             job.run_once()
         else:
             stop_on_signal(job.stop)
-            job.run()
+            with _models.training(spark, root, settings):
+                job.run()
     finally:
         spark.stop()
     return 0

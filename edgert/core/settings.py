@@ -312,6 +312,13 @@ class Upkeep:
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """Models that `edgert central run` trains on fleet tables and publishes to the gateways."""
+
+    files: tuple[str, ...] = setting((), doc="training documents (.toml), see models.md; each says how often")
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorSettings:
     """The central side's file, `/etc/edgert/central.toml`."""
 
@@ -319,6 +326,7 @@ class CollectorSettings:
     central: Connection = section(Connection, doc="The broker between the gateways and the central side.")
     fleet_job: FleetJob = section(FleetJob)
     upkeep: Upkeep = section(Upkeep)
+    training: Training = section(Training)
     log: Log = section(Log)
 
 

@@ -93,6 +93,8 @@ class ControlConnection:
         """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
         self.oversized = 0
+        self._refused: dict[int, str] = {}
+        """By packet id (so there are 65,535 at most): why the broker did not take a message."""
         self._client = self._make()
 
     @property
@@ -143,6 +145,23 @@ class ControlConnection:
             return False
         return bool(info.rc == paho.MQTT_ERR_SUCCESS)
 
+    def deliver(self, topic: str, payload: bytes, *, retain: bool = False, timeout_s: float = 10.0) -> str:
+        """Publishes one message at QoS 1 and waits for the broker's answer; empty if it has it, else why not.
+
+        Not from a callback.
+        """
+        if not self.connected:
+            return self.error or "there is no connection"
+        client = self._client
+        try:
+            info = client.publish(topic, payload, 1, retain)
+            info.wait_for_publish(timeout_s)
+        except (ValueError, RuntimeError) as error:
+            return str(error)
+        if not info.is_published():
+            return f"no answer within {timeout_s:g} s"
+        return self._refused.pop(info.mid, "")
+
     # -- paho
 
     def _make(self) -> paho.Client:
@@ -159,8 +178,14 @@ class ControlConnection:
         client.max_queued_messages_set(QUEUED_MESSAGES)
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
         client.on_connect_fail, client.on_subscribe = self._unreachable, self._subscribed
-        client.on_socket_open = self._opened
+        client.on_socket_open, client.on_publish = self._opened, self._published
+        self._refused.clear()
         return client
+
+    def _published(self, client: paho.Client, data: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
+        self._refused.pop(mid, None)  # an earlier message of this number
+        if reason.is_failure:
+            self._refused[mid] = f"the broker refused: {reason}"
 
     def _clean(self) -> dict[str, Any]:
         # nothing rests on this session: what matters is asked for and sent anew after each connect

@@ -42,10 +42,13 @@ class FakeFlows:
     async def remove(self, name: str) -> bool:
         return self.running.pop(name, None) is not None
 
-    def offer_model(self, name: str, document: Mapping[str, Any]) -> list[str]:
+    def offer_model(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
         if self.fault:
             raise self.fault
-        return [f"f/{name}"]
+        return [f"{'fleet' if of_fleet else 'f'}/{name}"]
+
+    def forget_model(self, name: str, *, of_fleet: bool = False) -> list[str]:
+        return self.models.forget(name, (), of_fleet=of_fleet)
 
 
 class Rig:
@@ -167,6 +170,18 @@ async def test_a_model_is_answered_with_its_version_and_who_uses_it() -> None:
     assert (answer["accepted"], answer["version"], answer["operators"], answer["errors"]) == (True, 4, ["f/air"], [])
     answer = await rig.write("models/air", b"")
     assert (answer["accepted"], answer["removed"]) == (True, True)
+
+
+@in_loop
+async def test_a_model_of_the_fleet_is_answered_by_each_gateway_on_its_own() -> None:
+    rig = Rig()
+    assert rig.deployment.subscriptions[-1] == ("edgert/v1/fleet/@models/+", 1), "after the gateway's own"
+    for payload in (b'{"kind": "linear_regression", "version": 4}', b""):
+        await rig.deployment.handle_untrusted("edgert/v1/fleet/@models/air", payload, None)
+    (topic, answer, retained), (_, removed, _) = rig.published
+    assert (topic, retained) == (f"{BASE}/models/air/state", True)
+    assert (answer["version"], answer["operators"]) == (4, ["fleet/air"])
+    assert removed["removed"]
 
 
 @in_loop

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgert.core.errors import DocumentError
+from edgert.core.errors import DocumentError, EdgertError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.operators.fused import Fused
@@ -50,7 +50,7 @@ async def test_a_model_reaches_flows_that_run_and_those_that_start_later_and_out
     await gateway.flows.deploy(document("late"), "mqtt")
     gateway.feed(3, 3.0)
     assert used(gateway, "late") == 3
-    gateway.flows.models.forget("air")
+    gateway.flows.forget_model("air")
     await gateway.flows.deploy(document("later"), "mqtt")
     gateway.feed(4, 4.0)
     assert used(gateway, "later") is None
@@ -75,4 +75,42 @@ async def test_a_model_that_one_operator_cannot_use_is_given_to_none(tmp_path: P
     await gateway.flows.deploy(document("other", "h"), "mqtt")
     gateway.feed(2, 2.0)
     assert used(gateway, "other") is None, "refused, and said in the log"
+    gateway.crash()
+
+
+@in_loop
+async def test_a_model_of_the_gateways_own_comes_before_one_of_the_fleet(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    assert gateway.flows.offer_model("air", model(1), of_fleet=True) == ["f/p"]
+    gateway.feed(1, 1.0)
+    assert used(gateway) == 1
+    assert gateway.flows.offer_model("air", model(7)) == ["f/p"]
+    assert gateway.flows.offer_model("air", model(2), of_fleet=True) == []
+    gateway.feed(2, 2.0)
+    assert used(gateway) == 7
+    await gateway.flows.deploy(document("late"), "mqtt")
+    gateway.feed(3, 3.0)
+    assert used(gateway, "late") == 7
+    assert gateway.flows.forget_model("air") == ["f/p", "late/p"], "the fleet's takes its place"
+    gateway.feed(4, 4.0)
+    assert (used(gateway), used(gateway, "late")) == (2, 2)
+    assert gateway.flows.forget_model("air", of_fleet=True) == []
+    gateway.feed(5, 5.0)
+    assert used(gateway) == 2, "what is taken back stays with flows that run"
+    await gateway.flows.deploy(document("later"), "mqtt")
+    gateway.feed(6, 6.0)
+    assert used(gateway, "later") is None
+    gateway.crash()
+
+
+@in_loop
+async def test_no_more_models_are_kept_than_a_board_can_bear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.models.MAX_MODELS", 2)
+    gateway = Gateway(tmp_path / "db")
+    gateway.flows.offer_model("a", model(1))
+    gateway.flows.offer_model("b", model(1), of_fleet=True)
+    gateway.flows.offer_model("a", model(2), of_fleet=True)
+    with pytest.raises(EdgertError, match="at most 2 models, got one more: c"):
+        gateway.flows.offer_model("c", model(1), of_fleet=True)
     gateway.crash()

@@ -18,7 +18,7 @@ def examples(language: str) -> list[str]:
 
 
 def test_the_flows_and_the_models_are_good() -> None:
-    using, training = (load(example, REGISTRY) for example in examples("toml"))
+    using, training = (load(example, REGISTRY) for example in examples("toml")[:2])
     guess = using.nodes["guess"]
     models = [json.loads(example) for example in examples("json")]
     assert [m["kind"] for m in models] == ["linear_regression", "decision_tree"]

@@ -1,0 +1,102 @@
+"""The table `models`: one version at most is published, whatever comes; several processes may change it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.central import models
+from edgert.central.models import KEPT, Registry, Version, current, rolled_back, with_new
+from edgert.core.errors import EdgertError
+
+WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+def version(number: int, state: str = models.PUBLISHED, name: str = "air") -> Version:
+    return Version(
+        name=name, version=number, state=state, reason="rmse 1 on the holdout", pinned=False, kind="linear_regression",
+        label="t", trained=WHEN + dt.timedelta(hours=number), since=WHEN, until=WHEN, rows=10, holdout_rows=2,
+        left_out=0, rmse=1.0, r2=None, accuracy=None, holdout_rmse=1.5, holdout_r2=0.5, holdout_accuracy=None,
+        gateways="", document=f'{{"version": {number}}}',
+    )  # fmt: skip
+
+
+@given(st.lists(st.one_of(st.booleans(), st.just("back"), st.integers(1, 12)), max_size=30))
+def test_whatever_comes_one_version_is_published_and_none_is_lost(steps: list[bool | str | int]) -> None:
+    """True: a good one; False: a rejected one; "back": a rollback; a number: a rollback to that."""
+    versions: list[Version] = []
+    for step in steps:
+        before = current(versions)
+        if isinstance(step, bool):
+            new = version(len(versions) + 1, models.PUBLISHED if step else models.REJECTED)
+            versions = with_new(versions, new)
+            assert current(versions) == (new if step else before)
+        elif versions:
+            try:
+                versions = rolled_back(versions, None if isinstance(step, str) else step, WHEN)
+            except EdgertError:
+                assert step not in [v.version for v in versions]
+                continue
+            now = current(versions)
+            assert now is not None
+            assert now.pinned
+            assert before is None or isinstance(step, int) or now.version < before.version
+        assert sum(v.state == models.PUBLISHED for v in versions) <= 1
+        assert [v.version for v in versions] == list(range(len(versions), 0, -1))
+        assert all(v.state == models.PUBLISHED for v in versions if v.pinned)
+
+
+def test_the_oldest_are_forgotten_but_never_the_published_one() -> None:
+    versions = [version(1)]
+    for number in range(2, KEPT + 50):
+        versions = with_new(versions, version(number, models.REJECTED))
+    assert len(versions) == KEPT + 1
+    assert current(versions) == version(1)
+
+
+def test_a_rollback_says_what_there_is() -> None:
+    with pytest.raises(EdgertError, match=r"older version that was published, got 2 \(published\), 1 \(rejected\)"):
+        rolled_back(with_new([version(1, models.REJECTED)], version(2)), None, WHEN)
+    with pytest.raises(EdgertError, match=r"got 7; there are 1 \(published\)"):
+        rolled_back([version(1)], 7, WHEN)
+
+
+def test_what_was_written_is_read_by_everybody(tmp_path: Path) -> None:
+    registry, other = Registry(str(tmp_path)), Registry(str(tmp_path))
+    assert (registry.names(), registry.versions("air"), registry.current("air")) == ([], [], None)
+    with pytest.raises(EdgertError, match="none yet"):
+        registry.known("air")
+    registry.add("air", lambda known: version(len(known) + 1))
+    other.add("it's", lambda known: version(len(known) + 1, name="it's"))
+    registry.add("air", lambda known: version(len(known) + 1))
+    assert other.names() == ["air", "it's"]
+    told = "version 2: rmse 1 on the holdout"
+    assert other.versions("air") == [version(2), replace(version(1), state=models.REPLACED, reason=told)]
+    assert registry.roll_back("air", None, WHEN).version == 1
+    assert other.current("air") == registry.versions("air")[1]
+    with pytest.raises(EdgertError, match="nearest: air"):
+        registry.known("aire")
+
+
+def test_of_two_at_the_same_time_neither_is_lost(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    Registry(root).add("air", lambda known: version(1))
+
+    def add() -> None:
+        for _ in range(4):
+            Registry(root).add("air", lambda known: version(1 + max(v.version for v in known)))
+
+    threads = [threading.Thread(target=add) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    versions = Registry(root).versions("air")
+    assert [v.version for v in versions] == list(range(9, 0, -1))
+    assert current(versions) == versions[0]
