@@ -1,0 +1,123 @@
+"""Processes that end as in a power cut (SIGKILL), and are started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Self
+
+from tests.faults.fault import Fault, seconds
+
+if TYPE_CHECKING:
+    from tests.faults.path import WholePath
+
+DOWN = "nothing: it is down"
+
+
+@dataclass(frozen=True, slots=True)
+class KillGateway(Fault):
+    """The daemon; its slots end with it."""
+
+    name = "kill the gateway"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, 2.0))
+
+    def inject(self, path: WholePath) -> str:
+        return "killed" if path.end("gateway") else DOWN
+
+    def heal(self, path: WholePath) -> None:
+        path.begin("gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class KillCollector(Fault):
+    name = "kill the collector"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, 3.0))
+
+    def inject(self, path: WholePath) -> str:
+        return "killed" if path.end("collector") else DOWN
+
+    def heal(self, path: WholePath) -> None:
+        path.begin("collector")
+
+
+@dataclass(frozen=True, slots=True)
+class KillSlot(Fault):
+    """The daemon starts it again."""
+
+    which: int
+    name = "kill a slot"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(0.0, draw.randrange(64))
+
+    @classmethod
+    def fits(cls, slots: int) -> bool:
+        return slots > 0
+
+    def inject(self, path: WholePath) -> str:
+        slots = [s for s in path.status().get("slots", ()) if s["running"]]
+        if not slots:
+            return "nothing: no slot runs"
+        slot = slots[self.which % len(slots)]
+        try:
+            os.kill(slot["pid"], signal.SIGKILL)
+        except ProcessLookupError:
+            return "nothing: it ended before"
+        return f"killed slot {slot['slot']}"
+
+
+@dataclass(frozen=True, slots=True)
+class KillCentralBroker(Fault):
+    """It comes back with what it saved last, up to a second old."""
+
+    name = "kill the central broker"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, 2.0))
+
+    def inject(self, path: WholePath) -> str:
+        return "killed" if path.end_broker("central") else DOWN
+
+    def heal(self, path: WholePath) -> None:
+        path.begin_broker("central")
+
+
+@dataclass(frozen=True, slots=True)
+class LoseCentralBroker(KillCentralBroker):
+    """All that it had acknowledged is gone."""
+
+    name = "kill the central broker and delete its storage"
+
+    def inject(self, path: WholePath) -> str:
+        return "killed, storage deleted" if path.end_broker("central", forget=True) else DOWN
+
+
+@dataclass(frozen=True, slots=True)
+class KillSensorsBroker(Fault):
+    """With durable storage: all that it knew when it was killed is on its disk.
+
+    Mosquitto saves after it has acknowledged, so a kill at any moment may lose or repeat what it had acknowledged;
+    nobody behind it could tell. So it is brought to a moment at which its file says all: nothing comes in or goes out.
+    """
+
+    name = "kill the sensors' broker"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, 1.5))
+
+    def inject(self, path: WholePath) -> str:
+        return "killed, all was saved" if path.end_broker("sensors") else DOWN
+
+    def heal(self, path: WholePath) -> None:
+        path.begin_broker("sensors")

@@ -1,0 +1,94 @@
+"""One seed: the path is started, the plan carried out, and the landing table compared with what was published."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.path import WholePath
+from tests.faults.plan import Plan
+from tests.faults.publisher import FLOW, Difference, compare
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a seed."""
+
+    plan: Plan
+    told: list[str] = field(default_factory=list)
+    """What was done when, in seconds after the first message."""
+    difference: Difference = field(default_factory=Difference)
+    problems: list[str] = field(default_factory=list)
+    messages: int = 0
+    took_s: float = 0.0
+    figures: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.difference or self.problems)
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{name} {n}" for name, n in self.figures.items())
+        d = self.difference
+        verdict = "FAILED" if self.failed else "ok"
+        head = f"seed {self.plan.seed}: {verdict}: lost {d.lost}, doubled {d.doubled} of {self.messages:,} messages"
+        head += f" in {self.took_s:.0f} s; {figures}"
+        return "\n".join([head, *(f"  {line}" for line in (*self.problems, *d.windows[:20]))])
+
+
+def run(plan: Plan, folder: Path) -> Outcome:
+    """Carries out a plan in an empty folder, in which logs and tables stay."""
+    outcome = Outcome(plan)
+    started = time.monotonic()
+    path = WholePath(folder, plan)
+    try:
+        path.start()
+        _carry_out(plan, path, outcome)
+        path.settle()
+        _judge(path, outcome)
+    except (AssertionError, OSError, RuntimeError) as error:
+        outcome.problems.append(f"{type(error).__name__}: {error}")
+    finally:
+        path.close()
+    outcome.took_s = time.monotonic() - started
+    (folder / "outcome.txt").write_text("\n".join([str(plan), "what was done:", *outcome.told, str(outcome), ""]))
+    return outcome
+
+
+def _carry_out(plan: Plan, path: WholePath, outcome: Outcome) -> None:
+    events = [(i.at, i.fault, True) for i in plan.injections]
+    events += [(i.at + i.fault.length_s, i.fault, False) for i in plan.injections if i.fault.length_s]
+    path.publisher.start()
+    started = time.monotonic()
+    for at, fault, begins in sorted(events, key=lambda event: event[0]):
+        time.sleep(max(0.0, started + at - time.monotonic()))
+        path.check()
+        if begins:
+            did = fault.inject(path)
+        else:
+            fault.heal(path)
+            did = "healed"
+        outcome.told.append(f"{time.monotonic() - started:6.2f} s: {fault.name}: {did}")
+
+
+def _judge(path: WholePath, outcome: Outcome) -> None:
+    path.check()
+    truth = path.publisher.truth
+    outcome.messages = path.publisher.sent
+    outcome.difference = compare(truth, path.counts(FLOW), path.counts(FLOW, "bits"))
+    status = path.status()
+    ingest = status["ingest"]
+    outcome.told += [f"counted as dropped: {drop}" for drop in status["drops"]]
+    outcome.figures = {
+        "redelivered": ingest["redelivered"],
+        "ambiguous": ingest["ambiguous"],
+        "failed checkpoints": status["checkpoint"]["failures"],
+        "packets tampered with": sum(hop.tampered for hop in path.hops.values()),
+        "epochs": len({row["epoch"] for row in path.table(f"landing/{FLOW}")}),
+    }
+    if ingest["sessions_lost"]:
+        outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
+    for table in ("gaps", "quarantine"):
+        if (path.tables / table).exists():
+            outcome.problems += [f"{table}: {row}" for row in path.table(table)[:5]]
