@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     which.add_argument("--seed", type=int, metavar="N", help="only this one")
     which.add_argument("--seeds", type=seeds, metavar="A-B", help="these")
     which.add_argument("--forever", type=int, metavar="N", nargs="?", const=0, help="from N (0) on, until Ctrl-C")
+    parser.add_argument("--spark", action="store_true", help="with the fleet job: takes minutes, needs Java")
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--logs", type=Path, default=Path("build/faults"), help="folder (default: %(default)s)")
     arguments = parser.parse_args(argv)
@@ -49,31 +50,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen = [arguments.seed]
     if arguments.plan:
         for seed in chosen:
-            print(plan.make(seed))
+            print(plan.make(seed, arguments.spark))
         return 0
     if MOSQUITTO is None:
         print("tests.faults: needs Mosquitto (apt-get install mosquitto)", file=sys.stderr)
         return 3
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what runs is ended
     try:
-        return _run(chosen, arguments.logs)
+        return _run(chosen, arguments.logs, arguments.spark)
     except KeyboardInterrupt:
         return 130
 
 
-def _run(chosen: Iterable[int], logs: Path) -> int:
+def _run(chosen: Iterable[int], logs: Path, spark: bool) -> int:
     failed: list[int] = []
     for count, seed in enumerate(chosen, 1):
-        outcome = one(seed, logs)
+        outcome = one(seed, logs, spark)
         if outcome.failed:
             failed.append(seed)
         print(f"  {count} seeds, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
     return 1 if failed else 0
 
 
-def one(seed: int, logs: Path) -> Outcome:
+def one(seed: int, logs: Path, spark: bool) -> Outcome:
     """Runs one seed and prints what came of it; its folder stays if it failed."""
-    made = plan.make(seed)
+    made = plan.make(seed, spark)
     print(made, flush=True)
     folder = logs / f"seed-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -83,7 +84,7 @@ def one(seed: int, logs: Path) -> Outcome:
         print("what was done:", *outcome.told, sep="\n  ")
     print(outcome, flush=True)
     if outcome.failed:
-        print(f"  kept: {folder}; again: python -m tests.faults --seed {seed}", flush=True)
+        print(f"  kept: {folder}; again: python -m tests.faults --seed {seed}{' --spark' * spark}", flush=True)
     else:
         shutil.rmtree(folder)
     return outcome

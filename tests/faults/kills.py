@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from tests.faults.fault import Fault, seconds
+from tests.faults.publisher import FLOW
 
 if TYPE_CHECKING:
     from tests.faults.path import WholePath
@@ -73,6 +74,25 @@ class KillSlot(Fault):
         except ProcessLookupError:
             return "nothing: it ended before"
         return f"killed slot {slot['slot']}"
+
+
+@dataclass(frozen=True, slots=True)
+class KillFleetJob(Fault):
+    """Spark's driver and, in local mode, its executor; the next one waits for its lease."""
+
+    name = "kill the fleet job"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, 3.0))
+
+    def inject(self, path: WholePath) -> str:
+        log = path.tables / "fleet" / FLOW / "_delta_log"
+        commits = len(list(log.glob("*.json")))
+        return f"killed after {commits} commits of its table" if path.end("fleet job") else DOWN
+
+    def heal(self, path: WholePath) -> None:
+        path.begin("fleet job")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import Any, Literal
 from tests.brokers import Broker, mosquitto
 from tests.faults import clocks
 from tests.faults.links import HopName
-from tests.faults.plan import DURATION_S, Plan
+from tests.faults.plan import Plan
 from tests.faults.proxy import Hop, Loop
 from tests.faults.publisher import FLOW, Publisher, document
 from tests.integration.rig import Gateway, Process, Rig
 
-Program = Literal["gateway", "collector"]
+Program = Literal["gateway", "collector", "fleet job"]
 BrokerName = Literal["sensors", "central"]
 UNLIMITED = "max_queued_messages 0\nmax_inflight_messages 0"
 QUIET_S = 0.3
@@ -46,8 +46,15 @@ class WholePath(Rig):
         self.daemon = Gateway(folder, "g1", *ports, {"pool": plan.pool}, env)
         self.processes.append(self.daemon)
         env = clocks.environment(self.clock_file("collector"))
-        self._programs = {"gateway": self.daemon, "collector": self.collector(self.hops["collector"].port, env)}
-        self._wanted: set[str] = set()
+        self._programs: dict[Program, Process] = {
+            "gateway": self.daemon,
+            "collector": self.collector(self.hops["collector"].port, env),
+        }
+        if plan.spark:
+            arguments = ["edgert.cli.main", "central", "run", "--root", str(self.tables), "--trigger-s", "1"]
+            job = self._programs["fleet job"] = Process(arguments, folder / "fleet-job.log")
+            self.processes.append(job)
+        self._wanted: set[Program] = set()
         self._plan = plan
         self._publisher: Publisher | None = None
 
@@ -57,12 +64,12 @@ class WholePath(Rig):
         """Returns when the flow runs; nothing is published yet."""
         for broker in self.brokers.values():
             broker.start()
-        self.begin("collector")
-        self.begin("gateway")
+        for program in self._programs:
+            self.begin(program)
         self.daemon.wait(lambda s: s["ingest"]["connected"] and s["central"]["connected"], "both connections")
         answer = self.deploy(self.daemon, document(self._plan.interval_s))
         assert answer["accepted"], answer
-        self._publisher = Publisher(self.brokers["sensors"].port, self._plan.rate, DURATION_S)
+        self._publisher = Publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
 
     @property
     def publisher(self) -> Publisher:

@@ -12,6 +12,7 @@ from tests.faults.fault import Fault
 from tests.faults.kills import (
     KillCentralBroker,
     KillCollector,
+    KillFleetJob,
     KillGateway,
     KillSensorsBroker,
     KillSlot,
@@ -25,8 +26,10 @@ KINDS: tuple[type[Fault], ...] = (
     DiskFull, TornWrite,
     ClockStep,
 )  # fmt: skip
-DURATION_S = 8.0
+DURATION_S, SPARK_DURATION_S = 8.0, 30.0
 """How long messages are published."""
+SPARK_STARTS_S = 15.0
+"""The fleet job has begun its work by then, if the machine is not too busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +54,32 @@ class Plan:
     rate: float
     """Messages per second."""
     injections: tuple[Injection, ...]
+    duration_s: float = DURATION_S
+    spark: bool = False
+    """With the fleet job: what is compared is the fleet table."""
 
     def __str__(self) -> str:
         pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
-        head = f"seed {self.seed}: pool: {pool}; checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
+        spark = " with Spark" if self.spark else ""
+        head = (
+            f"seed {self.seed}{spark}: pool: {pool}; checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
+        )
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
 
 
-def make(seed: int) -> Plan:
-    """The plan of a seed."""
+def make(seed: int, spark: bool = False) -> Plan:
+    """The plan of a seed. With Spark it takes longer, and the fleet job is killed too."""
     draw = Random(seed)
     slots = draw.choice((0, 2))
     pool: dict[str, Any] = {"slots": slots, "fusion": draw.choice(("full", "none"))}
     if slots:
         pool["placement"] = draw.choice(("locality", "even"))
     kinds = [kind for kind in KINDS if kind.fits(slots)]
-    times = sorted(round(draw.uniform(0.3, DURATION_S), 2) for _ in range(draw.randint(3, 7)))
-    injections = tuple(Injection(at, draw.choice(kinds).draw(draw)) for at in times)
-    return Plan(seed, pool, draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0)), injections)
+    duration_s = SPARK_DURATION_S if spark else DURATION_S
+    times = sorted(round(draw.uniform(0.3, duration_s), 2) for _ in range(draw.randint(3, 7)))
+    injections = [Injection(at, draw.choice(kinds).draw(draw)) for at in times]
+    interval_s, rate = draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0))
+    if spark:
+        at = round(draw.uniform(SPARK_STARTS_S, duration_s), 2)
+        injections.append(Injection(at, KillFleetJob.draw(draw)))
+    return Plan(seed, pool, interval_s, rate, tuple(injections), duration_s, spark)

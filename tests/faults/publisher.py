@@ -151,6 +151,6 @@ def compare(truth: dict[Window, int], counts: dict[Window, int], bits: dict[Wind
         lost += max(0, want - got) or int(got == want)
         doubled += max(0, got - want) or int(got == want)
         wrong.append(
-            f"window {window[0]:.0f} of {window[1]}: {got} messages instead of {want}, sum off by {difference}"
+            f"window {window[0]:.1f} of {window[1]}: {got} messages instead of {want}, sum off by {difference}"
         )
     return Difference(lost, doubled, tuple(wrong))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.path import WholePath
 from tests.faults.plan import Plan
-from tests.faults.publisher import FLOW, Difference, compare
+from tests.faults.publisher import FLOW, Difference, Window, compare
+from tests.waiting import wait_until
+
+FLEET_S = 240.0
+"""For the fleet job to come to the end: it may wait 60 s for the lease of one that was killed, and then starts Spark."""
 
 
 @dataclass(slots=True)
@@ -46,7 +52,7 @@ def run(plan: Plan, folder: Path) -> Outcome:
         path.start()
         _carry_out(plan, path, outcome)
         path.settle()
-        _judge(path, outcome)
+        _judge(plan, path, outcome)
     except (AssertionError, OSError, RuntimeError) as error:
         outcome.problems.append(f"{type(error).__name__}: {error}")
     finally:
@@ -72,7 +78,7 @@ def _carry_out(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         outcome.told.append(f"{time.monotonic() - started:6.2f} s: {fault.name}: {did}")
 
 
-def _judge(path: WholePath, outcome: Outcome) -> None:
+def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
     path.check()
     truth = path.publisher.truth
     outcome.messages = path.publisher.sent
@@ -87,8 +93,27 @@ def _judge(path: WholePath, outcome: Outcome) -> None:
         "packets tampered with": sum(hop.tampered for hop in path.hops.values()),
         "epochs": len({row["epoch"] for row in path.table(f"landing/{FLOW}")}),
     }
+    if plan.spark and not outcome.difference:
+        with contextlib.suppress(AssertionError):  # then what differs is told
+            wait_until(lambda: not _in_fleet(path), "the fleet table", FLEET_S)
+        outcome.difference = _in_fleet(path)
+        path.check()
     if ingest["sessions_lost"]:
         outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
     for table in ("gaps", "quarantine"):
         if (path.tables / table).exists():
             outcome.problems += [f"{table}: {row}" for row in path.table(table)[:5]]
+
+
+def _in_fleet(path: WholePath) -> Difference:
+    """Between what was published and what the fleet table says now."""
+    time.sleep(1.0)
+    if not (path.tables / "fleet" / FLOW / "_delta_log").exists():
+        return compare(path.publisher.truth, {}, {})
+    counts: Counter[Window] = Counter()
+    bits: Counter[Window] = Counter()
+    for row in path.table(f"fleet/{FLOW}"):
+        window = row["window_start"].timestamp(), row["source"]
+        counts[window] += row["n"] or 0
+        bits[window] += int(row["bits"] or 0)
+    return compare(path.publisher.truth, counts, bits)
