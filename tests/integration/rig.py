@@ -200,7 +200,7 @@ class Rig:
         client.on_message = on_message
         client.on_subscribe = lambda *_: armed.set()
         client.subscribe(f"{base}/{answer}", 1)
-        assert armed.wait(10)
+        assert armed.wait(20), "waited 20 s for the central broker to take a subscription"
         client.publish(f"{base}/{topic}", payload, qos=1, retain=True)
         wait_until(lambda: answers, f"an answer on {answer}; log: {gateway.text()[-1500:]}", 30.0)
         client.disconnect()
