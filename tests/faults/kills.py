@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from tests.faults.fault import Fault, seconds
 from tests.faults.publisher import FLOW
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from tests.faults.path import WholePath
 
 DOWN = "nothing: it is down"
+COMMIT_S = 1.5
+"""How long a commit is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,58 @@ class KillCollector(Fault):
 
     def heal(self, path: WholePath) -> None:
         path.begin("collector")
+
+
+@dataclass(frozen=True, slots=True)
+class KillGatewayAtCommit(KillGateway):
+    """Within or just after a commit: before or after acknowledgements and results leave."""
+
+    delay_s: float
+    name = "kill the gateway at a commit"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, 1.0), round(draw.uniform(0.0, 0.03), 3))
+
+    def inject(self, path: WholePath) -> str:
+        log = path.database.with_name(path.database.name + "-wal")
+        came = _changes(lambda: log.stat().st_mtime_ns if log.exists() else 0)
+        time.sleep(self.delay_s)
+        return _killed("gateway", path, came)
+
+
+@dataclass(frozen=True, slots=True)
+class KillCollectorAtCommit(KillCollector):
+    """Just after a commit to the landing table: before or after its acknowledgement leaves."""
+
+    delay_s: float
+    name = "kill the collector at a commit"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, 2.0), round(draw.uniform(0.0, 0.03), 3))
+
+    def inject(self, path: WholePath) -> str:
+        log = path.tables / "landing" / FLOW / "_delta_log"
+        came = _changes(lambda: len(list(log.glob("*.json"))))
+        time.sleep(self.delay_s)
+        return _killed("collector", path, came)
+
+
+def _changes(look: Callable[[], int]) -> bool:
+    """Returns when what `look` gives changes; false if that takes too long."""
+    before, end = look(), time.monotonic() + COMMIT_S
+    while time.monotonic() < end:
+        if look() != before:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def _killed(program: Literal["gateway", "collector"], path: WholePath, came: bool) -> str:
+    if not path.end(program):
+        return DOWN
+    return "killed at a commit" if came else f"killed; no commit came in {COMMIT_S:g} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ from tests.faults.fault import Fault
 from tests.faults.kills import (
     KillCentralBroker,
     KillCollector,
+    KillCollectorAtCommit,
     KillFleetJob,
     KillGateway,
+    KillGatewayAtCommit,
     KillSensorsBroker,
     KillSlot,
     LoseCentralBroker,
@@ -21,7 +23,8 @@ from tests.faults.kills import (
 from tests.faults.links import Cut, Delay, Flap, Repeat, Stall, Swallow
 
 KINDS: tuple[type[Fault], ...] = (
-    KillGateway, KillSlot, KillCollector, KillCentralBroker, LoseCentralBroker, KillSensorsBroker,
+    KillGateway, KillGatewayAtCommit, KillSlot, KillCollector, KillCollectorAtCommit,
+    KillCentralBroker, LoseCentralBroker, KillSensorsBroker,
     Cut, Flap, Stall, Swallow, Repeat, Delay,
     DiskFull, TornWrite,
     ClockStep,
@@ -61,9 +64,8 @@ class Plan:
     def __str__(self) -> str:
         pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
         spark = " with Spark" if self.spark else ""
-        head = (
-            f"seed {self.seed}{spark}: pool: {pool}; checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
-        )
+        every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
+        head = f"seed {self.seed}{spark}: pool: {pool}; {every}"
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
 
 
