@@ -188,6 +188,8 @@ class Hop:
         if direction in self._swallows:
             self.tampered += 1
             return
+        if writer.is_closing():
+            return
         how = self._tampers.get(direction)
         if how is None:
             writer.write(packet)
@@ -201,5 +203,5 @@ class Hop:
                 writer.write(other)
 
     def _write(self, writer: asyncio.StreamWriter, packet: bytes) -> None:
-        if writer in self._writers:
+        if not writer.is_closing():
             writer.write(packet)
