@@ -1,4 +1,4 @@
-"""What a fault is. One is a small class in a file of its kind: `kills`, `links`, `disks`, `clocks`.
+"""What a fault is. One is a small class in a file of its kind: kills, links, disks, clocks, changes.
 
 To add one: write the class there, and its name in `tests.faults.plan.KINDS`.
 """

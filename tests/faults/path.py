@@ -24,6 +24,8 @@ QUIET_S = 0.3
 """So long after its clients were cut off a broker has read what they had sent."""
 FRESH_S = 0.6
 """What the page shows may be half a second old."""
+STOP_S = 40.0
+"""A gateway that stops waits for its flows, its slots and its connections."""
 RECONNECT_S = 90.0
 """The central connection tries again after up to 60 s."""
 
@@ -125,13 +127,17 @@ class WholePath(Rig):
         """What the gateway's page says; empty while there is none."""
         return self.daemon.status() if self.daemon.running else {}
 
-    def end(self, name: Program) -> bool:
-        """SIGKILL; false if it is down already."""
+    def end(self, name: Program, in_order: bool = False) -> bool:
+        """SIGKILL, or SIGTERM if `in_order`; false if it is down already."""
         if name not in self._wanted:
             return False
         self.check()
         self._wanted.remove(name)
-        self.program(name).kill()
+        if in_order:
+            status = self.program(name).terminate(STOP_S)
+            assert status == 0, f"the {name} was stopped, and ended with {status}: {self.program(name).text()[-1500:]}"
+        else:
+            self.program(name).kill()
         return True
 
     def begin(self, name: Program) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
+from tests.faults.changes import Redeploy, Stop
 from tests.faults.clocks import ClockStep
 from tests.faults.disks import DiskFull, TornWrite
 from tests.faults.fault import Fault
@@ -28,6 +29,7 @@ KINDS: tuple[type[Fault], ...] = (
     Cut, Flap, Stall, Swallow, Repeat, Delay,
     DiskFull, TornWrite,
     ClockStep,
+    Redeploy, Stop,
 )  # fmt: skip
 DURATION_S, SPARK_DURATION_S = 8.0, 30.0
 """How long messages are published."""
