@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, Self
 
 from edgert.flow.document import to_toml
-from tests.faults.fault import Fault, seconds
+from tests.faults.fault import NOTHING, Fault, seconds
 from tests.faults.kills import DOWN
 from tests.faults.publisher import FLOW, document
 from tests.integration.rig import FLEET
@@ -30,7 +30,7 @@ class Redeploy(Fault):
 
     def inject(self, path: WholePath) -> str:
         if not path.broker.running:
-            return "nothing: the central broker is down"
+            return f"{NOTHING}the central broker is down"
         topic = f"edgert/v1/{FLEET}/{path.daemon.name}/flows/{FLOW}"
         path.publish([(topic, to_toml(document(self.interval_s)).encode())], retain=True)
         return "published"

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 if TYPE_CHECKING:
     from tests.faults.path import WholePath
 
+NOTHING = "nothing: "
+"""How `inject` begins what it says when there was nothing to be done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault(ABC):
@@ -34,7 +37,7 @@ class Fault(ABC):
 
     @abstractmethod
     def inject(self, path: WholePath) -> str:
-        """Does it, and says what was done; what cannot be done now (the process is down already) is said as well."""
+        """Does it, and says what was done; what cannot be done now (the process is down already) is said as well, after `NOTHING`."""
 
     def heal(self, path: WholePath) -> None:
         """Takes it back. Called once, also when `inject` did nothing."""

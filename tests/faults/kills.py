@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Literal, Self
 
-from tests.faults.fault import Fault, seconds
+from tests.faults.fault import NOTHING, Fault, seconds
 from tests.faults.publisher import FLOW
 
 if TYPE_CHECKING:
     from tests.faults.path import WholePath
 
-DOWN = "nothing: it is down"
+DOWN = f"{NOTHING}it is down"
 COMMIT_S = 1.5
 """How long a commit is waited for."""
 
@@ -123,12 +123,12 @@ class KillSlot(Fault):
     def inject(self, path: WholePath) -> str:
         slots = [s for s in path.status().get("slots", ()) if s["running"]]
         if not slots:
-            return "nothing: no slot runs"
+            return f"{NOTHING}no slot runs"
         slot = slots[self.which % len(slots)]
         try:
             os.kill(slot["pid"], signal.SIGKILL)
         except ProcessLookupError:
-            return "nothing: it ended before"
+            return f"{NOTHING}it ended before"
         return f"killed slot {slot['slot']}"
 
 

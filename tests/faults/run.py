@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults.fault import NOTHING
 from tests.faults.path import WholePath
 from tests.faults.plan import Plan
 from tests.faults.publisher import FLOW, Difference, Window, compare
@@ -24,6 +25,8 @@ class Outcome:
     plan: Plan
     told: list[str] = field(default_factory=list)
     """What was done when, in seconds after the first message."""
+    injected: int = 0
+    """Faults that had something to be done to."""
     difference: Difference = field(default_factory=Difference)
     problems: list[str] = field(default_factory=list)
     messages: int = 0
@@ -39,7 +42,7 @@ class Outcome:
         d = self.difference
         verdict = "FAILED" if self.failed else "ok"
         head = f"seed {self.plan.seed}: {verdict}: lost {d.lost}, doubled {d.doubled} of {self.messages:,} messages"
-        head += f" in {self.took_s:.0f} s; {figures}"
+        head += f" in {self.took_s:.0f} s; {self.injected} of {len(self.plan.injections)} faults; {figures}"
         return "\n".join([head, *(f"  {line}" for line in (*self.problems, *d.windows[:20]))])
 
 
@@ -72,6 +75,7 @@ def _carry_out(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         path.check()
         if begins:
             did = fault.inject(path)
+            outcome.injected += not did.startswith(NOTHING)
         else:
             fault.heal(path)
             did = "healed"
