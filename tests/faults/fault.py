@@ -37,7 +37,7 @@ class Fault(ABC):
 
     @abstractmethod
     def inject(self, path: WholePath) -> str:
-        """Does it, and says what was done; what cannot be done now (the process is down already) is said as well, after `NOTHING`."""
+        """Does it, and says what was done; or `NOTHING` and why, if there is nothing to be done to (it is down)."""
 
     def heal(self, path: WholePath) -> None:
         """Takes it back. Called once, also when `inject` did nothing."""
