@@ -23,7 +23,7 @@ SEEDS = (26, 53, 73)
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_or_doubled_up_to_the_landing_table(seed: int, tmp_path: Path) -> None:
     outcome = run(plan.make(seed), tmp_path)
