@@ -14,7 +14,7 @@ from tests.faults.plan import Plan
 from tests.faults.publisher import FLOW, Difference, Window, compare
 from tests.waiting import wait_until
 
-FLEET_S = 240.0
+FLEET_S = 600.0
 """For the fleet job to come to the end: it may wait 60 s for the lease of one that was killed."""
 
 
