@@ -38,7 +38,7 @@ class Redeploy(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Stop(Fault):
-    """SIGTERM, and the exit status must be 0."""
+    """SIGTERM, and the exit status must be 0, but for one that is still starting."""
 
     who: Literal["gateway", "collector"]
     name = "stop"
