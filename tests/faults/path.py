@@ -89,7 +89,7 @@ class WholePath(Rig):
         self.drained(gateway, 120.0)
 
     def _remove(self) -> None:
-        """Ships open windows. A flow with a slot that is starting again does not stop: as it says, it is tried again."""
+        """Ships open windows. A flow with a slot that is starting again does not stop, and says to try again."""
         for _ in range(5):
             answer = self.tell(self.daemon, f"flows/{FLOW}", b"", f"flows/{FLOW}/state")
             if answer["accepted"]:
