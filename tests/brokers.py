@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import wait_until
+
 START_TIMEOUT_S = 10.0
 MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
@@ -91,6 +93,27 @@ class Broker:
     def kill(self) -> None:
         """As a power cut would (SIGKILL)."""
         self._end(signal.SIGKILL)
+
+    def save(self) -> None:
+        """Mosquitto with persistence writes all that it knows to its file. Returns when that is done."""
+        assert self._process is not None
+        stored = self.folder / "mosquitto.db"
+
+        def written() -> int:
+            return stored.stat().st_ino if stored.exists() else 0  # each time it is a new file
+
+        for _ in range(2):  # the first may be one that it had begun before
+            before = written()
+            self._process.send_signal(signal.SIGUSR1)
+            wait_until(lambda: written() != before, "Mosquitto's storage")  # noqa: B023
+
+    def forget(self) -> None:
+        """Deletes what Mosquitto has stored; to be called while it is down."""
+        (self.folder / "mosquitto.db").unlink(missing_ok=True)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def restart(self) -> None:
         self.stop()

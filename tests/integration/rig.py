@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,17 @@ FLEET = "test"
 class Process:
     """One of our programs, its log in a file."""
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.arguments = [sys.executable, "-m", *arguments]
         self.log = log
+        self.env = env
+        """Added to ours."""
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log, cwd=ROOT)
+            environment = {**os.environ, **(self.env or {})}
+            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log, cwd=ROOT, env=environment)
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -64,7 +67,13 @@ class Gateway(Process):
     """One gateway daemon with its own data folder."""
 
     def __init__(
-        self, folder: Path, name: str, sensors: int, central: int, settings: dict[str, dict[str, Any]]
+        self,
+        folder: Path,
+        name: str,
+        sensors: int,
+        central: int,
+        settings: dict[str, dict[str, Any]],
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.port = free_port()
@@ -79,7 +88,7 @@ class Gateway(Process):
             document.setdefault(section, {}).update(table)
         config = folder / f"{name}.toml"
         config.write_text(to_toml(document))
-        super().__init__(["gateway", "--config", str(config)], folder / f"{name}.log")
+        super().__init__(["gateway", "--config", str(config)], folder / f"{name}.log", env)
 
     def status(self) -> dict[str, Any]:
         """What its page shows; empty while it does not answer."""
@@ -133,13 +142,15 @@ class Rig:
         self.processes.append(gateway)
         return gateway
 
-    def collector(self) -> Process:
+    def collector(self, port: int = 0, env: Mapping[str, str] | None = None) -> Process:
+        """`port`: where it finds the broker, if not at the broker's own."""
         config = self.folder / "collector.toml"
         config.write_text(to_toml({
             "collector": {"fleet": FLEET, "table_root": str(self.tables), "gather_s": 0.2, "hold_s": 2.0},
-            "central": {"port": self.broker.port},
+            "central": {"port": port or self.broker.port},
         }))  # fmt: skip
-        collector = Process(["edgert.central.collector_main", "--config", str(config)], self.folder / "collector.log")
+        arguments = ["edgert.central.collector_main", "--config", str(config)]
+        collector = Process(arguments, self.folder / "collector.log", env)
         self.processes.append(collector)
         return collector
 
@@ -189,7 +200,7 @@ class Rig:
         client.on_message = on_message
         client.on_subscribe = lambda *_: armed.set()
         client.subscribe(f"{base}/{answer}", 1)
-        assert armed.wait(10)
+        assert armed.wait(20), "waited 20 s for the central broker to take a subscription"
         client.publish(f"{base}/{topic}", payload, qos=1, retain=True)
         wait_until(lambda: answers, f"an answer on {answer}; log: {gateway.text()[-1500:]}", 30.0)
         client.disconnect()
@@ -209,18 +220,37 @@ class Rig:
         assert self.tell(gateway, f"flows/{flow}", b"", f"flows/{flow}/state")["accepted"]
         self.drained(gateway)
 
-    def drained(self, gateway: Gateway) -> None:
+    def drained(self, gateway: Gateway, deadline_s: float = 60.0) -> None:
         """Waits until all results landed. What the page shows may be a second old, so only a later status counts."""
         now = gateway.wait(lambda s: s["central"]["connected"], "the central connection")["uptime_s"]
-        gateway.wait(lambda s: s["uptime_s"] > now + 1 and not s["central"]["outbox_batches"], "an empty outbox", 60.0)
+        gateway.wait(
+            lambda s: s["uptime_s"] > now + 1 and not s["central"]["outbox_batches"], "an empty outbox", deadline_s
+        )
 
-    def counts(self, flow: str) -> dict[tuple[float, str], int]:
-        """(window start, source) → sum of the column `n` over all that landed."""
+    def counts(self, flow: str, column: str = "n") -> dict[tuple[float, str], int]:
+        """(window start, source) → sum of a column over all that landed and counts."""
         counts: Counter[tuple[float, str]] = Counter()
-        for row in self.table(f"landing/{flow}"):
-            if row["window_start"] is not None:
-                counts[row["window_start"].timestamp(), row["source"]] += row["n"]
+        for row in self.landed(flow):
+            counts[row["window_start"].timestamp(), row["source"]] += row[column]
         return dict(counts)
+
+    def landed(self, flow: str) -> list[dict[str, Any]]:
+        """The contributions of the newest lineage of each gateway: those that the fleet job merges."""
+        from edgert.central.frames import lineage_of
+        from edgert.central.lineage import Opening, counted
+
+        rows = self.table(f"landing/{flow}")
+        openings = [Opening(r["gateway"], r["epoch"], *lineage_of(r["lineage"])[1:]) for r in rows if r["lineage"]]
+        cuts = counted(openings)
+
+        def counts(row: Mapping[str, Any]) -> bool:
+            epoch = (row["gateway"], row["epoch"])
+            if row["lineage"] or epoch not in cuts:
+                return False
+            cut = cuts[epoch]
+            return cut is None or row["sequence"] <= cut.get(row["stream"], 0)
+
+        return [row for row in rows if counts(row)]
 
     def run_fleet_job(self) -> None:
         """The Spark job, once over all that landed."""

@@ -1,0 +1,94 @@
+"""`python -m tests.faults --seed N`: starts the whole path up to the landing table, injects faults, compares."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.brokers import MOSQUITTO
+from tests.faults import plan
+from tests.faults.run import Outcome, run
+
+EPILOG = """\
+A seed says what is done when; two runs of it differ in timing only. Logs, databases and tables of a seed that failed
+stay in its folder. exit status: 0 nothing was lost or doubled, 1 something was, 2 wrong arguments, 3 Mosquitto is
+missing"""
+
+
+def seeds(text: str) -> range:
+    """ "A-B", both included."""
+    first, dash, last = text.partition("-")
+    try:
+        found = range(int(first), int(last) + 1)
+    except ValueError:
+        found = range(0)
+    if not dash or not found:
+        raise argparse.ArgumentTypeError(f"expected A-B with A not above B, got {text!r}")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        "tests.faults", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, metavar="N", help="only this one")
+    which.add_argument("--seeds", type=seeds, metavar="A-B", help="these")
+    which.add_argument("--forever", type=int, metavar="N", nargs="?", const=0, help="from N (0) on, until Ctrl-C")
+    parser.add_argument("--spark", action="store_true", help="with the fleet job: takes minutes, needs Java")
+    parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--logs", type=Path, default=Path("build/faults"), help="folder (default: %(default)s)")
+    arguments = parser.parse_args(argv)
+    chosen: Iterable[int] = arguments.seeds or itertools.count(arguments.forever or 0)
+    if arguments.seed is not None:
+        chosen = [arguments.seed]
+    if arguments.plan:
+        for seed in chosen:
+            print(plan.make(seed, arguments.spark))
+        return 0
+    if MOSQUITTO is None:
+        print("tests.faults: needs Mosquitto (apt-get install mosquitto)", file=sys.stderr)
+        return 3
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what runs is ended
+    try:
+        return _run(chosen, arguments.logs, arguments.spark)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(chosen: Iterable[int], logs: Path, spark: bool) -> int:
+    failed: list[int] = []
+    for count, seed in enumerate(chosen, 1):
+        outcome = one(seed, logs, spark)
+        if outcome.failed:
+            failed.append(seed)
+        print(f"  {count} seeds, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
+    return 1 if failed else 0
+
+
+def one(seed: int, logs: Path, spark: bool) -> Outcome:
+    """Runs one seed and prints what came of it; its folder stays if it failed."""
+    made = plan.make(seed, spark)
+    print(made, flush=True)
+    folder = logs / f"seed-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    outcome = run(made, folder.absolute())
+    if outcome.failed:
+        print("what was done:", *outcome.told, sep="\n  ")
+    print(outcome, flush=True)
+    if outcome.failed:
+        print(f"  kept: {folder}; again: python -m tests.faults --seed {seed}{' --spark' * spark}", flush=True)
+    else:
+        shutil.rmtree(folder)
+    return outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""What people do meanwhile: a flow gets another version, programs are stopped in good order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Literal, Self
+
+from edgert.flow.document import to_toml
+from tests.faults.fault import NOTHING, Fault, seconds
+from tests.faults.kills import DOWN
+from tests.faults.publisher import FLOW, document
+from tests.integration.rig import FLEET
+
+if TYPE_CHECKING:
+    from tests.faults.path import WholePath
+
+
+@dataclass(frozen=True, slots=True)
+class Redeploy(Fault):
+    """Another version of the flow: open windows are shipped, a new epoch begins. Nobody waits for the answer: with the
+    link cut, or a central broker that loses what it has, it comes late or never."""
+
+    interval_s: float
+    name = "deploy another version"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(0.0, seconds(draw, 0.2, 1.0))
+
+    def inject(self, path: WholePath) -> str:
+        if not path.broker.running:
+            return f"{NOTHING}the central broker is down"
+        topic = f"edgert/v1/{FLEET}/{path.daemon.name}/flows/{FLOW}"
+        path.publish([(topic, to_toml(document(self.interval_s)).encode())], retain=True)
+        return "published"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Fault):
+    """SIGTERM, and the exit status must be 0, but for one that is still starting."""
+
+    who: Literal["gateway", "collector"]
+    name = "stop"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, 2.0), draw.choice(("gateway", "collector")))
+
+    def inject(self, path: WholePath) -> str:
+        return "stopped" if path.end(self.who, in_order=True) else DOWN
+
+    def heal(self, path: WholePath) -> None:
+        path.begin(self.who)

@@ -1,0 +1,57 @@
+"""Wall clocks that jump, as when a board without one is told the time, or told it wrongly. The monotonic clock goes on,
+as a kernel's does."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Literal, Self
+
+from tests.faults.fault import Fault, seconds
+
+if TYPE_CHECKING:
+    from tests.faults.path import WholePath
+
+HOUR_S = 3600.0
+STARTUP = Path(__file__).parent / "clock"
+
+
+def environment(file: Path) -> Mapping[str, str]:
+    """For a process whose wall clock is to follow `file`."""
+    set_offset(file, 0.0)
+    known = os.environ.get("PYTHONPATH")
+    return {"EDGERT_FAULTS_CLOCK": str(file), "PYTHONPATH": f"{STARTUP}:{known}" if known else str(STARTUP)}
+
+
+def set_offset(file: Path, seconds_: float) -> None:
+    """In place: processes have the file mapped."""
+    number = os.open(file, os.O_WRONLY | os.O_CREAT)
+    try:
+        os.pwrite(number, struct.pack("d", seconds_), 0)
+    finally:
+        os.close(number)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStep(Fault):
+    """An hour forward or back, and then back again."""
+
+    who: Literal["gateway", "collector"]
+    step_s: float
+    name = "clock step"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        who: Literal["gateway", "collector"] = draw.choice(("gateway", "gateway", "collector"))
+        return cls(seconds(draw, 1.0, 8.0), who, draw.choice((-HOUR_S, HOUR_S)))
+
+    def inject(self, path: WholePath) -> str:
+        set_offset(path.clock_file(self.who), self.step_s)
+        return f"{self.step_s:+g} s"
+
+    def heal(self, path: WholePath) -> None:
+        set_offset(path.clock_file(self.who), 0.0)

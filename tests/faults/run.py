@@ -1,0 +1,126 @@
+"""One seed: the path is started, the plan carried out, and the landing table compared with what was published."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.fault import NOTHING
+from tests.faults.path import WholePath
+from tests.faults.plan import Plan
+from tests.faults.publisher import FLOW, Difference, Window, compare
+from tests.waiting import wait_until
+
+FLEET_S = 600.0
+"""For the fleet job to come to the end: it may wait 60 s for the lease of one that was killed."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a seed."""
+
+    plan: Plan
+    told: list[str] = field(default_factory=list)
+    """What was done when, in seconds after the first message."""
+    injected: int = 0
+    """Faults that had something to be done to."""
+    difference: Difference = field(default_factory=Difference)
+    problems: list[str] = field(default_factory=list)
+    messages: int = 0
+    took_s: float = 0.0
+    figures: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.difference or self.problems)
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{name} {n}" for name, n in self.figures.items())
+        d = self.difference
+        verdict = "FAILED" if self.failed else "ok"
+        head = f"seed {self.plan.seed}: {verdict}: lost {d.lost}, doubled {d.doubled} of {self.messages:,} messages"
+        head += f" in {self.took_s:.0f} s; {self.injected} of {len(self.plan.injections)} faults; {figures}"
+        return "\n".join([head, *(f"  {line}" for line in (*self.problems, *d.windows[:20]))])
+
+
+def run(plan: Plan, folder: Path) -> Outcome:
+    """Carries out a plan in an empty folder, in which logs and tables stay."""
+    outcome = Outcome(plan)
+    started = time.monotonic()
+    path = WholePath(folder, plan)
+    try:
+        path.start()
+        _carry_out(plan, path, outcome)
+        path.settle()
+        _judge(plan, path, outcome)
+    except Exception as error:  # noqa: BLE001 - a seed that fails must not end the others
+        outcome.problems.append(f"{type(error).__name__}: {error}")
+    finally:
+        path.close()
+    outcome.took_s = time.monotonic() - started
+    (folder / "outcome.txt").write_text("\n".join([str(plan), "what was done:", *outcome.told, str(outcome), ""]))
+    return outcome
+
+
+def _carry_out(plan: Plan, path: WholePath, outcome: Outcome) -> None:
+    events = [(i.at, i.fault, True) for i in plan.injections]
+    events += [(i.at + i.fault.length_s, i.fault, False) for i in plan.injections if i.fault.length_s]
+    path.publisher.start()
+    started = time.monotonic()
+    for at, fault, begins in sorted(events, key=lambda event: event[0]):
+        time.sleep(max(0.0, started + at - time.monotonic()))
+        path.check()
+        if begins:
+            did = fault.inject(path)
+            outcome.injected += not did.startswith(NOTHING)
+        else:
+            fault.heal(path)
+            did = "healed"
+        outcome.told.append(f"{time.monotonic() - started:6.2f} s: {fault.name}: {did}")
+
+
+def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
+    path.check()
+    truth = path.publisher.truth
+    outcome.messages = path.publisher.sent
+    if not (path.tables / "landing" / FLOW).exists():
+        outcome.difference = compare(truth, {}, {})
+        return
+    outcome.difference = compare(truth, path.counts(FLOW), path.counts(FLOW, "bits"))
+    status = path.status()
+    ingest = status["ingest"]
+    outcome.told += [f"counted as dropped: {drop}" for drop in status["drops"]]
+    outcome.figures = {
+        "redelivered": ingest["redelivered"],
+        "ambiguous": ingest["ambiguous"],
+        "failed checkpoints": status["checkpoint"]["failures"],
+        "packets tampered with": sum(hop.tampered for hop in path.hops.values()),
+        "epochs": len({row["epoch"] for row in path.table(f"landing/{FLOW}")}),
+    }
+    if plan.spark and not outcome.difference:
+        with contextlib.suppress(AssertionError):  # then what differs is told
+            wait_until(lambda: not _in_fleet(path), "the fleet table", FLEET_S)
+        outcome.difference = _in_fleet(path)
+        path.check()
+    if ingest["sessions_lost"]:
+        outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
+    for table in ("gaps", "quarantine"):
+        if (path.tables / table).exists():
+            outcome.problems += [f"{table}: {row}" for row in path.table(table)[:5]]
+
+
+def _in_fleet(path: WholePath) -> Difference:
+    """Between what was published and what the fleet table says now."""
+    time.sleep(1.0)
+    if not any((path.tables / "fleet" / FLOW / "_delta_log").glob("*.json")):  # not made, or just being made
+        return compare(path.publisher.truth, {}, {})
+    counts: Counter[Window] = Counter()
+    bits: Counter[Window] = Counter()
+    for row in path.table(f"fleet/{FLOW}"):
+        window = row["window_start"].timestamp(), row["source"]
+        counts[window] += row["n"] or 0
+        bits[window] += int(row["bits"] or 0)
+    return compare(path.publisher.truth, counts, bits)

@@ -1,0 +1,159 @@
+"""A few seeds of the fault harness, and that it would see what it looks for."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults import clocks, plan
+from tests.faults.disks import committed_bytes, tear
+from tests.faults.plan import KINDS
+from tests.faults.proxy import packets, with_dup
+from tests.faults.publisher import compare
+from tests.faults.run import run
+
+SEEDS = (26, 53, 73)
+"""Faults of most kinds, with and without slots."""
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(480)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_lost_or_doubled_up_to_the_landing_table(seed: int, tmp_path: Path) -> None:
+    outcome = run(plan.make(seed), tmp_path)
+    print(plan.make(seed), *outcome.told, outcome, sep="\n")
+    assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {seed}"
+    assert outcome.messages >= 400
+
+
+# -- the plan
+
+
+def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind() -> None:
+    plans = [plan.make(seed) for seed in range(200)]
+    assert plans == [plan.make(seed) for seed in range(200)]
+    injected = [type(i.fault) for p in plans for i in p.injections]
+    assert {kind: injected.count(kind) >= 20 for kind in KINDS} == dict.fromkeys(KINDS, True)
+    assert {p.pool["slots"] for p in plans} == {0, 2}
+    assert all(i.fault.fits(p.pool["slots"]) for p in plans for i in p.injections)
+
+
+# -- the comparison
+
+WINDOW = (10.0, "s1")
+
+
+@pytest.mark.parametrize(
+    ("landed", "lost", "doubled"),
+    [
+        ([0, 1, 2, 3], 0, 0), ([0, 1, 3], 1, 0), ([], 4, 0), ([0, 1, 2, 3, 3], 0, 1),
+        ([0, 1, 2, 2], 1, 1), ([0, 0, 0, 0], 1, 1),
+    ],
+)  # fmt: skip
+def test_what_is_lost_or_doubled_shows_also_when_the_counts_agree(landed: list[int], lost: int, doubled: int) -> None:
+    counts, bits = {WINDOW: len(landed)}, {WINDOW: sum(1 << number for number in landed)}
+    found = compare({WINDOW: 4}, counts, bits)
+    assert (found.lost, found.doubled, bool(found)) == (lost, doubled, bool(lost or doubled))
+
+
+def test_a_window_that_nobody_sent_is_doubled() -> None:
+    found = compare({}, {WINDOW: 2}, {WINDOW: 3})
+    assert (found.lost, found.doubled) == (0, 2)
+
+
+# -- the clock
+
+
+def test_the_clock_of_a_process_steps_and_its_monotonic_one_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "clock"
+    env = {**os.environ, **clocks.environment(file)}
+    look = "import time; [print(time.time(), time.monotonic(), flush=True) for _ in iter(input, '')]"
+    with subprocess.Popen(
+        [sys.executable, "-c", look], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        seen = []
+        for offset in (0.0, 3600.0, -3600.0):
+            clocks.set_offset(file, offset)
+            process.stdin.write("look\n")
+            process.stdin.flush()
+            wall, monotonic = map(float, process.stdout.readline().split())
+            seen.append((round((wall - monotonic) / 60), offset))
+        process.stdin.write("\n")
+        process.stdin.close()
+    assert [minutes - seen[0][0] for minutes, _ in seen] == [0, 60, -60]
+
+
+# -- the torn write
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA wal_autocheckpoint = 0")
+    return database
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_torn_log_keeps_each_transaction_that_was_committed(seed: int, tmp_path: Path) -> None:
+    draw = Random(seed)
+    path, copy = tmp_path / "a.db", tmp_path / "b.db"
+    database = open_database(path)
+    database.execute("CREATE TABLE t (n INTEGER, filler BLOB)")
+    for number in range(20):
+        database.execute("INSERT INTO t VALUES (?, ?)", (number, draw.randbytes(draw.randrange(9_000))))
+    log = path.with_name("a.db-wal")
+    whole = log.read_bytes()
+    assert committed_bytes(whole) == len(whole)
+    # as a process leaves it that is killed in the middle of the next transaction
+    copy.write_bytes(path.read_bytes())
+    copied = copy.with_name("b.db-wal")
+    copied.write_bytes(whole + whole[32 : 32 + draw.randrange(5_000)])
+    assert "torn" in tear(copied, draw)
+    assert copied.read_bytes()[: len(whole)] == whole
+    database.close()
+    restored = sqlite3.connect(copy)
+    assert restored.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert restored.execute("SELECT count(*), sum(n) FROM t").fetchone() == (20, 190)
+    restored.close()
+
+
+def test_of_a_transaction_under_way_nothing_counts_as_committed(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    database = open_database(path)
+    database.execute("PRAGMA cache_size = 2")
+    database.execute("CREATE TABLE t (filler BLOB)")
+    log = path.with_name("a.db-wal")
+    committed = len(log.read_bytes())
+    database.execute("BEGIN")
+    for _ in range(50):
+        database.execute("INSERT INTO t VALUES (?)", (bytes(4_000),))
+    assert len(log.read_bytes()) > committed, "the cache is too large for this test"
+    assert committed_bytes(log.read_bytes()) == committed
+    database.close()
+
+
+# -- the proxy
+
+
+def test_packets_are_taken_whole_however_they_come() -> None:
+    whole = [bytes([0x32, 2, 1, 2]), bytes([0x40, 0]), bytes([0x32, 0x80, 0x01]) + bytes(128)]
+    stream, buffer = b"".join(whole), bytearray()
+    found: list[bytes] = []
+    for at in range(len(stream)):
+        buffer += stream[at : at + 1]
+        found += packets(buffer)
+    assert found == whole
+    assert not buffer
+
+
+def test_only_a_message_that_is_acknowledged_can_be_marked_as_repeated() -> None:
+    assert with_dup(bytes([0x32, 0])) == bytes([0x3A, 0])
+    assert with_dup(bytes([0x30, 0])) == bytes([0x30, 0])
