@@ -15,6 +15,8 @@ from edgert.runtime.report import Report, report
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 
+STOP_S: Final = 5.0
+"""A turn that does not end by then is left to the end of the process: what it took is in the last checkpoint."""
 PROFILE_S: Final = 1.0
 """How often the policy is told what operators cost."""
 Send = Callable[[Instance, Sequence[Message]], None]
@@ -123,7 +125,7 @@ class InProcess:
     async def stop(self) -> None:
         import asyncio
 
-        await asyncio.to_thread(self.pool.stop)
+        await asyncio.to_thread(self.pool.stop, STOP_S)
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
         run.restore(blobs, queue, self._now())

@@ -118,6 +118,7 @@ def outcome(
         "switches": (after.switches - before.switches) / max(1, rows),
         "rows": rows,
         "out_per_s": (after.told - before.told) / passed,
+        "mean_ms": None if not sum(late.counts) else late.mean_s() * 1e3,
         "p50_ms": None if p50 is None else p50 * 1e3,
         "p99_ms": None if p99 is None else p99 * 1e3,
         "shed": sum(i.shed for i in run.all),

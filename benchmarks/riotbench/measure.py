@@ -92,7 +92,7 @@ class Run:
             self._options.say(f"  {name}: {cost['cpu_us']:.2f} µs/row")
         name = cost_name(application, ENGINE, load)
         self._report.add(f"T_S / T_C: {name}", told["waited"], "")
-        for part in ("p50", "p99"):
+        for part in ("mean", "p50", "p99"):
             self._report.add(f"latency {part}: {name}", told[f"{part}_ms"] or float("nan"), "ms")
 
     def borne(self, application: str, subject: Subject) -> None:

@@ -44,6 +44,9 @@ def measure(options: Options, report: Report) -> None:
                 report.add(f"pool / pool that counts nothing, {turns}", told["counted"], "", limit=COUNTING)
                 report.add(f"policy / operators' time, {turns}", told["policy"], "", limit=OWN)
                 report.add(f"T_S / T_C, {turns}", told["waited"], "")
+                if fusion == "full":  # else T_S is mostly the turns of others
+                    both = told["waited"] + told["policy"]
+                    report.add(f"T_S and policy / operators' time, {turns}", both, "", limit=OWN)
                 report.add(f"all that the pool does / operators' time, {turns}", told["own"], "")
     for policy in POLICIES:
         few, many = (_choice(policy, number) for number in INSTANCES)

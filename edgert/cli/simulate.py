@@ -124,10 +124,7 @@ def _profiles(args: argparse.Namespace, physical: Plan) -> dict[str, Profile]:
 
     found = dict.fromkeys(physical.instances, UNKNOWN)
     if args.status:
-        for name, rows_in, rows_out, busy_s in _measured(args.status, physical.flow.name):
-            if rows_in:  # no time: it was computed in one function with the source, and stands there
-                cost_s = max(busy_s / rows_in, LEAST_S)
-                found |= dict.fromkeys(_copies(name, found), Profile(cost_s, rows_out / rows_in))
+        found |= _as_measured(physical, list(_measured(args.status, physical.flow.name)))
     for text in args.cost:
         name, sign, numbers = text.partition("=")
         try:
@@ -141,6 +138,38 @@ def _profiles(args: argparse.Namespace, physical: Plan) -> dict[str, Profile]:
                 f"--cost: expected INSTANCE=MICROSECONDS[,SELECTIVITY] with one of {instances}, got {show(text)}"
             ) from None
         found |= dict.fromkeys(_copies(name, found), said)
+    return found
+
+
+def _as_measured(physical: Plan, measured: Sequence[tuple[str, int, int, float]]) -> dict[str, Profile]:
+    """Of each instance of which rows were seen, however its operators were fused or copied where that was measured."""
+    from edgert.flow.fission import uncopied
+    from edgert.scheduling.profile import Profile
+
+    whole: dict[str, list[float]] = {}
+    """By measured name, without the number of a copy: rows in and out and seconds, of all copies."""
+    for name, *counts in measured:
+        sums = whole.setdefault(uncopied(name)[0], [0, 0, 0.0])
+        sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
+    found: dict[str, Profile] = {}
+    for instance in physical.instances.values():
+        first, *_ = operators = uncopied(instance.name)[0].split("+")
+        # what begins in it counts here; what only ends in it was begun, and counted, in one before it
+        mine = [sums for name, sums in whole.items() if name.split("+")[0] in operators]
+        entering = next((sums for name, sums in whole.items() if first in name.split("+")), None)
+        if entering is None:
+            print(
+                f"edgert: the status says nothing of {instance.name}: its rows cost what is the default",
+                file=sys.stderr,
+            )
+        elif entering[0]:
+            leaving = next(sums for name, sums in whole.items() if operators[-1] in name.split("+"))
+            busy_s = sum(sums[2] for sums in mine)
+            if not busy_s:  # it was computed in one function with one before it, and stands there, or was not seen yet
+                print(
+                    f"edgert: the status has no time for {instance.name}: its rows cost nothing here", file=sys.stderr
+                )
+            found[instance.name] = Profile(max(busy_s / entering[0], LEAST_S), leaving[1] / entering[0])
     return found
 
 

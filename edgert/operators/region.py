@@ -22,6 +22,8 @@ from edgert.operators.logic import Emission, Logic, Now
 
 SAMPLED_S: Final = 0.1
 """About so often a turn's parts are timed."""
+KEPT: Final = 0.999
+"""What a sample weighs when the next one comes: some hundred seconds are looked at together."""
 GOLDEN: Final = 0.618
 """Of that, by which the moments wander, so that they keep no step with what happens regularly."""
 Waiting = list[tuple[int, Batch | RawBatch]]
@@ -82,7 +84,9 @@ class Region(Logic):
         """By part: how long it took in the last turn that was timed, until somebody has taken that."""
         self.busy_s = [0.0] * len(self.parts)
         """By part: time spent computing, as far as it was shared out (`share`)."""
-        self._next_sample = float("-inf")
+        self._seen = [0.0] * len(self.parts)
+        """By part: what it took in all samples, older ones ever less."""
+        self._sampled_at = self._next_sample = float("-inf")
         self._samples = 0
         self._ends = [part for part in range(len(self.parts)) if not self._to[part] and not self._exit[part]]
         self._entrances = [range(sum(wide[:part]), sum(wide[: part + 1])) for part in range(len(self.parts))]
@@ -115,18 +119,24 @@ class Region(Logic):
 
     def steps(self, now: Now) -> tuple[Step, ...]:
         """For a turn at `now`: now and then those that are timed."""
-        if self.clock is None or now.monotonic < self._next_sample:
+        if self.clock is None:
             return self.ordinary
-        self._samples += 1
+        if self.sample and now.monotonic == self._sampled_at:  # all of a turn, not only its first batch
+            return self._timed
+        if now.monotonic < self._next_sample:
+            return self.ordinary
+        self._samples, self._sampled_at = self._samples + 1, now.monotonic
         self._next_sample = now.monotonic + SAMPLED_S * (0.5 + self._samples * GOLDEN % 1.0)
         self.sample = [0.0] * len(self.parts)
         return self._timed
 
     def share(self, time_s: float) -> None:
-        """Shares out among the parts what all turns since the last sample took, as that sample says."""
+        """Shares out among the parts what all turns since the last sample took, as the last samples together say: a
+        short one weighs little."""
         sample, self.sample = self.sample, []
-        if whole := sum(sample):
-            for part, took in enumerate(sample):
+        self._seen = [KEPT * before + took for before, took in zip(self._seen, sample, strict=True)]
+        if whole := sum(self._seen):
+            for part, took in enumerate(self._seen):
                 self.busy_s[part] += time_s * took / whole
 
     def entrances(self, part: int) -> range:

@@ -45,8 +45,10 @@ class Gate:
     def free(self, number: int, now: float) -> None:
         """Something that kept it from running is over."""
         instance = self._instances[number]
+        if instance.running:  # the end of its turn sees to it
+            return
         instance.ready = now
-        if not instance.running and number not in self.held and number not in self.resting:
+        if number not in self.held and number not in self.resting:
             self.policy.free(number)
 
     def choose(self, now: float, may: May | None = None) -> int | None:

@@ -25,6 +25,11 @@ class Latency:
         """`rows` took so long."""
         self.counts[bisect_left(_ENDS, seconds)] += rows
 
+    def mean_s(self) -> float:
+        """The mean, to a twentieth: each row counts as the middle of its bucket. There are rows."""
+        sums = (count * 2 ** ((bucket + 0.5) / PER_OCTAVE) * 1e-6 for bucket, count in enumerate(self.counts))
+        return float(sum(sums) / sum(self.counts))
+
 
 def quantile_s(counts: Sequence[int], part: float) -> float | None:
     """The time within which `part` (0 to 1) of the rows came, to a tenth; None without rows."""

@@ -2,7 +2,7 @@
 
 fast, waits for nothing   the lent thread; a worker only while that thread seems stuck
 slow, or not known yet    a worker; the lent thread only while every worker is stuck
-may wait for something    a worker
+may wait for something    a worker; while every worker is stuck, one more is started, up to `MOST_WORKERS`
 
 So an operator that blocks does not block who lends its thread; and two threads that compute in turns for want of the
 interpreter's lock would be slower than one.
@@ -21,6 +21,8 @@ SLOW_S: Final = 0.02
 loses the lock in the middle of a turn is not slow, but left to the workers would lose it again and again."""
 FAST_TURNS: Final = 20
 """So many turns in a row that were not slow make an instance fast."""
+MOST_WORKERS: Final = 8
+"""Workers at most, with those that were started because all others were stuck. They stay: it may happen again."""
 Mine = Callable[[Instance], bool]
 
 
@@ -31,7 +33,7 @@ class Lending:
         self.since: float | None = None
         """When the turn under way on a lent thread began, or the thread went that is lent again at once, monotonic
         seconds; None: there is none."""
-        self._workers = workers
+        self.workers = workers
         self._began: dict[int, float] = {}
         """By worker's thread: when its turn under way began, monotonic seconds."""
 
@@ -43,11 +45,14 @@ class Lending:
         """It is over."""
         self._began.pop(threading.get_ident(), None)
 
+    def stuck(self, now: float) -> bool:
+        """Whether every worker is in a turn that has taken long already."""
+        began = self._began
+        return len(began) == self.workers > 0 and now - max(began.values()) >= SLOW_S
+
     def lendable(self, now: float) -> Mine:
         """What is for a thread that is lent."""
-        began = self._began
-        stuck = len(began) == self._workers > 0 and now - max(began.values()) >= SLOW_S
-        return _never_waits if stuck else fast
+        return _never_waits if self.stuck(now) else fast
 
     def for_workers(self, now: float) -> Mine:
         """What is for a worker."""

@@ -16,7 +16,7 @@ from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
 from edgert.runtime.gate import Gate
 from edgert.runtime.instance import Instance, Turn
-from edgert.runtime.lending import SLOW_S, Lending, Mine, fast
+from edgert.runtime.lending import MOST_WORKERS, SLOW_S, Lending, Mine, fast
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
 from edgert.scheduling.congestion_aware import CongestionAware
@@ -144,6 +144,8 @@ class Pool:
                 self._put(instance, Entry(source, batch, now))
             if wake and self._asleep:
                 self._work.notify(len(entries))  # a worker each: the first may meet an operator that blocks
+            elif wake:
+                self._relieve_workers(now)
 
     def _hands(self, entry: tuple[Instance, int, Batch | RawBatch], now: float) -> bool:
         """Where nothing else waits, a choice could only say what is known already, and costs more than the work on a
@@ -276,6 +278,8 @@ class Pool:
                 more = number is not None
                 if number is None or now >= ends:
                     self._lending.since = now if again and more else None
+                    if left:
+                        self._relieve_workers(now)
                     if wake := left if again or not more else self._asleep:
                         self._work.notify(wake)
                     return more
@@ -284,6 +288,16 @@ class Pool:
                 instance, entries = self._take(number)
                 self._lending.since = now
             turn = self._turn(instance, entries)
+
+    def _relieve_workers(self, now: float) -> None:
+        """One more, where all that there are wait for something and others could run."""
+        if self._lending.stuck(now) and self._policy.waiting and self._lending.workers < MOST_WORKERS:
+            self._lending.workers += 1
+            number = self._lending.workers
+            log.warning("all %d workers are in turns that take long: another one is started", number - 1)
+            thread = threading.Thread(target=self._worker, name=f"worker-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _worker(self) -> None:
         turn: Turn | None = None

@@ -27,5 +27,12 @@ def test_rows_count_each_and_what_cannot_be_lands_at_the_ends() -> None:
     assert quantile_s(latency.counts, 0.5) == pytest.approx(1e-6, rel=0.1)
 
 
+def test_the_mean_is_right_to_a_tenth() -> None:
+    latency = Latency()
+    for seconds in (0.001, 0.002, 0.003, 0.1):
+        latency.add(seconds, 10)
+    assert latency.mean_s() == pytest.approx(0.0265, rel=0.1)
+
+
 def test_nothing_measured_has_no_quantile() -> None:
     assert quantile_s(Latency().counts, 0.5) is None

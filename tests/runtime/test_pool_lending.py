@@ -87,6 +87,26 @@ def test_a_lent_thread_gives_the_rest_to_the_workers_when_its_time_is_over() -> 
     assert only.counters.rows_in == 50
 
 
+def test_where_all_workers_wait_for_something_another_one_is_started() -> None:
+    leave, done = threading.Event(), threading.Event()
+    blocks = instance("blocks", Pass(lambda batch: leave.wait(DEADLINE_S)))
+    waits = instance("waits", Pass(lambda batch: done.set()))
+    blocks.waits = waits.waits = True  # nothing for a thread that is lent
+    pool = Pool(SystemClock(), workers=1)
+    pool.add([blocks, waits])
+    pool.start()
+    pool.put([(blocks, 0, rows(1))])
+    ends = time.monotonic() + DEADLINE_S
+    while not done.is_set() and time.monotonic() < ends:
+        pool.put([(waits, 0, rows(1))])
+        done.wait(SLOW_S)
+    leave.set()
+    assert done.is_set()
+    assert pool.wait_empty([blocks, waits], DEADLINE_S)
+    pool.stop()
+    assert len(pool._threads) == 2
+
+
 def test_instances_that_are_new_or_slow_are_left_to_the_workers() -> None:
     clock = VirtualClock()
     takes = [0.0]

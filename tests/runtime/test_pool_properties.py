@@ -22,6 +22,7 @@ from edgert.operators.guard import FAILED
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.region import Edge, Region
 from edgert.runtime.instance import Instance
+from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Overload, Queue
@@ -114,6 +115,8 @@ class World:
         feeders = [before for before in self.instances if draw.random() < 0.35]
         logic = Region(parts, edges, [(1, 0)], len(feeders)) if len(parts) > 1 else parts[0]
         made = Instance(f"i{number}", (f"i{number}",), "stateless", logic, Queue(draw.choice([40, 100, 1_000]), "keep"))
+        if draw.random() < 0.3:
+            made.fast_turns = FAST_TURNS
         for guard in made.guards:
             guard.policy = OnError(draw.choice(["retry", "drop"]), None, 3, 0.05)
         self.cost_s[made.name] = draw.choice([0.0, 0.001, 0.004])
@@ -139,7 +142,10 @@ class World:
         numbers = range(len(self.put[source.name]), len(self.put[source.name]) + rows)
         self.put[source.name] += numbers
         batch = RawBatch([""] * rows, [str(n).encode() for n in numbers], 0.0, 0.0, ROW_BYTES * rows)
-        self.pool.put([(source, 0, batch)])
+        lends = self.draw.random() < 0.4
+        self.pool.put([(source, 0, batch)], wake=not lends)
+        if lends:
+            self.pool.lend(1e-9)
 
     def hold_or_release(self, instance: Instance) -> None:
         if instance.number in self.pool._gate.held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.operators.region import Edge, Region
 from edgert.runtime.latency import quantile_s
@@ -99,6 +100,44 @@ def test_what_the_parts_of_a_region_take_is_sampled_and_shared_out() -> None:
     assert shared[0] == pytest.approx(3 * shared[1])
     assert one.unshared_s <= 0.15 + 0.008, "and one about every tenth of a second"
     assert one.unshared_s > 0.0 or shared[0] == pytest.approx(0.3)
+
+
+def test_short_samples_weigh_little_and_all_of_a_turn_is_timed() -> None:
+    clock = VirtualClock()
+    parts = [Pass(lambda batch: clock.advance(0.00002)), Pass(lambda batch: clock.advance(0.001 * (len(batch) > 1)))]
+    one = instance("one", Region(parts, [Edge(0, 0, 1, 0)]))
+    pool = Pool(clock)
+    pool.add([one])
+    assert one.region
+    spent = [0.0, 0.0]
+    for turn in range(2_000):
+        one.fast_turns = FAST_TURNS
+        batches = [rows(1), rows(1, 2)] if turn % 4 == 0 else [rows(1)]
+        spent[0] += 0.00002 * len(batches)
+        spent[1] += 0.001 * (len(batches) - 1)
+        pool.put([(one, 0, batch) for batch in batches], wake=False)
+        pool.lend(1e-9)
+        clock.advance(0.2)
+    assert one.region.busy_s == pytest.approx(spent, rel=0.05)
+
+
+def test_a_turn_that_cannot_be_held_in_time_has_not_waited_for_that() -> None:
+    clock = VirtualClock()
+
+    def long(batch: Batch) -> None:
+        clock.advance(1.0)
+        assert not pool.hold([one], 0.0)
+        clock.advance(1.0)
+
+    one = instance("one", Pass(long))
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([one])
+    one.fast_turns = FAST_TURNS
+    pool.put([(one, 0, rows(1)), (one, 0, rows(2))], wake=False)
+    for _ in range(2):
+        one.fast_turns = FAST_TURNS
+        pool.lend(1e-9)
+    assert (one.counters.turns, one.counters.scheduling_s) == (2, 0.0)
 
 
 def test_a_pause_is_not_waiting_for_a_worker() -> None:
