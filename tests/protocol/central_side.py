@@ -60,6 +60,9 @@ class MemoryTable:
     def version(self, application: str) -> int:
         return self._versions.get(application, 0)
 
+    def properties(self) -> Mapping[str, str]:
+        return {}
+
     def read(self, columns: list[str], where: str) -> list[dict[str, Any]]:
         assert where == "day IS NULL"
         stored = self.store.get(self.uri, Stored())

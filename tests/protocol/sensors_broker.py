@@ -60,7 +60,7 @@ class SensorsBroker:
         """What the broker itself has lost."""
         self.again: set[int] = set()
         """What it may deliver twice, since it went back to an older state."""
-        self.acknowledged: set[int] = set()
+        self.acknowledged: set[Copy] = set()
         """What it will not deliver again, since PUBACK (QoS 2: PUBREC) has come."""
 
     # -- sensors
@@ -138,10 +138,10 @@ class SensorsBroker:
                 self.session.subscriptions.pop(topic_filter, None)
         elif kind == "complete" or (kind == "ack" and self.qos == 1):
             if what in flying:
-                self.acknowledged.add(flying.pop(what)[0].uid)
+                self.acknowledged.add(flying.pop(what)[0])
         elif what in flying:
             copy, _ = flying[what]
-            self.acknowledged.add(copy.uid)
+            self.acknowledged.add(copy)
             flying[what] = (copy, "received")
             if self.connected:
                 self.down.append(("release", what))

@@ -19,8 +19,8 @@ from tests.protocol.mutants import MUTANTS, Patch
 from tests.protocol.world import ACTS, World, walk
 
 SEEDS = range(60)
-MOST_SEEDS = 150
-"""A broken rule is found out in fewer."""
+MOST_SEEDS = 60
+"""A broken rule is found out in fewer, from the seed on that stands beside it."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,11 +67,13 @@ TestProtocol = Protocol.TestCase
 TestProtocol.settings = settings(max_examples=40, stateful_step_count=80, deadline=None)
 
 
-@pytest.mark.parametrize("broken", MUTANTS, ids=lambda broken: broken.__name__.strip("_"))
+@pytest.mark.parametrize(
+    ("broken", "first"), MUTANTS.items(), ids=lambda part: getattr(part, "__name__", "").strip("_")
+)
 def test_each_rule_of_the_design_is_needed(
-    broken: Callable[[], Patch], tmp_path_factory: pytest.TempPathFactory
+    broken: Callable[[], Patch], first: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    for seed in range(MOST_SEEDS):
+    for seed in range(first, first + MOST_SEEDS):
         with in_memory(), broken():
             try:
                 walk(seed, tmp_path_factory.mktemp("walk"))
