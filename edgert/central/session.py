@@ -57,7 +57,7 @@ def make_session(name: str, master: str = "local[2]", memory: str = "1g") -> Spa
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in _settings(local, memory).items():
+    for key, value in (_settings(local, memory) | _of_cluster(master)).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -96,6 +96,26 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m",
         }
     return settings
+
+
+def _of_cluster(master: str) -> dict[str, str]:
+    """For a cluster that `edgert central cluster` has started here: its secret, and nothing but loopback."""
+    from edgert.central.cluster import secret_of
+
+    secret = secret_of(master)
+    if secret is None:
+        return {}
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secret,
+        "spark.network.crypto.enabled": "true",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
 
 
 def _names() -> list[str]:

@@ -33,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rebuild.add_argument("flow", metavar="FLOW", help="a flow's name")
     rebuild.add_argument("--master", help="Spark master: local[2], spark://host:7077, ...")
 
+    cluster = under.add_parser("cluster", help="run a Spark cluster on this machine, on loopback")
+    cluster.description = "Run a Spark cluster on this machine, on loopback, until Ctrl-C; `run --master` uses it."
+    cluster.add_argument("--port", type=count, default=7077, metavar="N", help="port of its master (default 7077)")
+    cluster.add_argument("--workers", type=count, default=2, metavar="N", help="how many workers (default 2)")
+    cluster.add_argument("--cores", type=count, default=1, metavar="N", help="cores of each (default 1)")
+    cluster.add_argument("--memory", default="1g", metavar="SIZE", help="memory of each (default 1g)")
+    cluster.set_defaults(do=_cluster)
+
     _models.add_arguments(lambda name, do, about: _add(under, name, do, about), _settings)
 
     _add(under, "tables", _tables, "list the tables")
@@ -127,6 +135,24 @@ def _run(args: argparse.Namespace) -> int:
                 job.run()
     finally:
         spark.stop()
+    return 0
+
+
+def _cluster(args: argparse.Namespace) -> int:
+    from edgert.core import log as logs
+
+    logs.set_up("INFO", env=os.environ)
+    from edgert.central.cluster import Cluster
+    from edgert.central.fleet_job import stop_on_signal
+
+    cluster = Cluster(args.port, args.workers, args.cores, args.memory)
+    stop_on_signal(cluster.stop)
+
+    def ready() -> None:
+        print(f"Spark cluster: {cluster.master}, {args.workers} workers with {args.cores} cores and {args.memory} each")
+        print(f"  edgert central run --master {cluster.master} --root FOLDER", flush=True)
+
+    cluster.run(ready)
     return 0
 
 

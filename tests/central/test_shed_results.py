@@ -17,12 +17,17 @@ from edgert.central.landing import Landing
 from edgert.core.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
 from edgert.store import database as database_module
 from edgert.store.quota import FULL
+from gateway import sending
 from gateway.sending import RESEND_S
 from gateway.uplink import HELLO_S
 from tests.central.results_examples import Gateway, contribution
 from tests.central.test_landing import read
 from tests.gateway.uplink_rig import Rig
 from tests.waiting import in_loop
+
+QUOTA = 12_000
+ON_THE_WAY = 1_500
+"""Bytes: what has left and is not acknowledged is never shed, and must not fill the outbox."""
 
 
 async def exchange(rig: Rig, collector: Collector, draw: random.Random) -> None:
@@ -42,11 +47,12 @@ async def test_what_was_shed_lands_as_a_gap_and_the_rest_as_rows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_module, "LEAVING_AHEAD", 3)
+    monkeypatch.setattr(sending, "WINDOW_BYTES", ON_THE_WAY)
     draw = random.Random(seed)
     rig = Rig(tmp_path)
     collector = Collector("c1", Landing(str(tmp_path / "tables")), rig.clock, hold_s=5.0, hold_bytes=100_000)
     rig.flow()
-    rig.database.quota_bytes = 12_000
+    rig.database.quota_bytes = QUOTA
     for outage in range(4):
         rig.uplink.connected()
         for _ in range(draw.randint(0, 12)):
@@ -54,12 +60,12 @@ async def test_what_was_shed_lands_as_a_gap_and_the_rest_as_rows(
             await exchange(rig, collector, draw)
         rig.uplink.disconnected()
         rig.rows(draw.randint(120, 200))
-        assert rig.database.outbox_size.bytes <= 12_000 + 8 * 300, "and gaps that may have left"
+        assert rig.database.outbox_size.bytes <= QUOTA + 8 * 300, "and gaps that may have left"
         if outage == 1:
             shed = dict(rig.database.shed)
             rig.database.close()
             again = Rig(tmp_path, rig.made)
-            again.database.quota_bytes = 12_000
+            again.database.quota_bytes = QUOTA
             rig.database, rig.uplink = again.database, again.uplink
             rig.uplink.clock, rig.uplink.publish = rig.clock, rig.publish
             rig.database.shed.update(shed)

@@ -1,0 +1,180 @@
+"""A Spark cluster of its own on this machine: a master and workers on loopback, kept running until told to stop.
+
+For more cores than one process uses, and to try what a cluster does. Whoever submits to it needs the secret, which only
+this user can read: `secret_of` gives it to a session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from edgert.central.session import check_java, jar_cache
+from edgert.core.errors import EdgertError
+
+log = logging.getLogger("edgert.central.cluster")
+HOST: Final = "127.0.0.1"
+START_S: Final = 90.0
+LOOK_S: Final = 0.5
+AGAIN_S: Final = 2.0
+"""After the death of one of its processes."""
+STOP_S: Final = 15.0
+_DAEMON_MEMORY: Final = "256m"
+
+
+def folder_of(port: int) -> Path:
+    """Where the cluster on a port keeps its secret, its logs and what its workers write."""
+    return jar_cache().parent / "cluster" / str(port)
+
+
+def secret_of(master: str) -> str | None:
+    """The secret of a cluster of this user's on this machine; None for any other master."""
+    prefix = f"spark://{HOST}:"
+    port = master.removeprefix(prefix)
+    if not master.startswith(prefix) or not port.isdigit():
+        return None
+    try:
+        return (folder_of(int(port)) / "secret").read_text().strip() or None
+    except OSError:
+        return None
+
+
+@dataclass(slots=True)
+class _Daemon:
+    name: str
+    arguments: Sequence[str]
+    process: subprocess.Popen[bytes] | None = None
+    not_before: float = 0.0
+
+
+class Cluster:
+    """`workers` with `cores` and `memory` (as Spark writes it, "1g") each. Raises `EdgertError` if Java is missing."""
+
+    def __init__(self, port: int, workers: int, cores: int, memory: str) -> None:
+        check_java()
+        self.master = f"spark://{HOST}:{port}"
+        self._port = port
+        self._folder = folder_of(port)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
+        self._stopping = threading.Event()
+        self._properties = self._folder / "spark.properties"
+        self._write_secret()
+        settings = ("--properties-file", str(self._properties))
+        first = ("org.apache.spark.deploy.master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0")
+        self._daemons = [_Daemon("master", (*first, *settings))]
+        for number in range(1, workers + 1):
+            work = self._folder / f"work-{number}"
+            self._daemons.append(_Daemon(f"worker {number}", (
+                "org.apache.spark.deploy.worker.Worker", self.master, "--host", HOST, "--webui-port", "0",
+                "--cores", str(cores), "--memory", memory, "--work-dir", str(work), *settings,
+            )))  # fmt: skip
+
+    def stop(self) -> None:
+        """Ends `run`."""
+        self._stopping.set()
+
+    def run(self, ready: Callable[[], None]) -> None:
+        """Until `stop`. Calls `ready` when the master listens; a process that dies is started again. Raises
+        `EdgertError` if the master does not come up."""
+        with socket.socket() as trial:
+            if trial.connect_ex((HOST, self._port)) == 0:
+                raise EdgertError(f"port {self._port}: expected a free port, something listens there; see --port")
+        try:
+            self._start(self._daemons[0])
+            self._wait_for_master()
+            for worker in self._daemons[1:]:
+                self._start(worker)
+            ready()
+            while not self._stopping.wait(LOOK_S):
+                for daemon in self._daemons:
+                    self._look_after(daemon)
+        finally:
+            self._end()
+
+    def _write_secret(self) -> None:
+        secret = secrets.token_hex(32)
+        for path, text in (
+            (self._folder / "secret", secret),
+            (self._properties, (
+                f"spark.authenticate true\nspark.authenticate.secret {secret}\nspark.network.crypto.enabled true\n"
+                "spark.master.rest.enabled false\nspark.worker.cleanup.enabled true\n"
+            )),
+        ):  # fmt: skip
+            path.unlink(missing_ok=True)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(text)
+
+    def _start(self, daemon: _Daemon) -> None:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        with (self._folder / f"{daemon.name.replace(' ', '-')}.log").open("ab") as output:
+            daemon.process = subprocess.Popen(
+                [str(home / "bin" / "spark-class"), *daemon.arguments],
+                env=_environment(home), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+
+    def _wait_for_master(self) -> None:
+        ends = time.monotonic() + START_S
+        master = self._daemons[0].process
+        assert master is not None
+        while time.monotonic() < ends and not self._stopping.is_set():
+            if master.poll() is not None:
+                break
+            with socket.socket() as trial:
+                if trial.connect_ex((HOST, self._port)) == 0:
+                    return
+            self._stopping.wait(LOOK_S)
+        if not self._stopping.is_set():
+            raise EdgertError(f"the master of the cluster did not come up; see {self._folder / 'master.log'}")
+
+    def _look_after(self, daemon: _Daemon) -> None:
+        if daemon.process is not None and (status := daemon.process.poll()) is not None:
+            log.error("%s ended with status %d; it is started again in %.0f s", daemon.name, status, AGAIN_S)
+            _kill(daemon.process)  # what it has left running
+            daemon.process, daemon.not_before = None, time.monotonic() + AGAIN_S
+        if daemon.process is None and time.monotonic() >= daemon.not_before:
+            self._start(daemon)
+
+    def _end(self) -> None:
+        running = [daemon.process for daemon in reversed(self._daemons) if daemon.process is not None]
+        for process in running:
+            process.terminate()
+        ends = time.monotonic() + STOP_S
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, ends - time.monotonic()))
+            _kill(process)
+        (self._folder / "secret").unlink(missing_ok=True)
+        self._properties.unlink(missing_ok=True)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With all in its session: a worker's executors."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _environment(home: Path) -> Mapping[str, str]:
+    import sys
+
+    own = {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return {**os.environ, **own}
