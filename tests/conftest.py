@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -41,6 +42,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, lack in lacks.items():
             if lack and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=lack))
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """A command that is run within a test sends its log to a stream that is gone after it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    if any(type(handler) is logging.StreamHandler and handler not in handlers for handler in root.handlers):
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
