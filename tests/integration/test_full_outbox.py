@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import string
 import time
 import urllib.request
 from typing import Any
@@ -31,9 +33,14 @@ def document(name: str, full: str) -> dict[str, Any]:
     }
 
 
+def name(number: int) -> str:
+    """Long, and hardly to be compressed."""
+    return "".join(random.Random(number).choices(string.ascii_letters + string.digits, k=1_400))
+
+
 def readings(first: float) -> list[Message]:
     """One of each sensor, whose long names fill the outbox, and one much later that closes their windows."""
-    many = [(f"x/{'s' * 1_000}{n}", {"time": first}) for n in range(SENSORS)]
+    many = [(f"x/{name(n)}", {"time": first}) for n in range(SENSORS)]
     return [(topic, json.dumps(row).encode()) for topic, row in [*many, ("x/later", {"time": first + 100})]]
 
 
@@ -74,7 +81,7 @@ def test_after_an_outage_one_flow_has_all_and_the_other_states_what_is_missing(r
     for flow in ("keep", "shed"):
         rig.finish(gateway, flow, 0)
     expected = {
-        (start + 200 * number + late, f"{'s' * 1_000}{n}" if not late else "later")
+        (start + 200 * number + late, name(n) if not late else "later")
         for number in range(ROUNDS)
         for late in (0, 100)
         for n in range(SENSORS)
