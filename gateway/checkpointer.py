@@ -11,7 +11,8 @@ from typing import Any
 
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import CommitForm, FlowRun
-from edgert.store.database import Database, FlowCommit
+from edgert.store.database import Database
+from edgert.store.records import FlowCommit
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.outbox_watch import OutboxWatch

@@ -21,7 +21,8 @@ from edgert.operators.division import CopiesByTopic
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
 from edgert.runtime.progress import Progress
-from edgert.store.database import Database, FlowCommit, StoredFlow
+from edgert.store.database import Database
+from edgert.store.records import FlowCommit, StoredFlow
 from gateway.checkpointer import Checkpointer, OnStore, as_commit
 from gateway.hosts import Host
 from gateway.ingest import Ingest

@@ -27,7 +27,8 @@ from edgert.core.results import results_topic
 from edgert.core.settings import Central
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.control_plane import ControlConnection
-from edgert.store.database import Database, FlowCommit, StoredFlow
+from edgert.store.database import Database
+from edgert.store.records import FlowCommit, StoredFlow
 from gateway.uplink import Uplink
 
 INTERVAL_S: Final = 5

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
 from edgert.store import file, outbox, quota
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
+from edgert.store.records import FlowCommit, StoredFlow
 from edgert.store.schema import upgrade
 
 CHECKED_BYTES = 64 << 20
@@ -45,32 +45,6 @@ ENTRIES = (
     "SELECT epoch, stream, sequence, payload FROM outbox "
     "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFlow:
-    """A flow as the database knows it."""
-
-    name: str
-    document: Mapping[str, Any]
-    version: int
-    origin: str
-    removed: bool
-    epoch: int
-    position: Position
-
-
-@dataclass(slots=True)
-class FlowCommit:
-    """What one checkpoint of one flow writes."""
-
-    flow: str
-    position: Position
-    deltas: Sequence[bytes]
-    queue: bytes
-    columns: Sequence[str] = ()
-    rows: Sequence[Sequence[Any]] = ()
-    """Contributions for the outbox, as lists in the order of `columns`."""
 
 
 class Database:
@@ -227,21 +201,17 @@ class Database:
         return refused
 
     def _make_room(self, db: sqlite3.Connection, commit: FlowCommit, size: int) -> bool:
-        """Sheds what is over the quota, from the flow that holds the most downwards, so that one that ships much does
-        not push out the others. Whether `commit`, of `size` bytes, may stay. A flow that keeps all takes room from
-        larger ones only; what would not even fit into an empty outbox stays if nothing else of its flow waits."""
-        flow = commit.flow
+        """Sheds what is over the quota. Whether `commit`, of `size` bytes, may stay: of a flow that keeps all, only
+        what fits; but what would not even fit into an empty outbox stays if nothing else of its flow waits."""
         over = self.outbox_size.bytes + self._change.bytes - self.quota_bytes
         if over <= 0:
             return True
-        keeps = self._when_full.get(flow) == "stop-acknowledging"
-        sizes = quota.largest(db)
-        own = dict(sizes)[flow] if keeps else 0
-        giving = [f for f, size in sizes if size > own and self._when_full.get(f) != "stop-acknowledging"]
-        for shed in quota.make_room(db, self.gateway, giving, int(over), self._fresh):
+        flow = commit.flow
+        for shed in quota.make_room(db, self.gateway, flow, int(over), self._when_full, self._fresh):
             self._shedding.append(shed)
             self._change = self._change.plus(shed.change)
-        if not keeps or self.outbox_size.bytes + self._change.bytes <= self.quota_bytes:
+        within = self.outbox_size.bytes + self._change.bytes <= self.quota_bytes
+        if within or self._when_full.get(flow) != "stop-acknowledging":
             return True
         return size > self.quota_bytes and quota.rows_of(db, flow) == len(commit.rows)
 

@@ -12,7 +12,7 @@ sheds then some may have landed, so that the gap states too many rows; no row is
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import takewhile
@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from edgert.core.results import GapBatch, pack_result
+from edgert.flow.full_outbox import WhenFull
 from edgert.store.outbox import OutboxSize, free, put
 
 Stream = tuple[str, int, int]
@@ -61,13 +62,19 @@ def rows_of(db: sqlite3.Connection, flow: str) -> int:
 
 
 def make_room(
-    db: sqlite3.Connection, gateway: str, flows: Iterable[str], need: int, fresh: Mapping[Stream, int]
-) -> list[Shed]:
-    """Sheds the oldest batches of `flows`, one flow after the other, until `need` bytes are free or nothing is left
-    that may be shed. `fresh`: the first number that the transaction under way has put into a stream."""
+    db: sqlite3.Connection, gateway: str, flow: str, need: int, when_full: Mapping[str, WhenFull],
+    fresh: Mapping[Stream, int],
+) -> list[Shed]:  # fmt: skip
+    """Sheds the oldest batches until `need` bytes are free for `flow`, or nothing is left that may be shed: first of
+    the flow that holds the most, so that one that ships much does not push out the others. A flow that keeps all takes
+    room from larger ones only. `fresh`: the first number that the transaction under way has put into a stream."""
+    sizes = largest(db)
+    own = dict(sizes)[flow] if when_full.get(flow) == "stop-acknowledging" else 0
     shed: list[Shed] = []
-    for flow in flows:
-        for key, above in _streams(db, flow, fresh):
+    for giving, size in sizes:
+        if size <= own or when_full.get(giving) == "stop-acknowledging":
+            continue
+        for key, above in _streams(db, giving, fresh):
             if need <= 0:
                 return shed
             for part in _shed(db, gateway, key, above, need, FULL):

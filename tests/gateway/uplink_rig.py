@@ -22,7 +22,8 @@ from edgert.core.results import (
     unpack_result_untrusted,
 )
 from edgert.core.settings import Uplink as UplinkSettings
-from edgert.store.database import Database, FlowCommit, StoredFlow
+from edgert.store.database import Database
+from edgert.store.records import FlowCommit, StoredFlow
 from gateway.uplink import Uplink
 
 SCHEMA = Schema(60.0, (), (("n", "count"),))

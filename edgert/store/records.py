@@ -1,0 +1,35 @@
+"""What is written to the database of a gateway, and read from it, of a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgert.core.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFlow:
+    """A flow as the database knows it."""
+
+    name: str
+    document: Mapping[str, Any]
+    version: int
+    origin: str
+    removed: bool
+    epoch: int
+    position: Position
+
+
+@dataclass(slots=True)
+class FlowCommit:
+    """What one checkpoint of one flow writes."""
+
+    flow: str
+    position: Position
+    deltas: Sequence[bytes]
+    queue: bytes
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    """Contributions for the outbox, as lists in the order of `columns`."""
