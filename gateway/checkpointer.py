@@ -38,6 +38,8 @@ class CheckpointStatus:
     """Times that a flow reached no batch boundary in time."""
     last_ms: float = 0.0
     """The last commit, from pause to the end of the transaction."""
+    pause_ms: float = 0.0
+    """For how much of that a flow stood still, the longest of them."""
     error: str = ""
 
 
@@ -126,6 +128,7 @@ class Checkpointer:
             if written:
                 self.status.commits += 1
                 self.status.last_ms = (time.monotonic() - started) * 1e3
+                self.status.pause_ms = max(run.pause_s for run, _ in written) * 1e3
                 self.status.error = self._fault
         if written:
             self._ingest.acknowledge()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
@@ -288,9 +289,11 @@ class Slots:
                 if not hosted.down:
                     self._to_all(hosted, frame(frames.MARK, hosted.number, hosted.checkpoint, stop, timeout_s))
 
+        began = time.perf_counter()
         position(mark)
         with hosted.lock:
             hosted.lock.wait_for(hosted.answered, timeout_s + ANSWER_S)
+            run.pause_s = time.perf_counter() - began
             if hosted.whole():
                 hosted.take(at[0])
                 return True

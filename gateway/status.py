@@ -112,6 +112,7 @@ class Status:
             "failures": status.failures,
             "blocked": status.blocked,
             "last_ms": round(status.last_ms, 2),
+            "pause_ms": round(status.pause_ms, 2),
             "error": status.error,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class FlowRun:
         """Deltas of pauses that could not be brought to their end."""
         self.ended = False
         """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
+        self.pause_s = 0.0
+        """How long the last capture stopped it."""
         self._queue_was_empty = True
         self._delta_bytes = 0
         self._snapshot_bytes = 0
@@ -140,6 +143,7 @@ class FlowRun:
         """
         if not pool.hold(self.all, HOLD_S):
             return False
+        began = time.perf_counter()
         try:
             taken: list[tuple[Position, dict[str, list[Entry]]]] = []
             position(lambda: pool.locked(lambda: taken.append((self.progress.position(), self.queues()))))
@@ -149,6 +153,7 @@ class FlowRun:
             rows = [row for ship in self.ships for row in ship.take()]
         finally:
             pool.release(self.all)
+            self.pause_s = time.perf_counter() - began
         at, queues = taken[0]
         self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues))
         self.taken = []

@@ -38,4 +38,12 @@ METRICS = (
         (),
         at("checkpoint", "last_ms", scale=0.001),
     ),
+    Metric(
+        "edgert_checkpoint_pause_seconds",
+        "gauge",
+        "seconds",
+        "For how much of that a flow stood still (with slots: until all had answered).",
+        (),
+        at("checkpoint", "pause_ms", scale=0.001),
+    ),
 )

@@ -1,0 +1,143 @@
+"""`python -m benchmarks.checkpoints.inside WHAT FOLDER`: what is measured in a process of its own; says JSON."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import itertools
+import json
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from benchmarks.checkpoints.engine import Engine
+from benchmarks.checkpoints.flow import LONG_S, Messages, document, shuffled
+from edgert.core.clock import VirtualClock
+from edgert.core.system_clock import SystemClock
+
+WINDOW_S: Final = 60.0
+"""Of the flow whose wear is measured: each key is shipped once a minute."""
+WARM_UP_S: Final = 120
+"""Simulated, before wear is measured."""
+
+
+async def overhead(folder: Path, keys: int, messages: int, pairs: int) -> dict[str, Any]:
+    """The same messages with one checkpoint in their midst and without, by turns; seconds each took. Every key is
+    among them, so all of the state is written each time, and merged now and then."""
+    engine = Engine(folder, SystemClock())
+    await engine.start(document(LONG_S))
+    order = itertools.islice(itertools.cycle(shuffled(keys)), messages)
+    reads = list(Messages().reads(order, qos=0))
+    first = len(reads) // 4
+
+    async def run(*, forced: bool) -> tuple[float, float]:
+        cpu, began = time.process_time(), time.perf_counter()
+        await engine.feed(reads[:first])
+        task = asyncio.create_task(engine.checkpoint()) if forced else None
+        await engine.feed(reads[first:])
+        if task:
+            await task
+        return time.perf_counter() - began, time.process_time() - cpu
+
+    for _ in range(2):
+        await run(forced=True)
+    with_one: list[tuple[float, float]] = []
+    without: list[tuple[float, float]] = []
+    for pair in range(pairs):
+        for forced in (True, False) if pair % 2 else (False, True):
+            (with_one if forced else without).append(await run(forced=forced))
+    compactions = engine.database.compactions
+    await engine.stop()
+    return {"with": with_one, "without": without, "messages": messages, "compactions": compactions}
+
+
+async def pauses(folder: Path, keys: int, dirty: int, rounds: int) -> dict[str, Any]:
+    """Checkpoints with `dirty` of `keys` keys changed, while messages for the next one come as fast as they can."""
+    engine = Engine(folder, SystemClock())
+    await engine.start(document(LONG_S))
+    order, messages, database = shuffled(keys), Messages(), engine.database
+    await engine.feed(messages.reads(order, qos=0))
+    await engine.checkpoint()
+    told: list[dict[str, Any]] = []
+
+    def reads(number: int) -> list[bytes]:
+        at = number * dirty % keys
+        return list(messages.reads(order[at : at + dirty], qos=1))
+
+    await engine.feed(reads(0))
+    for number in range(1, rounds + 1):
+        coming = reads(number)
+        compactions, wrote = database.compactions, engine.write_bytes
+        engine.longest_s = 0.0
+        task = asyncio.create_task(engine.checkpoint())
+        await asyncio.sleep(0)
+        await engine.feed(coming)
+        took_s = await task
+        said = database.written
+        told.append({
+            "pause_ms": engine.checkpointer.status.pause_ms, "took_ms": took_s * 1e3,
+            "longest_ms": engine.longest_s * 1e3, "merged": database.compactions > compactions,
+            "written": engine.write_bytes - wrote, "delta": said.delta, "ids": said.ids, "queue": said.queue,
+        })  # fmt: skip
+    owed = len(engine.ingest.inbox.owed)
+    await engine.stop()
+    return {"rounds": told, "owed": owed}
+
+
+async def wear(folder: Path, keys: int, rate: int, interval_s: int, seconds: int) -> dict[str, Any]:
+    """So many seconds on a virtual clock, at QoS 1, with all that they bring to the database; bytes written to disk.
+    What is shipped is acknowledged as a collector does it."""
+    clock = VirtualClock()
+    engine = Engine(folder, clock)
+    await engine.start(document(WINDOW_S, interval_s))
+    run, messages, order = engine.run, Messages(), itertools.cycle(shuffled(keys))
+    landed = 0
+
+    def land() -> int:
+        """On the store thread: what the uplink does."""
+        database, acked = engine.database, 0
+        for stream, _ in database.outbox_streams():
+            entries = database.departing(*stream, 0, 64)
+            database.acknowledged({stream: entries[-1].sequence})
+            acked += len(entries)
+        return acked
+
+    for second in range(WARM_UP_S + seconds):
+        if second == WARM_UP_S:
+            before, commits = engine.write_bytes, engine.checkpointer.status.commits
+        clock.advance(1.0)
+        await engine.feed(messages.reads(itertools.islice(order, rate), qos=1))
+        engine.host.tick([run])
+        if second % interval_s == interval_s - 1:
+            await engine.checkpoint()
+            landed += await engine.store(land)
+    commits = engine.checkpointer.status.commits - commits
+    await engine.stop()
+    return {"bytes": engine.write_bytes - before, "commits": commits, "landed": landed, "shipped": run.rows_shipped}
+
+
+def main() -> None:
+    """Runs one of them."""
+    parser = argparse.ArgumentParser("inside")
+    parser.add_argument("what", choices=("overhead", "pauses", "wear"))
+    parser.add_argument("folder", type=Path)
+    for name in ("keys", "messages", "pairs", "dirty", "rounds", "rate", "interval", "seconds"):
+        parser.add_argument(f"--{name}", type=int, default=0)
+    given = parser.parse_args()
+    work: dict[str, Callable[[], Coroutine[Any, Any, dict[str, Any]]]] = {
+        "overhead": lambda: overhead(given.folder, given.keys, given.messages, given.pairs),
+        "pauses": lambda: pauses(given.folder, given.keys, given.dirty, given.rounds),
+        "wear": lambda: wear(given.folder, given.keys, given.rate, given.interval, given.seconds),
+    }
+    gc.collect()
+    gc.freeze()  # as the gateway does before it begins
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(json.dumps(runner.run(work[given.what]())), flush=True)
+
+
+if __name__ == "__main__":
+    main()
