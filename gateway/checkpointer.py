@@ -15,11 +15,14 @@ from edgert.store.database import Database
 from edgert.store.records import FlowCommit
 from gateway.hosts import Host
 from gateway.ingest import Ingest
+from gateway.merging import Merging
 from gateway.outbox_watch import OutboxWatch
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+MERGED_HERE_BYTES = 262_144
+"""Of packed state (some 5,000 keys): so much is merged here and now, more of it in a process of its own."""
 AGE_LOOK_S = 10.0
 """How often results are looked for that have waited too long."""
 IDLE_S = 0.05
@@ -70,6 +73,7 @@ class Checkpointer:
         self._idle = False
         self._fault = ""
         """Why the last checkpoint left a flow out."""
+        self.merging = Merging(database, store, lambda run: self.runs.get(run.flow.name) is run)
         self._blocked: set[str] = set()
         """Flows that reached no batch boundary the last time."""
 
@@ -134,6 +138,9 @@ class Checkpointer:
             self._ingest.acknowledge()
             self._ingest.check_pressure()
             self.on_committed()
+            for run, _ in written:
+                if run.wants_compaction() and run.stored_bytes > MERGED_HERE_BYTES:
+                    self.merging.begin(run)
         else:
             self._ingest.regulate()
         self._idle = not written
@@ -180,7 +187,7 @@ class Checkpointer:
             run.committed(form)
             self._host.committed(run)
         for run, _ in forms:
-            if run.wants_compaction():
+            if run.wants_compaction() and run.stored_bytes <= MERGED_HERE_BYTES:
                 self._compact(run)
         return forms
 
@@ -214,7 +221,9 @@ class Checkpointer:
         """Failing costs room only: the commit before it stands, and must not be taken for a failed one."""
         name = run.flow.name
         try:
-            self._database.compact_state(name, run.compact(self._database.state(name)))
+            snapshot, merged = run.compact(self._database.state(name)), run.stored_bytes
+            self._database.compact_state(name, snapshot, self._database.last_state(name))
+            run.compacted(merged, len(snapshot))
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
             log.error("the state of flow %s could not be compacted: %r", name, error)
 

@@ -220,6 +220,7 @@ class Daemon:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.ingest.client.pause()
+        await self.checkpointer.merging.stop()
         runs = list(self.flows.runs.values())
         await asyncio.to_thread(self.host.settle, runs, 5.0)
         await self.checkpointer.checkpoint(runs)

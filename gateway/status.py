@@ -51,6 +51,7 @@ class Status:
             "uptime_s": round(time.monotonic() - self._started, 1),
             "rss_bytes": self._process.memory_info().rss,
             "cpu_percent": self._cpu,
+            "written_bytes": self._written_bytes(),
             "ingest": self._ingest(),
             "central": self._central(),
             "checkpoint": self._checkpoint(),
@@ -61,6 +62,13 @@ class Status:
                 *(_failed(name, why) for name, why in daemon.flows.failed.items()),
             ],
         }
+
+    def _written_bytes(self) -> int | None:
+        """None where the kernel does not count it."""
+        try:
+            return int(self._process.io_counters().write_bytes)
+        except (psutil.Error, OSError, NotImplementedError):
+            return None
 
     def _take_rates(self) -> None:
         now = time.monotonic()

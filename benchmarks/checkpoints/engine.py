@@ -53,9 +53,9 @@ class WatchedDatabase(Database):
         self.written = Written(sum(deltas), sum(map(len, pages.values())), sum(len(c.queue) for c in commits))
         return super().commit(commits, pages, next_index)
 
-    def compact_state(self, flow: str, snapshot: bytes) -> None:
+    def compact_state(self, flow: str, snapshot: bytes, last: int) -> None:
         self.compactions += 1
-        super().compact_state(flow, snapshot)
+        super().compact_state(flow, snapshot, last)
 
     @property
     def wal_bytes(self) -> int:
@@ -95,6 +95,7 @@ class Engine:
 
     async def stop(self) -> None:
         """The database's log is written back by that."""
+        await self.checkpointer.merging.done()
         await self.host.stop()
         self._store_thread.shutdown()
         self.database.close()

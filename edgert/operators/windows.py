@@ -279,15 +279,23 @@ class TumblingWindow(Logic):
         self._dirty, self._emitted_dirty, self._gone, self._forgotten = [], [], set(), set()
         self._generation += 1
         self._saved_marks = list(self._marks)
-        stored = self.aggregates.stored
         return {
             "gone": sorted(gone),
             "forgotten": sorted(forgotten),
-            "windows": [[w, k, stored(a)] for w, k, a in dirty if self.windows.get(w, {}).get(k) is a],
-            "emitted": [[w, k, stored(a)] for w, k, a in emitted if self.emitted.get(w, {}).get(k) is a],
+            "windows": self._changed(dirty, self.windows, gone),
+            "emitted": self._changed(emitted, self.emitted, forgotten),
             "marks": list(self._marks),
             "watermark": self.watermark,
         }
+
+    def _changed(
+        self, dirty: Sequence[tuple[float, Key, Slots]], kept: Mapping[float, Mapping[Key, Slots]], left: set[float]
+    ) -> Sequence[tuple[float, Key, Slots]]:
+        """What of `dirty` is still kept, as it is stored. The flow stands still meanwhile, so nothing is looked up for
+        windows none of which has `left`."""
+        if left:
+            dirty = [one for one in dirty if one[0] not in left or kept.get(one[0], {}).get(one[1]) is one[2]]
+        return self.aggregates.all_stored(dirty)
 
     def snapshot(self) -> Any | None:
         def pack(kept: dict[float, dict[Key, Slots]]) -> list[list[Any]]:

@@ -70,7 +70,7 @@ class FlowRun:
         self.version = version
         self.epoch = epoch
         self.progress = progress
-        self._fusion, self._fission = fusion, fission
+        self.fusion, self.fission = fusion, fission
         self.plan: Plan = plan(flow, registry, fusion, fission=fission)
         self.built = build(self.plan, registry)
         self.instances, self.places = self.built.instances, self.built.places
@@ -109,8 +109,8 @@ class FlowRun:
         states, queues = resume.states_of(blobs), unpack_queues(queue, now.monotonic)
         fission = self._split_then(states, queues)
         stored = self.built
-        if fission != self._fission:
-            stored = build(plan(self.flow, self.registry, self._fusion, fission=fission), self.registry)
+        if fission != self.fission:
+            stored = build(plan(self.flow, self.registry, self.fusion, fission=fission), self.registry)
         for state in states:
             resume.apply(state, stored, mine)
         resume.resumed(stored, queues, now, mine)
@@ -120,11 +120,11 @@ class FlowRun:
 
     def moved(self, blobs: Sequence[bytes], queue: bytes) -> bool:
         """Whether operators were split when that was stored and are not now, or the other way round."""
-        return self._split_then(resume.states_of(blobs), unpack_queues(queue, 0.0)) != self._fission
+        return self._split_then(resume.states_of(blobs), unpack_queues(queue, 0.0)) != self.fission
 
     def _split_then(self, states: Sequence[resume.State], queues: Mapping[str, Any]) -> bool:
         names = [*(name for state in states for name in state), *queues]
-        return resume.was_split(self.flow, names, self._fission)
+        return resume.was_split(self.flow, names, self.fission)
 
     def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
         """Notes what the database holds of the flow."""
@@ -231,12 +231,19 @@ class FlowRun:
     def wants_compaction(self) -> bool:
         return self._delta_bytes > max(COMPACT_BYTES, 2 * self._snapshot_bytes)
 
+    @property
+    def stored_bytes(self) -> int:
+        """What the database holds of its state."""
+        return self._snapshot_bytes + self._delta_bytes
+
     def compact(self, blobs: Sequence[bytes]) -> bytes:
         """One snapshot that says the same as `blobs`; made from them alone, so the flow is not paused."""
         again = build(self.plan, self.registry)
         for state in resume.states_of(blobs):
             resume.apply(state, again)
         whole = {name: s for name, place in again.places.items() if (s := place.logic.snapshot()) is not None}
-        snapshot = pack_state(whole)
-        self._delta_bytes, self._snapshot_bytes = 0, len(snapshot)
-        return snapshot
+        return pack_state(whole)
+
+    def compacted(self, merged: int, snapshot: int) -> None:
+        """The database has a snapshot of so many bytes in the place of `merged`, which was all that it had then."""
+        self._delta_bytes, self._snapshot_bytes = self.stored_bytes - merged, snapshot

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from edgert.core.errors import StoreError
+from msgspec import Raw
+
+from edgert.core.errors import PayloadError, StoreError
+from edgert.core.packing import unpack
 from edgert.flow.fission import copy_name, divided_among, uncopied
 from edgert.flow.graph import Flow
 from edgert.operators.division import Divider
@@ -23,21 +26,22 @@ from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
 from edgert.runtime.build import Built, Place
 from edgert.runtime.queue import Entry
-from edgert.runtime.state import unpack_state
+from edgert.runtime.state import unpack_parts
 from edgert.runtime.targets import Outgoing
 
 WHOLE: Final = "*"
 """Stands in a state that says everything: what was stored before it does not count."""
-State = Mapping[str, Any]
-MISFITS: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+State = Mapping[str, Raw]
+"""What one checkpoint says, or all of it, by place; packed."""
+MISFITS: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, PayloadError)
 
 
 def states_of(blobs: Sequence[bytes]) -> list[State]:
     """What is stored of a flow's state, as it counts. Raises `StoreError` for a blob that is damaged."""
     states: list[State] = []
     for blob in blobs:
-        state = unpack_state(blob)
-        if state.pop(WHOLE, False):
+        state = unpack_parts(blob)
+        if state.pop(WHOLE, None) is not None:
             states.clear()
         states.append(state)
     return states
@@ -58,7 +62,7 @@ def apply(state: State, built: Built, mine: Container[str] | None = None) -> Non
     """Gives a state, or what changed of it, to the places: of all instances, or of those in `mine`."""
     for name, part in state.items():
         try:
-            for place, own in _state_of(name, part, built):
+            for place, own in _state_of(name, unpack(bytes(part)), built):
                 if mine is None or place.instance.name in mine:
                     place.logic.restore(own)
         except MISFITS as error:

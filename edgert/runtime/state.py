@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import zstandard
 
 from edgert.core.batch import Batch, RawBatch
@@ -15,6 +16,7 @@ from edgert.links.frames import pack_rows, unpack_rows
 from edgert.runtime.queue import Entry
 
 _LEVEL = 3
+_PARTS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def pack_state(deltas: Mapping[str, Any]) -> bytes:
@@ -31,6 +33,15 @@ def unpack_state(blob: bytes) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise StoreError(f"expected a flow's state by instance, got {show(state)}")
     return state
+
+
+def unpack_parts(blob: bytes) -> dict[str, msgspec.Raw]:
+    """The same with each instance's part still packed: all of a large state at once would take several times its
+    memory. Raises `StoreError` for a blob that is damaged."""
+    try:
+        return _PARTS.decode(zstandard.ZstdDecompressor().decompress(blob, allow_extra_data=False))
+    except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, MemoryError, ValueError) as error:
+        raise StoreError(f"expected a flow's state by instance, got {len(blob)} damaged bytes: {error}") from error
 
 
 def pack_queues(queues: Mapping[str, Sequence[Entry]]) -> bytes:

@@ -259,11 +259,17 @@ class Database:
         values = [("next_index", next_index), ("running_s", self.running_s)]
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 
-    def compact_state(self, flow: str, snapshot: bytes) -> None:
-        """Replaces a flow's snapshot and deltas by one snapshot of the same state."""
+    def last_state(self, flow: str) -> int:
+        """The number of a flow's last delta, or of its snapshot; 0 if there is none."""
+        return int(self._rows("SELECT coalesce(max(number), 0) FROM state WHERE flow = ?", flow)[0][0])
+
+    def compact_state(self, flow: str, snapshot: bytes, last: int) -> None:
+        """Replaces a flow's snapshot and deltas up to number `last` by one snapshot of the same state; does nothing if
+        they are gone meanwhile, as those of a flow that was replaced."""
         with self._transaction() as db:
-            db.execute("DELETE FROM state WHERE flow = ?", (flow,))
-            db.execute("INSERT INTO state (flow, kind, blob) VALUES (?, 'snapshot', ?)", (flow, snapshot))
+            if db.execute("DELETE FROM state WHERE flow = ? AND number <= ?", (flow, last)).rowcount:
+                row = (last, flow, snapshot)
+                db.execute("INSERT INTO state (number, flow, kind, blob) VALUES (?, ?, 'snapshot', ?)", row)
 
     # -- flows
 

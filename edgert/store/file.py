@@ -1,11 +1,14 @@
-"""The database's file before SQLite touches it: nobody else may read it, and one process alone may use it."""
+"""The database's file: nobody else may read it, one process alone may use it, and others of ours may look into it."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from edgert.core.errors import StoreError
 
@@ -49,3 +52,21 @@ def lock(path: Path) -> IO[str]:
     file.write(f"{os.getpid()}\n")
     file.flush()
     return file
+
+
+def read_state(path: Path, flow: str, last: int) -> tuple[dict[str, Any], list[bytes]]:
+    """A flow's document, and its snapshot and deltas up to number `last`, while a gateway runs with the database.
+
+    Raises `StoreError`.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as db:
+            db.execute("BEGIN")
+            document = db.execute("SELECT document FROM flow WHERE name = ?", (flow,)).fetchone()
+            blobs = db.execute("SELECT blob FROM state WHERE flow = ? AND number <= ? ORDER BY number", (flow, last))
+            found = [blob for (blob,) in blobs]
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot read the database {path}: {error}") from error
+    if document is None or not found:
+        raise StoreError(f"expected state of flow {flow} in {path}, got none")
+    return json.loads(document[0]), found

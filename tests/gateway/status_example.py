@@ -14,6 +14,7 @@ def example_status() -> dict[str, Any]:
         "uptime_s": 12.5,
         "rss_bytes": 48_000_000,
         "cpu_percent": 12.5,
+        "written_bytes": 3_000_000,
         "ingest": {
             "connected": True,
             "broker": "127.0.0.1:1883",
@@ -52,7 +53,7 @@ def example_status() -> dict[str, Any]:
                 "rss_bytes": 36_000_000,
             }
         ],
-        "checkpoint": {"commits": 3, "failures": 0, "blocked": 0, "last_ms": 2.5, "error": ""},
+        "checkpoint": {"commits": 3, "failures": 0, "blocked": 0, "last_ms": 2.5, "pause_ms": 1.5, "error": ""},
         "drops": [{"flow": "air", "operator": "valid", "reason": "bad row", "rows": 7}],
         "flows": [
             {

@@ -20,6 +20,7 @@ from edgert.core.position import Position
 from edgert.core.results import OpenBatch, RowsBatch, Schema, unpack_result_untrusted
 from edgert.store import database as database_module
 from edgert.store.database import Database
+from edgert.store.file import read_state
 from edgert.store.outbox import BATCH_BYTES, BATCH_ROWS, OutboxSize
 from edgert.store.records import FlowCommit, StoredFlow
 from edgert.store.schema import UPGRADES
@@ -315,9 +316,24 @@ def test_a_rollback_that_fails_is_a_store_error_and_is_made_up_for_by_the_next(d
 def test_a_snapshot_takes_the_place_of_what_it_says(database: Database) -> None:
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     database.commit([commit(deltas=(b"1", b"2"))], {}, 1)
-    database.compact_state("f", b"12")
+    last = database.last_state("f")
     database.commit([commit(deltas=(b"3",))], {}, 1)
-    assert database.state("f") == [b"12", b"3"]
+    database.compact_state("f", b"12", last)
+    database.commit([commit(deltas=(b"4",))], {}, 1)
+    assert database.state("f") == [b"12", b"3", b"4"]
+
+
+def test_a_snapshot_of_what_is_gone_is_not_written(database: Database) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    database.commit([commit(deltas=(b"1", b"2"))], {}, 1)
+    last = database.last_state("f")
+    database.put_flow(flow(E2), SCHEMA, None, {}, 1)
+    database.commit([commit(deltas=(b"3",))], {}, 1)
+    database.compact_state("f", b"12", last)
+    assert database.state("f") == [b"3"]
+    assert read_state(database.path, "f", database.last_state("f"))[1] == [b"3"]
+    with pytest.raises(StoreError, match="expected state of flow f"):
+        read_state(database.path, "f", last)
 
 
 def test_a_database_of_version_0_is_brought_up_to_date_and_a_newer_one_refused(tmp_path: Path) -> None:

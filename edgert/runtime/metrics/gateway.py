@@ -24,4 +24,12 @@ METRICS = (
         (),
         at("cpu_percent", scale=0.01),
     ),
+    Metric(
+        "edgert_written_bytes_total",
+        "counter",
+        "bytes",
+        "What the gateway process has had written to disks, as the kernel counts it: the wear of a card.",
+        (),
+        at("written_bytes"),
+    ),
 )

@@ -1,0 +1,127 @@
+"""Large state is merged into a snapshot by a process of its own: `python -m gateway.merging DATABASE FLOW LAST FUSION
+FISSION` writes the snapshot of a flow's state up to number LAST to its standard output.
+
+In the gateway that would take the interpreter for a second per 100,000 keys, in steps of a tenth of a second in which
+nothing is read or acknowledged, and as much memory again as the state has. Checkpoints go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+from edgert.core.errors import EdgertError
+from edgert.core.position import Position
+from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.progress import Progress
+from edgert.store.database import Database
+from edgert.store.file import read_state
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 60.0
+"""After a failure it is not tried for so long: it costs room only."""
+
+
+class Merging:
+    """Lives on the daemon's loop."""
+
+    def __init__(
+        self, database: Database, store: Callable[[Callable[[], Any]], Awaitable[Any]], runs: Callable[[FlowRun], bool]
+    ) -> None:
+        """`runs`: whether a run is still that of its flow."""
+        self._database, self._store, self._runs = database, store, runs
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._not_before: dict[str, float] = {}
+
+    def begin(self, run: FlowRun) -> None:
+        """Merges what is stored of a flow, unless that is being done, or failed a moment ago."""
+        name = run.flow.name
+        if name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
+            task = self._tasks[name] = asyncio.create_task(self._merge(run))
+            task.add_done_callback(lambda task: self._tasks.pop(name))
+
+    async def stop(self) -> None:
+        """Gives up what is under way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._tasks)
+
+    async def done(self) -> None:
+        """Waits for what is under way."""
+        await asyncio.gather(*self._tasks.values())
+
+    async def _merge(self, run: FlowRun) -> None:
+        name = run.flow.name
+        try:
+            merged, last = await self._store(lambda: (run.stored_bytes, self._database.last_state(name)))
+            snapshot = await _merged(self._database.path, run, last)
+
+            def write() -> None:
+                if self._runs(run):
+                    self._database.compact_state(name, snapshot, last)
+                    run.compacted(merged, len(snapshot))
+
+            await self._store(write)
+        except Exception as error:  # noqa: BLE001 - the deltas stand, whatever this was
+            if not self._runs(run):
+                return
+            self._not_before[name] = time.monotonic() + AGAIN_S
+            log.error("the state of flow %s could not be merged; tried again later: %s", name, error)
+
+
+async def _merged(path: Path, run: FlowRun, last: int) -> bytes:
+    """The snapshot. Raises `EdgertError` if the process fails."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway.merging", str(path), run.flow.name, str(last), run.fusion, str(int(run.fission)),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        snapshot, _ = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode or not snapshot:
+        raise EdgertError(f"expected a snapshot of process {process.pid}, it ended with status {process.returncode}")
+    return snapshot
+
+
+def main() -> int:
+    """See the module; started by the gateway."""
+    if len(sys.argv) != 6:
+        print("gateway.merging is started by edgert-gateway, not by hand", file=sys.stderr)
+        return 2
+    from edgert.operators.registry import with_installed
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the gateway, which ends this
+    os.nice(19)
+    path, name, last, fusion, fission = sys.argv[1:]
+    try:
+        document, blobs = read_state(Path(path), name, int(last))
+        registry, _ = with_installed()
+        flow = from_plain(document, registry, what=f"stored flow {name}")
+        run = FlowRun(flow, registry, 0, 0, Progress(Position()), cast(Fusion, fusion), fission == "1")
+        sys.stdout.buffer.write(run.compact(blobs))
+    except EdgertError as error:
+        print(f"gateway.merging: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""State is merged by a process of its own, while checkpoints go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.position import Position
+from edgert.mqtt.packets import Publish
+from edgert.operators.logic import Now
+from edgert.runtime import flow_run
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.progress import Progress
+from gateway import checkpointer, merging
+from tests.gateway.test_flows import Gateway, document
+from tests.waiting import in_loop, until
+
+START = 1_700_000_000
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointer, "MERGED_HERE_BYTES", 0)
+    monkeypatch.setattr(flow_run, "COMPACT_BYTES", 0)
+
+
+async def deployed(path: Path) -> Gateway:
+    gateway = Gateway(path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    return gateway
+
+
+async def checkpoint(gateway: Gateway, number: int) -> None:
+    """With something of a device that the flow has not heard yet."""
+    gateway.ingest.feed([Publish(f"x/{number}", b'{"time": %d}' % (START + number % 9), 1, False, False, number)])
+    assert gateway.pool.wait_empty(gateway.flows.runs["f"].all, 10.0)
+    assert await gateway.checkpoint()
+
+
+def stored(gateway: Gateway) -> dict[str, Any]:
+    """What the stored state amounts to."""
+    run = gateway.flows.runs["f"]
+    again = FlowRun(run.flow, run.registry, 1, 1, Progress(Position()))
+    again.restore(gateway.database.state("f"), b"", Now(0.0, START))
+    return {name: place.logic.snapshot() for name, place in again.places.items()}
+
+
+def kept(gateway: Gateway) -> dict[str, Any]:
+    return {name: place.logic.snapshot() for name, place in gateway.flows.runs["f"].places.items()}
+
+
+@in_loop
+async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_stay(tmp_path: Path) -> None:
+    gateway = await deployed(tmp_path)
+    await checkpoint(gateway, 1)
+    assert gateway.checkpointer.merging.under_way
+    await checkpoint(gateway, 2)  # before the process has even begun
+    await gateway.checkpointer.merging.done()
+    snapshot, later = gateway.database.state("f")
+    assert stored(gateway) == kept(gateway)
+    run = gateway.flows.runs["f"]
+    assert run.stored_bytes == len(snapshot) + len(later)
+    assert len(kept(gateway)["minute"]["windows"]) == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_what_became_of_a_flow_meanwhile_is_not_touched(tmp_path: Path) -> None:
+    gateway = await deployed(tmp_path)
+    await checkpoint(gateway, 1)
+    await gateway.flows.deploy(document(description="new"), "mqtt")
+    await gateway.checkpointer.merging.done()
+    assert gateway.database.state("f") == []
+    await checkpoint(gateway, 2)
+    await gateway.checkpointer.merging.done()
+    assert stored(gateway) == kept(gateway)
+    gateway.crash()
+
+
+@in_loop
+async def test_a_process_that_fails_costs_room_only_and_is_not_started_at_once_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await deployed(tmp_path)
+    for fault in ("false", "true", str(tmp_path / "missing")):
+        monkeypatch.setattr(sys, "executable", fault)
+        before = len(caplog.records)
+        await checkpoint(gateway, before + 1)
+        await gateway.checkpointer.merging.done()
+        assert "could not be merged" in caplog.records[-1].message
+        assert len(caplog.records) == before + 1
+        await checkpoint(gateway, before + 100)
+        assert not gateway.checkpointer.merging.under_way
+        gateway.checkpointer.merging._not_before.clear()
+    assert stored(gateway) == kept(gateway)
+    gateway.crash()
+
+
+@in_loop
+async def test_who_stops_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = tmp_path / "waits"
+    waits.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\nexec sleep 60\n")
+    waits.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(waits))
+    gateway = await deployed(tmp_path)
+    await checkpoint(gateway, 1)
+    told = tmp_path / "pid"
+    await until(lambda: told.exists() and told.read_text().endswith("\n"), "the process")
+    await gateway.checkpointer.merging.stop()
+    assert not gateway.checkpointer.merging.under_way
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
+    gateway.crash()
+
+
+def test_by_hand_it_says_what_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["merging"])
+    assert merging.main() == 2
+    assert "not by hand" in capsys.readouterr().err
+
+
+def test_a_database_without_the_flow_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["merging", str(tmp_path / "none"), "f", "1", "full", "1"])
+        patch.setattr(os, "nice", lambda more: 0)
+        patch.setattr(signal, "signal", lambda *arguments: None)
+        assert merging.main() == 1
+    assert "cannot read the database" in capsys.readouterr().err
