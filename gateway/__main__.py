@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -63,14 +62,12 @@ def _give_back_memory() -> None:
 def _serve(settings: GatewaySettings) -> None:
     import uvloop
 
+    from edgert.runtime.garbage import Garbage
     from gateway.daemon import Daemon
 
     async def serve() -> None:
         daemon = Daemon(settings)
-        # what lives until the end need not be looked at by each collection
-        gc.collect()
-        gc.freeze()
-        await daemon.run()
+        await daemon.run(Garbage(daemon.clock.monotonic()))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())

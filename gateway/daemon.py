@@ -28,6 +28,7 @@ from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import Message
 from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance import Instance
 from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
@@ -94,6 +95,7 @@ class Daemon:
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._fault = ""
+        self._garbage: Garbage | None = None
 
     async def store(self, call: Callable[[], Any]) -> Any:
         """Runs `call` on the store thread, the only one that touches the database."""
@@ -130,8 +132,9 @@ class Daemon:
 
     # -- life
 
-    async def run(self) -> None:
-        """Starts, serves until `stop` or a signal, ends cleanly."""
+    async def run(self, garbage: Garbage | None = None) -> None:
+        """Starts, serves until `stop` or a signal, ends cleanly. `garbage`: None where the process is not ours."""
+        self._garbage = garbage
         self._loop = loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -241,6 +244,8 @@ class Daemon:
             await asyncio.sleep(TICK_S)
             _notify("WATCHDOG=1")
             self.host.tick(list(self.flows.runs.values()))
+            if self._garbage:
+                self._garbage.look(self.clock.monotonic())
 
     async def _forget_session(self) -> None:
         await self.store(lambda: self.checkpointer.write(lambda pages, index: self.database.commit([], pages, index)))

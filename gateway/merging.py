@@ -86,14 +86,19 @@ class Merging:
 
 async def _merged(path: Path, run: FlowRun, last: int) -> bytes:
     """The snapshot. Raises `EdgertError` if the process fails."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway.merging", str(path), run.flow.name, str(last), run.fusion, str(int(run.fission)),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    command = (sys.executable, "-m", "gateway.merging", str(path), run.flow.name, str(last), run.fusion)
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *command, str(int(run.fission)), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+    )
     try:
+        process = await asyncio.shield(starting)
         snapshot, _ = await process.communicate()
     except asyncio.CancelledError:
-        process.kill()
+        process = await starting
+        if process.returncode is None:
+            process.kill()
         await process.wait()
         raise
     if process.returncode or not snapshot:

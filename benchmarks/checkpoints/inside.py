@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import itertools
 import json
 import resource
@@ -19,6 +18,7 @@ from benchmarks.checkpoints.engine import Engine
 from benchmarks.checkpoints.flow import LONG_S, Messages, document, shuffled
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
+from edgert.runtime.garbage import Garbage
 
 WINDOW_S: Final = 60.0
 """Of the flow whose wear is measured: each key is shipped once a minute."""
@@ -142,8 +142,7 @@ def main() -> None:
         "pauses": lambda: pauses(given.folder, given.keys, given.dirty, given.rounds),
         "wear": lambda: wear(given.folder, given.keys, given.rate, given.interval, given.seconds),
     }
-    gc.collect()
-    gc.freeze()  # as the gateway does before it begins
+    Garbage(time.monotonic())  # as in the gateway
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         print(json.dumps(runner.run(work[given.what]())), flush=True)
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from edgert.core.batch import GREATEST
 from edgert.core.errors import show
@@ -46,8 +46,6 @@ COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 RESERVED = RESERVED_COLUMNS | {"time", "source"}
 
 Slots = list[Any]
-Where = TypeVar("Where")
-Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +161,11 @@ class Aggregates:
         self.constants |= {f"fresh{at}": kind.fresh for at, kind in self._sketches.items()}
         self.constants |= {"value_of": value_of, "NOT_A_VALUE": NOT_A_VALUE}
 
+    @property
+    def plain(self) -> bool:
+        """Whether an accumulator can be packed as it is: all its slots are numbers or null."""
+        return not self._sketches
+
     def sketch_bytes(self, accs: Iterable[Slots]) -> int:
         """What the sketches of these accumulators take in memory, about."""
         total = 0
@@ -257,12 +260,6 @@ class Aggregates:
             if acc[at] is not None:
                 slots[at - 1] = kind.stored(acc[at])
         return slots
-
-    def all_stored(self, entries: Sequence[tuple[Where, Key, Slots]]) -> list[tuple[Where, Key, Slots]]:
-        """The same of many, each with where it belongs."""
-        if self._sketches:
-            return [(where, key, self.stored(acc)) for where, key, acc in entries]
-        return [(where, key, acc[1:]) for where, key, acc in entries]
 
     def restored(self, slots: Sequence[Any]) -> Slots:
         """An accumulator from the slots behind the caller's own, as they were stored by this code or before there was

@@ -72,7 +72,8 @@ class Logic:
         return ()
 
     def delta(self) -> Any | None:
-        """State changed since the last call, MessagePack types only; None when nothing changed."""
+        """State changed since the last call, MessagePack types only (or parts that are packed already, `msgspec.Raw`);
+        None when nothing changed."""
         return None
 
     def snapshot(self) -> Any | None:

@@ -27,6 +27,7 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.logic import Message
+from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
@@ -68,6 +69,8 @@ class Slot:
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         link.on_backlog = self._waken
         self._next_tick = self._next_report = clock.monotonic()
+        self.garbage: Garbage | None = None
+        """None where the process is not a slot's own."""
         self._more = False
         """Something waits in the pool."""
         self._ended = False
@@ -114,6 +117,8 @@ class Slot:
             self._next_report = now + REPORT_S
             self._pool.profile()
             self._report(now)
+            if self.garbage:
+                self.garbage.look(now)
 
     def _ready(self, number: int | None, events: int) -> None:
         if number is None:
@@ -247,7 +252,10 @@ def main() -> int:
     from edgert.operators.registry import with_installed
 
     registry, _ = with_installed()
-    Slot(UnixLink(socket.socket(fileno=int(sys.argv[1]))), registry, SystemClock()).serve()
+    clock = SystemClock()
+    slot = Slot(UnixLink(socket.socket(fileno=int(sys.argv[1]))), registry, clock)
+    slot.garbage = Garbage(clock.monotonic())
+    slot.serve()
     logging.shutdown()
     os._exit(0)  # without waiting for an operator that blocks: its daemon is gone
 

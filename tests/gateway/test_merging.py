@@ -42,6 +42,14 @@ async def checkpoint(gateway: Gateway, number: int) -> None:
     assert await gateway.checkpoint()
 
 
+def script(folder: Path, text: str) -> str:
+    """What is started in the place of Python."""
+    path = folder / "script"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
 def stored(gateway: Gateway) -> dict[str, Any]:
     """What the stored state amounts to."""
     run = gateway.flows.runs["f"]
@@ -55,17 +63,23 @@ def kept(gateway: Gateway) -> dict[str, Any]:
 
 
 @in_loop
-async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_stay(tmp_path: Path) -> None:
+async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    python = script(tmp_path, f'touch {begun}; while [ ! -e {go} ]; do sleep 0.01; done; exec {sys.executable} "$@"')
+    monkeypatch.setattr(sys, "executable", python)
     gateway = await deployed(tmp_path)
     await checkpoint(gateway, 1)
-    assert gateway.checkpointer.merging.under_way
-    await checkpoint(gateway, 2)  # before the process has even begun
+    await until(begun.exists, "the process")
+    await checkpoint(gateway, 2)
+    go.touch()
     await gateway.checkpointer.merging.done()
     snapshot, later = gateway.database.state("f")
     assert stored(gateway) == kept(gateway)
     run = gateway.flows.runs["f"]
     assert run.stored_bytes == len(snapshot) + len(later)
-    assert len(kept(gateway)["minute"]["windows"]) == 2
+    assert [acc for _, _, acc in kept(gateway)["minute"]["windows"]] == [[2]]
     gateway.crash()
 
 
@@ -103,10 +117,7 @@ async def test_a_process_that_fails_costs_room_only_and_is_not_started_at_once_a
 
 @in_loop
 async def test_who_stops_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = tmp_path / "waits"
-    waits.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\nexec sleep 60\n")
-    waits.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(waits))
+    monkeypatch.setattr(sys, "executable", script(tmp_path, f"echo $$ >{tmp_path}/pid; exec sleep 60"))
     gateway = await deployed(tmp_path)
     await checkpoint(gateway, 1)
     told = tmp_path / "pid"
