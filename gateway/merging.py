@@ -114,7 +114,7 @@ def main() -> int:
     from edgert.operators.registry import with_installed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the gateway, which ends this
-    os.nice(19)
+    os.nice(10)
     path, name, last, fusion, fission = sys.argv[1:]
     try:
         document, blobs = read_state(Path(path), name, int(last))

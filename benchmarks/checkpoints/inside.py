@@ -71,6 +71,7 @@ async def pauses(folder: Path, keys: int, dirty: int, rounds: int) -> dict[str, 
     order, messages, database = shuffled(keys), Messages(), engine.database
     await engine.feed(messages.reads(order, qos=0))
     await engine.checkpoint()
+    await engine.checkpointer.merging.done()
     told: list[dict[str, Any]] = []
 
     def reads(number: int) -> list[bytes]:

@@ -85,22 +85,21 @@ class Run:
         told = self._inside("pauses", keys=sizes.keys, dirty=sizes.dirty, rounds=sizes.rounds)
         fault = f"{told['owed']} messages were not acknowledged" if told["owed"] > sizes.dirty else ""
         label, add = f"{sizes.dirty:,} of {sizes.keys:,} keys", self._report.add
-        plain = [one for one in told["rounds"] if not one["merging"]]
-        merging = [one for one in told["rounds"] if one["merging"]]
-        pauses = [one["pause_ms"] for one in told["rounds"]]
+        rounds = told["rounds"]
+        pauses = [one["pause_ms"] for one in rounds]
         add(f"pause p50, {label}", percentile(pauses, 50), "ms", fault=fault)
         add(f"pause p99, {label}", percentile(pauses, 99), "ms", limit=PAUSE_MS, fault=fault)
         add(f"pause, longest, {label}", max(pauses), "ms", fault=fault)
-        add(f"flow takes nothing, longest, {label}", max(one["longest_ms"] for one in plain), "ms")
-        add(f"pause to end of commit, {label}", percentile([one["took_ms"] for one in plain], 50), "ms")
-        written = statistics.fmean(one["written"] for one in plain) / 1e6
+        add(f"pause to end of commit, {label}", percentile([one["took_ms"] for one in rounds], 50), "ms")
+        for merging, when in ((False, ""), (True, ", while state is merged")):
+            if longest := [one["longest_ms"] for one in rounds if one["merging"] is merging]:
+                add(f"flow takes nothing, longest{when}, {label}", max(longest), "ms")
+        written = statistics.fmean(one["written"] for one in rounds) / 1e6
         nothing = "" if written else "the kernel says that nothing was written: is the folder on a disk?"
         add(f"written by it, {label}", written, "MB", limit=WRITTEN_MB, fault=nothing)
         for part in ("delta", "ids"):
-            add(f"of that {part}", statistics.fmean(one[part] for one in plain) / 1e6, "MB")
-        if merging:
-            add("flow takes nothing, longest, while state is merged", max(one["longest_ms"] for one in merging), "ms")
-        self._options.say(f"  pause p99 {percentile(pauses, 99):.1f} ms, {written:.2f} MB, {len(merging)} merged")
+            add(f"of that {part}, {label}", statistics.fmean(one[part] for one in rounds) / 1e6, "MB")
+        self._options.say(f"  pause p99 {percentile(pauses, 99):.1f} ms, {written:.2f} MB")
 
     def gateway(self) -> None:
         """The same of the gateway as a process; then its death."""

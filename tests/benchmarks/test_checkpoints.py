@@ -83,7 +83,7 @@ def test_each_bar_can_fail(
     failed = {figure.name for figure in report.figures.values() if not figure.holds}
     assert what in failed if what else not failed
     assert report.figures["CPU lost at the default interval, 100,000 keys"].median == pytest.approx(2.0)
-    assert report.figures["flow takes nothing, longest, while state is merged"].values == [30.0]
+    assert report.figures["flow takes nothing, longest, while state is merged, 10,000 of 100,000 keys"].values == [30.0]
     assert report.figures["to the card, 100 messages/s, 1,000 keys, every 60 s"].unit == "MB/h"
     assert what or draw(report, tmp_path).stat().st_size > 10_000
 
