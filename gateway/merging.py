@@ -8,6 +8,7 @@ nothing is read or acknowledged, and as much memory again as the state has. Chec
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -115,6 +116,7 @@ def main() -> int:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the gateway, which ends this
     os.nice(10)
+    gc.disable()  # it would look at all state again and again
     path, name, last, fusion, fission = sys.argv[1:]
     try:
         document, blobs = read_state(Path(path), name, int(last))

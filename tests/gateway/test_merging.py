@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -139,6 +140,7 @@ def test_a_database_without_the_flow_is_said(tmp_path: Path, capsys: pytest.Capt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["merging", str(tmp_path / "none"), "f", "1", "full", "1"])
         patch.setattr(os, "nice", lambda more: 0)
+        patch.setattr(gc, "disable", lambda: None)
         patch.setattr(signal, "signal", lambda *arguments: None)
         assert merging.main() == 1
     assert "cannot read the database" in capsys.readouterr().err
