@@ -63,13 +63,13 @@ def test_each_bar_can_fail(
 ) -> None:
     def inside(self: Run, part: str, **sizes: int) -> dict[str, Any]:
         lost = changed.get("lost_s", 0.05)
+        one = PLAIN | {name: value for name, value in changed.items() if name in PLAIN}
         told: dict[str, dict[str, Any]] = {
             "overhead": {
                 "with": [[2.0 + lost, 2.1]] * 3, "without": [[2.0, 2.0]] * 3, "messages": 50_000, "compactions": 1,
             },
             "pauses": {
-                "rounds": [PLAIN | {k: v for k, v in changed.items() if k in PLAIN}] * 9
-                + [PLAIN | {"merging": True, "longest_ms": 30.0}],
+                "rounds": [one] * 9 + [one | {"merging": True, "longest_ms": 30.0}],
                 "owed": changed.get("owed", 10_000),
             },
             "wear": {"bytes": 10_000_000, "commits": 100, "landed": 20, "shipped": 2_000} | changed,
