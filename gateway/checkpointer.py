@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ class Checkpointer:
             if self._greatest_age_s and now >= self._next_age_look:
                 self._next_age_look = now + AGE_LOOK_S
                 await self.shed_old()
-            due = [run for run in self.runs.values() if asked or self._due.get(run, 0.0) <= now]
+            due = [run for run in self.runs.values() if asked or self._due.get(run, math.inf) <= now]
             if due and not await self.checkpoint(due):
                 await asyncio.sleep(RETRY_S)
             elif asked and self._idle:
