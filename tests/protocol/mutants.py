@@ -192,6 +192,7 @@ def _what_left_ahead_counts_as_committed() -> Patch:
         written = write(self, runs)
         for run in runs if written else ():
             run.progress.committed = run.progress.position()
+        self._checkpointer._ingest.acknowledge()
         return written
 
     return mock.patch.object(Ahead, "_write", commits)
