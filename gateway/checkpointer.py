@@ -22,7 +22,7 @@ from gateway.outbox_watch import OutboxWatch
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-MERGED_HERE_BYTES = 262_144
+MERGED_HERE_BYTES = 524_288
 """Of packed state (some 5,000 keys): so much is merged here and now, more of it in a process of its own."""
 AGE_LOOK_S = 10.0
 """How often results are looked for that have waited too long."""

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -115,7 +116,8 @@ def main() -> int:
     from edgert.operators.registry import with_installed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the gateway, which ends this
-    os.nice(10)
+    with suppress(OSError):
+        os.nice(10)
     gc.disable()  # it would look at all state again and again
     path, name, last, fusion, fission = sys.argv[1:]
     try:
@@ -124,6 +126,9 @@ def main() -> int:
         flow = from_plain(document, registry, what=f"stored flow {name}")
         run = FlowRun(flow, registry, 0, 0, Progress(Position()), cast(Fusion, fusion), fission == "1")
         sys.stdout.buffer.write(run.compact(blobs))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the gateway is gone
+        os._exit(1)
     except EdgertError as error:
         print(f"gateway.merging: {error}", file=sys.stderr)
         return 1
