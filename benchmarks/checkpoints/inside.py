@@ -22,7 +22,7 @@ from edgert.runtime.garbage import Garbage
 
 WINDOW_S: Final = 60.0
 """Of the flow whose wear is measured: each key is shipped once a minute."""
-WARM_UP_S: Final = 120
+WARM_UP_S: Final = 60
 """Simulated, before wear is measured."""
 
 

@@ -45,7 +45,7 @@ class Sizes:
 
 
 FULL: Final = Sizes(1_000, 100_000, 10_000, pairs=6, rounds=50, asked=12, kills=3, wear_s=1_200)
-QUICK: Final = Sizes(200, 5_000, 500, pairs=1, rounds=8, asked=2, kills=1, wear_s=120)
+QUICK: Final = Sizes(200, 5_000, 500, pairs=1, rounds=8, asked=2, kills=1, wear_s=60)
 
 
 class Run:
