@@ -22,6 +22,8 @@ SOURCES = 8
 WINDOW_S = 0.5
 MOST = 50
 FLOW = "faults"
+PATIENCE_S = 120.0
+"""With a broker that runs: nothing of ours is awaited, so only a busy machine takes long."""
 Window = tuple[float, str]
 """(window start, source)."""
 
@@ -85,12 +87,12 @@ class Publisher:
 
     def resume(self) -> None:
         """Returns when there is a connection again."""
-        wait_until(self._client.is_connected, "the publisher's connection", 20.0)
+        wait_until(self._client.is_connected, "the publisher's connection", PATIENCE_S)
         self._lock.release()
 
     def finish(self) -> None:
         """Returns when all was sent and acknowledged."""
-        self._thread.join(self._messages / self._rate + 60.0)
+        self._thread.join(self._messages / self._rate + PATIENCE_S)
         assert self.done, "the publisher did not come to its end"
         self._settle()
 
@@ -123,7 +125,7 @@ class Publisher:
         self.sent += 1
 
     def _settle(self) -> None:
-        wait_until(lambda: not self._client._out_messages, "PUBACKs for the publisher", 20.0)
+        wait_until(lambda: not self._client._out_messages, "PUBACKs for the publisher", PATIENCE_S)
 
 
 @dataclass(frozen=True, slots=True)

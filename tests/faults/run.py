@@ -1,4 +1,4 @@
-"""One seed: the path is started, the plan carried out, and the landing table compared with what was published."""
+"""One seed: the path is started, the plan carried out, and the table compared with what was published."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.faults.fault import NOTHING
 from tests.faults.path import WholePath
 from tests.faults.plan import Plan
 from tests.faults.publisher import FLOW, Difference, Window, compare
-from tests.waiting import wait_until
-
-FLEET_S = 600.0
-"""For the fleet job to come to the end: it may wait 60 s for the lease of one that was killed."""
 
 
 @dataclass(slots=True)
@@ -25,8 +22,8 @@ class Outcome:
     plan: Plan
     told: list[str] = field(default_factory=list)
     """What was done when, in seconds after the first message."""
-    injected: int = 0
-    """Faults that had something to be done to."""
+    injected: Counter[str] = field(default_factory=Counter)
+    """Kind → faults that had something to be done to."""
     difference: Difference = field(default_factory=Difference)
     problems: list[str] = field(default_factory=list)
     messages: int = 0
@@ -37,12 +34,27 @@ class Outcome:
     def failed(self) -> bool:
         return bool(self.difference or self.problems)
 
+    def as_dict(self) -> dict[str, Any]:
+        """For a summary in JSON."""
+        return {
+            "seed": self.plan.seed,
+            "spark": self.plan.spark,
+            "ok": not self.failed,
+            "lost": self.difference.lost,
+            "doubled": self.difference.doubled,
+            "messages": self.messages,
+            "took_s": round(self.took_s, 1),
+            "faults": dict(self.injected),
+            "figures": self.figures,
+            "problems": [*self.problems, *self.difference.windows],
+        }
+
     def __str__(self) -> str:
         figures = ", ".join(f"{name} {n}" for name, n in self.figures.items())
         d = self.difference
         verdict = "FAILED" if self.failed else "ok"
         head = f"seed {self.plan.seed}: {verdict}: lost {d.lost}, doubled {d.doubled} of {self.messages:,} messages"
-        head += f" in {self.took_s:.0f} s; {self.injected} of {len(self.plan.injections)} faults; {figures}"
+        head += f" in {self.took_s:.0f} s; {self.injected.total()} of {len(self.plan.injections)} faults; {figures}"
         return "\n".join([head, *(f"  {line}" for line in (*self.problems, *d.windows[:20]))])
 
 
@@ -75,7 +87,7 @@ def _carry_out(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         path.check()
         if begins:
             did = fault.inject(path)
-            outcome.injected += not did.startswith(NOTHING)
+            outcome.injected[fault.name] += not did.startswith(NOTHING)
         else:
             fault.heal(path)
             did = "healed"
@@ -102,9 +114,10 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
     }
     if plan.spark and not outcome.difference:
         with contextlib.suppress(AssertionError):  # then what differs is told
-            wait_until(lambda: not _in_fleet(path), "the fleet table", FLEET_S)
+            path.settled(lambda: not _in_fleet(path), "the fleet table")
         outcome.difference = _in_fleet(path)
         path.check()
+        outcome.figures["commits of the fleet table"] = path.commits(f"fleet/{FLOW}")
     if ingest["sessions_lost"]:
         outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
     for table in ("gaps", "quarantine"):
@@ -114,8 +127,7 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
 
 def _in_fleet(path: WholePath) -> Difference:
     """Between what was published and what the fleet table says now."""
-    time.sleep(1.0)
-    if not any((path.tables / "fleet" / FLOW / "_delta_log").glob("*.json")):  # not made, or just being made
+    if not path.commits(f"fleet/{FLOW}"):  # not made, or just being made
         return compare(path.publisher.truth, {}, {})
     counts: Counter[Window] = Counter()
     bits: Counter[Window] = Counter()
