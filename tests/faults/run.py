@@ -28,6 +28,8 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     messages: int = 0
     took_s: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    """How long each took, in s."""
     figures: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -44,6 +46,7 @@ class Outcome:
             "doubled": self.difference.doubled,
             "messages": self.messages,
             "took_s": round(self.took_s, 1),
+            "phases_s": self.phases,
             "faults": dict(self.injected),
             "figures": self.figures,
             "problems": [*self.problems, *self.difference.windows],
@@ -54,7 +57,9 @@ class Outcome:
         d = self.difference
         verdict = "FAILED" if self.failed else "ok"
         head = f"seed {self.plan.seed}: {verdict}: lost {d.lost}, doubled {d.doubled} of {self.messages:,} messages"
-        head += f" in {self.took_s:.0f} s; {self.injected.total()} of {len(self.plan.injections)} faults; {figures}"
+        phases = ", ".join(f"{name} {took_s:.0f}" for name, took_s in self.phases.items())
+        faults = f"{self.injected.total()} of {len(self.plan.injections)} faults"
+        head += f" in {self.took_s:.0f} s ({phases}); {faults}; {figures}"
         return "\n".join([head, *(f"  {line}" for line in (*self.problems, *d.windows[:20]))])
 
 
@@ -64,10 +69,15 @@ def run(plan: Plan, folder: Path) -> Outcome:
     started = time.monotonic()
     path = WholePath(folder, plan)
     try:
-        path.start()
-        _carry_out(plan, path, outcome)
-        path.settle()
-        _judge(plan, path, outcome)
+        for phase, do in (
+            ("start", path.start),
+            ("faults", lambda: _carry_out(plan, path, outcome)),
+            ("settle", path.settle),
+            ("judge", lambda: _judge(plan, path, outcome)),
+        ):
+            began = time.monotonic()
+            do()
+            outcome.phases[phase] = round(time.monotonic() - began, 1)
     except Exception as error:  # noqa: BLE001 - a seed that fails must not end the others
         outcome.problems.append(f"{type(error).__name__}: {error}")
     finally:
