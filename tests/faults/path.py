@@ -19,7 +19,7 @@ from tests.faults.fault import Fault
 from tests.faults.links import HopName
 from tests.faults.plan import Plan
 from tests.faults.proxy import Hop, Loop
-from tests.faults.publisher import FLOW, Publisher, document
+from tests.faults.publisher import FLOW, WINDOW_S, Publisher, document
 from tests.faults.routes import Routes, address
 from tests.faults.spark import Cluster, Job
 from tests.integration.rig import Gateway, Process, Rig
@@ -32,6 +32,8 @@ QUIET_S = 0.3
 """So long after its clients were cut off a broker has read what they had sent."""
 FRESH_S = 0.6
 """What the page shows may be half a second old."""
+FIRST_S = 4 * WINDOW_S
+"""Of messages that come before all faults, so that some windows are closed and the fleet job has its first work."""
 STILL_S = 90.0
 """Nothing that is waited for may stand still for so long: the central connection tries again after up to 60 s."""
 
@@ -74,7 +76,7 @@ class WholePath(Rig):
     # -- life
 
     def start(self) -> None:
-        """Returns when the flow runs; nothing is published yet."""
+        """Returns when the flow runs and, where there is a fleet job, its table has been written for the first time."""
         for broker in self.brokers.values():
             broker.start()
         if self.cluster is not None:
@@ -84,9 +86,10 @@ class WholePath(Rig):
         self._connected()
         answer = self.deploy(self.daemon, document(self._plan.interval_s))
         assert answer["accepted"], answer
-        if self._plan.spark:
-            self._await(self._job_works, "the fleet job's lease")
         self._publisher = Publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
+        if self._plan.spark:
+            self.publisher.more(int(self.publisher.rate * FIRST_S))
+            self._await(lambda: self.commits(f"fleet/{FLOW}"), "the fleet table")
 
     @property
     def publisher(self) -> Publisher:
@@ -124,9 +127,6 @@ class WholePath(Rig):
 
         wait_until(look, what, STILL_S, self.progress, poll_s)
 
-    def _job_works(self) -> bool:
-        return self.commits("leases") > 0 and any(row["name"] == "fleet" for row in self.table("leases"))
-
     def _removed(self) -> bool:
         """Removing it ships open windows. A flow with a slot that is starting again does not stop, and says so."""
         answer = self.tell(self.daemon, f"flows/{FLOW}", b"", f"flows/{FLOW}/state")
@@ -148,7 +148,7 @@ class WholePath(Rig):
         gateway = self.daemon
         for _ in range(20):
             before = self._later()["ingest"]["messages"]
-            self.publisher.one_more()
+            self.publisher.more()
             came = gateway.wait(lambda s: s["ingest"]["messages"] > before, "the last message", STILL_S)  # noqa: B023
             self._later()
             status = gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", STILL_S)

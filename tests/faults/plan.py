@@ -46,7 +46,7 @@ JOB_KINDS: tuple[type[Fault], ...] = (
     DeleteCheckpoint, TakeLease, StepFleetJobsClock, StopFleetJob,
 )  # fmt: skip
 """Of the fleet job: they come beside the others, where there is one."""
-DURATION_S, SPARK_DURATION_S = 8.0, 25.0
+DURATION_S, SPARK_DURATION_S = 8.0, 15.0
 """How long messages are published."""
 MOST, MOST_OF_JOB = 7, 3
 """Faults of a seed."""

@@ -60,8 +60,8 @@ class Publisher:
         assert rate / SOURCES * WINDOW_S <= MOST
         self.truth: Counter[Window] = Counter()
         self.sent = 0
+        self.rate = rate
         self._messages = int(rate * duration_s)
-        self._rate = rate
         self._base = time.time() // WINDOW_S * WINDOW_S
         self._lock = threading.Lock()
         """Held while one message is handed over, and by whoever pauses."""
@@ -92,13 +92,14 @@ class Publisher:
 
     def finish(self) -> None:
         """Returns when all was sent and acknowledged."""
-        self._thread.join(self._messages / self._rate + PATIENCE_S)
+        self._thread.join(self._messages / self.rate + PATIENCE_S)
         assert self.done, "the publisher did not come to its end"
         self._settle()
 
-    def one_more(self) -> None:
-        """One message after all others, counted as they are."""
-        self._send()
+    def more(self, messages: int = 1) -> None:
+        """At once, after all others, counted as they are; while nothing else is sent."""
+        for _ in range(messages):
+            self._send()
         self._settle()
 
     def close(self) -> None:
@@ -109,13 +110,13 @@ class Publisher:
     def _run(self) -> None:
         started = time.monotonic()
         for sent in range(self._messages):
-            if self._stop.wait(max(0.0, sent / self._rate - (time.monotonic() - started))):
+            if self._stop.wait(max(0.0, sent / self.rate - (time.monotonic() - started))):
                 return
             with self._lock:
                 self._send()
 
     def _send(self) -> None:
-        at = self._base + self.sent / self._rate
+        at = self._base + self.sent / self.rate
         source = f"s{self.sent % SOURCES}"
         window = (at // WINDOW_S * WINDOW_S, source)
         body = json.dumps({"time": at, "bit": 1 << self.truth[window]}).encode()
