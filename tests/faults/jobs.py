@@ -32,8 +32,8 @@ class KillFleetJob(Kill):
     name = "kill the fleet job"
 
     def inject(self, path: WholePath) -> str:
-        commits = path.commits(f"fleet/{FLOW}")
-        return f"killed after {commits} commits of its table" if path.end(self.who) else DOWN
+        batches = path.batches()
+        return f"killed after {batches} batches" if path.end(self.who) else DOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class WholePath(Rig):
         self._publisher = Publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
         if self._plan.spark:
             self.publisher.more(int(self.publisher.rate * FIRST_S))
-            self._await(lambda: self.commits(f"fleet/{FLOW}"), "the fleet table")
+            self._await(self.batches, "the fleet job's first batch")
 
     @property
     def publisher(self) -> Publisher:
@@ -118,7 +118,7 @@ class WholePath(Rig):
         # what starts works; what is idle does, too, but hardly
         works = [int(program.cpu_s / 2) for program in self._programs.values()]
         tables = [self.commits(table) for table in (f"landing/{FLOW}", f"fleet/{FLOW}", "leases")]
-        return shown, works, tables, [process.text().count("\n") for process in self._programs.values()]
+        return shown, works, tables, self.batches(), [process.text().count("\n") for process in self._programs.values()]
 
     def _await(self, holds: Callable[[], object], what: str, poll_s: float = 0.1) -> None:
         def look() -> object:
@@ -192,6 +192,10 @@ class WholePath(Rig):
     def commits(self, table: str) -> int:
         """How many commits the log of a table has; 0 while there is none."""
         return len(list((self.tables / table / "_delta_log").glob("*.json")))
+
+    def batches(self) -> int:
+        """How many the fleet job has finished, as its checkpoint says."""
+        return sum(1 for file in (self.tables / "_spark" / "fleet" / FLOW / "commits").glob("*") if file.name.isdigit())
 
     def status(self) -> dict[str, Any]:
         """What the gateway's page says; empty while there is none."""

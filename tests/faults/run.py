@@ -127,7 +127,7 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
             path.settled(lambda: not _in_fleet(path), "the fleet table")
         outcome.difference = _in_fleet(path)
         path.check()
-        outcome.figures["commits of the fleet table"] = path.commits(f"fleet/{FLOW}")
+        outcome.figures["batches since the checkpoint was new"] = path.batches()
     if ingest["sessions_lost"]:
         outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
     for table in ("gaps", "quarantine"):
