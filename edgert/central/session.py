@@ -78,6 +78,8 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "100",
+        # Nothing of ours is kept there, but Spark makes the folder: by default wherever it was started.
+        "spark.sql.warehouse.dir": str(jar_cache().parent / "warehouse"),
         # New windows come as small files with every trigger: Delta gathers them once there are this many.
         "spark.databricks.delta.autoCompact.enabled": "true",
         "spark.databricks.delta.autoCompact.minNumFiles": "50",
