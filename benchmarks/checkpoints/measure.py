@@ -44,7 +44,7 @@ class Sizes:
     """Simulated."""
 
 
-FULL: Final = Sizes(1_000, 100_000, 10_000, pairs=6, rounds=50, asked=12, kills=3, wear_s=1_200)
+FULL: Final = Sizes(1_000, 100_000, 10_000, pairs=6, rounds=40, asked=12, kills=3, wear_s=900)
 QUICK: Final = Sizes(200, 5_000, 500, pairs=1, rounds=8, asked=2, kills=1, wear_s=60)
 
 

@@ -72,6 +72,7 @@ async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_sta
     monkeypatch.setattr(sys, "executable", python)
     gateway = await deployed(tmp_path)
     await checkpoint(gateway, 1)
+    assert 0.0 < gateway.checkpointer.status.pause_ms < gateway.checkpointer.status.last_ms
     await until(begun.exists, "the process")
     await checkpoint(gateway, 2)
     go.touch()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import psutil
 import pytest
 
+from edgert.core.settings import Gateway, GatewaySettings
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.report import Report, report
+from gateway.daemon import Daemon
 from gateway.status import _Looks, _Recent, _shown
 from tests.runtime.test_flow_run import flow_run
 
@@ -81,3 +86,17 @@ def test_a_flow_of_which_no_slot_has_said_anything_has_no_figures() -> None:
 
 def test_of_a_sketch_that_was_shipped_its_size_is_shown() -> None:
     assert _shown({"time": 1.0, "n": 2, "u__hll": b"12345"}) == {"time": 1.0, "n": 2, "u__hll": "5 bytes"}
+
+
+def test_what_was_written_to_disks_is_told_where_the_kernel_counts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = Daemon(GatewaySettings(gateway=Gateway(id="g1", data_dir=str(tmp_path)))).status
+    first, counted = status.object()["written_bytes"], psutil.Process().io_counters().write_bytes
+    assert 0 <= first <= counted <= status.object()["written_bytes"]
+
+    def denied() -> None:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(status._process, "io_counters", denied)
+    assert status.object()["written_bytes"] is None
