@@ -78,7 +78,8 @@ class Upkeep:
     """Rounds over the tables of a root. Not for more than one thread; it shares no handle with anybody.
 
     `keep_s`: how long what was removed stays for those who read without telling; the settings allow no less than an
-    hour, since a writer that slept for longer would no longer notice what happened meanwhile.
+    hour, since a writer that slept for longer would no longer notice what happened meanwhile. `today`: the day from
+    which retention counts; UTC's unless told.
     """
 
     def __init__(
@@ -88,12 +89,14 @@ class Upkeep:
         *,
         keep_s: float | None = None,
         wall: Callable[[], float] = time.time,
+        today: Callable[[], dt.date] | None = None,
         stopping: threading.Event | None = None,
     ) -> None:
         self._root = root
         self._settings = settings
         self._keep_s = settings.keep_hours * 3600.0 if keep_s is None else keep_s
         self._wall = wall
+        self._today = today or (lambda: dt.datetime.fromtimestamp(wall(), dt.UTC).date())
         self._stopping = stopping or threading.Event()
         self._readers = Readers(root, wall)
         self._lease = Lease(root, "upkeep", f"{socket.gethostname()}:{os.getpid()}", LEASE_S, wall)
@@ -143,7 +146,7 @@ class Upkeep:
                     break
                 self._lease.hold()
         if thorough:
-            table.make_ours()
+            table.make_ours(self._keep_s)
             table.checkpoint()
             self._delete(table, work, readings)
         work.files = table.live()
@@ -153,7 +156,7 @@ class Upkeep:
         had landed before, the days are dropped. So no window is made anew from a part of its contributions."""
         if not self._settings.retention_days:
             return
-        first = dt.datetime.fromtimestamp(self._wall(), dt.UTC).date() - dt.timedelta(self._settings.retention_days)
+        first = self._today() - dt.timedelta(self._settings.retention_days)
         if table.name in _OF_RESULTS:
             work.days = table.drop_before(first)
         elif table.name.startswith("landing/"):
