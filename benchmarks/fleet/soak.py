@@ -165,8 +165,8 @@ def _fill(report: Report, samples: Samples, told: Mapping[str, Any], fault: str)
     upkeep = told["upkeep"]
     report.notes.append(
         f"{told['rows']:,} rows in {told['seconds']:,} s; upkeep: {upkeep['rounds']} rounds, {upkeep['compacted']} "
-        f"files compacted, {upkeep['days']} days dropped, {upkeep['deleted']} files and {upkeep['log_deleted']} of logs "
-        f"deleted, {upkeep['failures']} failures"
+        f"files compacted, {upkeep['days']} days dropped, {upkeep['deleted']} files and {upkeep['log_deleted']} of "
+        f"logs deleted, {upkeep['failures']} failures"
     )
     report.notes.append(f"samples: {json.dumps({'at': [round(at) for at in samples.at], **_rounded(samples.of)})}")
 
