@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+from deltalake import DeltaTable
+
 from benchmarks.outage.rows import COLUMNS, RATE, SCHEMA, Rows
 from edgert.central.collector import Collector
 from edgert.central.collector_main import HOLD_BYTES
 from edgert.central.inbox import Message
 from edgert.central.landing import Landing
+from edgert.central.show import select
 from edgert.core.ids import make_epoch
 from edgert.core.results import OpenBatch, RowsBatch, Schema, pack_result, results_topic
 from edgert.core.system_clock import SystemClock
@@ -110,3 +114,14 @@ class Landings:
 
 
 _GOOD: Final = ("messages", "rows", "commits")
+
+
+def files(table: Path) -> int:
+    """How many a table has."""
+    return len(pa.table(DeltaTable(str(table)).get_add_actions()))
+
+
+def count(root: Path) -> list[Any]:
+    """Windows in the fleet table and readings in these."""
+    _, [row] = select(str(root), f"SELECT count(*), sum(n) FROM fleet_{FLOW.replace('-', '_')}")
+    return row

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from deltalake import DeltaTable
 
-from benchmarks.fleet.landings import FLOW, Fleet, Landings
+from benchmarks.fleet.landings import FLOW, Fleet, Landings, count, files
 from benchmarks.fleet.picture import draw
-from benchmarks.fleet.soak import count
 from benchmarks.outage.rows import READINGS, START
 from benchmarks.processes import Child, module
 from benchmarks.report import Benchmark, Options, Report
@@ -53,7 +52,7 @@ QUICK: Final = Size(gateways=20, sensors=10, backlog_s=10, warm_up=2, timed=5)
 def measure(options: Options, report: Report) -> None:
     """Fills the report."""
     size = QUICK if options.quick else FULL
-    with tempfile.TemporaryDirectory(prefix="edgert-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="edgert-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         landed, compacted = folder / "landed", folder / "compacted"
         fleet = Fleet(size.gateways, size.sensors, 5, START)
@@ -63,9 +62,9 @@ def measure(options: Options, report: Report) -> None:
         seconds = time.monotonic() - started
         shutil.copytree(landed, compacted)
         _compact(compacted)
-        files = [len(DeltaTable(str(root / "landing" / FLOW)).file_uris()) for root in (landed, compacted)]
+        before, after = (files(root / "landing" / FLOW) for root in (landed, compacted))
         report.notes.append(
-            f"{fleet.rows:,} rows in {files[0]} files, {files[1]} compacted; landed in {seconds:.0f} s of work"
+            f"{fleet.rows:,} rows in {before} files, {after} compacted; landed in {seconds:.0f} s of work"
         )
         for repetition in range(options.repetitions):
             options.say(f"repetition {repetition + 1} of {options.repetitions}: catching up")
@@ -178,7 +177,8 @@ def _newest(table: Path, version: int | None = None) -> float:
     """When the newest windows of a version begin (0: there are none)."""
     if not DeltaTable.is_deltatable(str(table)):
         return 0.0
-    rows = query(DeltaTable(str(table), version=version), ["window_start"], order=["window_start"], limit=1)
+    at = DeltaTable(str(table), version=version)
+    rows = query(at, ["window_start"], "window_start IS NOT NULL", ["window_start"], 1)
     return rows[0]["window_start"].timestamp() if rows else 0.0
 
 

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from benchmarks import machine
-from benchmarks.fleet.landings import FLOW
+from benchmarks.fleet.landings import FLOW, count, files
 from benchmarks.outage.rows import READINGS
 from benchmarks.processes import Child, module, wait_for
 from benchmarks.report import Report
 
 SAMPLE_S: Final = 10.0
+START_S: Final = 300.0
+"""A busy machine takes its time."""
 MOST_GROWTH: Final = 0.1
 """Over the second half of the run, as a part of what is used then: the line through its samples."""
 LEVELS: Final = {
@@ -82,15 +83,11 @@ class Watch:
             "memory of the job's JVM": sum(p.memory_info().rss for p in below if p.name() == "java") / 1e6,
             "memory of the job's Python": self._job.memory_info().rss / 1e6,
             "memory of the collector's side": self._side.rss_mb(),
-            "live files of landing": self._files("landing"),
-            "live files of fleet": self._files("fleet"),
+            "live files of landing": files(self._root / "landing" / FLOW),
+            "live files of fleet": files(self._root / "fleet" / FLOW),
             "logs of the tables": sum(logs) / 1e6,
             "checkpoint of the stream": sum(1 for path in self._root.glob("_spark/**/*") if path.is_file()),
         }
-
-    def _files(self, kind: str) -> float:
-        uri = str(self._root / kind / FLOW)
-        return len(pa.table(DeltaTable(uri).get_add_actions())) if DeltaTable.is_deltatable(uri) else 0
 
 
 def _size(path: Path) -> int:
@@ -108,8 +105,10 @@ def soak(hours: float, folder: Path, report: Report, arguments: Sequence[str] = 
     samples = Samples()
     with module("benchmarks.fleet.collect", folder / "collect.log", "--root", root, *arguments) as side:
         landing = root / "landing" / FLOW
-        wait_for(lambda: DeltaTable.is_deltatable(str(landing)), "a landing table", 60.0)
+        wait_for(lambda: DeltaTable.is_deltatable(str(landing)), "a landing table", START_S)
         with module("edgert", folder / "job.log", "central", "run", "--root", root) as job:
+            fleet = root / "fleet" / FLOW
+            wait_for(lambda: DeltaTable.is_deltatable(str(fleet)) or not job.alive, "a fleet table", START_S)
             watch = Watch(root, job, side)
             started = time.monotonic()
             while (at := time.monotonic() - started) < hours * 3600:
@@ -142,18 +141,10 @@ def _fault(root: Path, told: Mapping[str, Any]) -> str:
         return got == expected
 
     try:
-        wait_for(same, "the fleet table", 120.0)
+        wait_for(same, "the fleet table", START_S)
     except TimeoutError:
         return f"expected {expected[0]} windows of {expected[1]} readings in the fleet table, got {got}"
     return ""
-
-
-def count(root: Path) -> list[Any]:
-    """Windows in the fleet table and readings in these."""
-    from edgert.central.show import select
-
-    _, [row] = select(str(root), f"SELECT count(*), sum(n) FROM fleet_{FLOW.replace('-', '_')}")
-    return row
 
 
 def _fill(report: Report, samples: Samples, told: Mapping[str, Any], fault: str) -> None:
@@ -205,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, others = parser.parse_known_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     report = Report("fleet-soak", "memory, live files and logs of the central side level off", machine.describe(), 1)
-    with tempfile.TemporaryDirectory(prefix="edgert-soak-") as folder:
+    with tempfile.TemporaryDirectory(prefix="edgert-soak-", ignore_cleanup_errors=True) as folder:
         samples = soak(options.hours, Path(folder), report, others)
     report.machine["load_after"] = machine.load()
     print(report.table())

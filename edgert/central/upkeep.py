@@ -31,6 +31,8 @@ LEASE_S: Final = 600.0
 THOROUGH_S: Final = 3600.0
 QUIET_S: Final = 600.0
 """A day of a fleet table that was written in this time is left to the fleet job, which compacts it, too."""
+QUIET_FILES: Final = 10
+"""Of other days of a fleet table so many small files are rewritten: what is left over from a day stays for ever."""
 _OF_RESULTS: Final = ("gaps", "quarantine")
 _OF_OURS: Final = ("leases", "readers")
 _DAY_S: Final = 86_400.0
@@ -139,8 +141,10 @@ class Upkeep:
         if thorough:
             self._retain(table, work, readings)
         if work.table not in _OF_OURS:  # each of their rows has a partition of its own
-            quiet_since = self._wall() - QUIET_S if work.table.startswith("fleet/") else float("inf")
-            for gone in table.compact(self._settings.compact_files, quiet_since):
+            at_least, quiet_since = self._settings.compact_files, float("inf")
+            if work.table.startswith("fleet/"):
+                at_least, quiet_since = min(at_least, QUIET_FILES), self._wall() - QUIET_S
+            for gone in table.compact(at_least, quiet_since):
                 work.compacted += gone
                 if self._stopping.is_set():
                     break
