@@ -27,7 +27,7 @@ from benchmarks.processes import Child, module, wait_for
 from benchmarks.report import Report
 
 SAMPLE_S: Final = 10.0
-START_S: Final = 300.0
+START_S: Final = 900.0
 """A busy machine takes its time."""
 MOST_GROWTH: Final = 0.1
 """Over the second half of the run, as a part of what is used then: the line through its samples."""
