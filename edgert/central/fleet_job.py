@@ -70,11 +70,12 @@ class FleetJob:
         """Process everything that is there, then return. Raises what a stream raised, `LeaseLost`."""
         self._lease.acquire()
         try:
-            for flow in list_tables(self._root, "landing"):
-                version = self._reader.look(flow)
-                query = self._start(FleetTable(self._root, flow, self._lease), once=True)
-                query.awaitTermination()
-                self._reader.tell_end(flow, version)
+            with self._lease.kept():
+                for flow in list_tables(self._root, "landing"):
+                    version = self._reader.look(flow)
+                    query = self._start(FleetTable(self._root, flow, self._lease), once=True)
+                    query.awaitTermination()
+                    self._reader.tell_end(flow, version)
         finally:
             self._lease.release()
 
@@ -82,7 +83,8 @@ class FleetJob:
         """As `FleetTable.rebuild`, under the lease: no other job may run meanwhile (`LeaseLost`)."""
         self._lease.acquire()
         try:
-            yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
+            with self._lease.kept():
+                yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
         finally:
             self._lease.release()
 

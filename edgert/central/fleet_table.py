@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ATTEMPTS: Final = 3
+_CHECKPOINT_COMMITS: Final = 50
+"""Delta's own 10 would make every tenth trigger at low rate write one; to read 50 commits costs little."""
 
 
 class BatchFailed(EdgertError):
@@ -137,7 +139,8 @@ class FleetTable:
                 builder = builder.addColumn(name, kind)
             table = builder.execute()
             # A change of metadata makes a commit fail that another job has under way with an older token.
-            spark.sql(f"ALTER TABLE delta.`{self._uri}` SET TBLPROPERTIES ('edgert.lease' = '{self._lease.token}')")
+            properties = f"'edgert.lease' = '{self._lease.token}', 'delta.checkpointInterval' = '{_CHECKPOINT_COMMITS}'"
+            spark.sql(f"ALTER TABLE delta.`{self._uri}` SET TBLPROPERTIES ({properties})")
             self._columns = table.toDF().columns
         new = [f"`{name}` {kind}" for name, kind in columns if name not in self._columns]
         if new:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import pyarrow as pa
@@ -71,6 +72,24 @@ class Lease:
             raise LeaseLost(f"lease {self._name}: taken by another")
         if self._until - now < self._duration_s / 2:
             self._claim(self.token)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Prolonged by a thread of its own for as long as the block takes. One that is lost stays so: `hold` tells."""
+        done = threading.Event()
+
+        def keep() -> None:
+            while not done.wait(self._duration_s / 8):
+                with suppress(LeaseLost, TableError, Conflict):
+                    self.hold()
+
+        thread = threading.Thread(target=keep, name=f"lease {self._name}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def release(self) -> None:
         """Let others take it at once."""

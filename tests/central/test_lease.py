@@ -8,6 +8,7 @@ import pytest
 
 from edgert.central.lease import Lease, LeaseLost
 from edgert.core.clock import VirtualClock
+from tests.waiting import wait_until
 
 
 def lease(root: Path, holder: str, clock: VirtualClock) -> Lease:
@@ -57,3 +58,31 @@ def test_one_whose_clock_stood_still_learns_that_another_took_it(tmp_path: Path)
     two.acquire()
     with pytest.raises(LeaseLost, match="taken by another"):
         one.hold()
+
+
+def test_a_kept_lease_is_prolonged_while_its_holder_does_something_else(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    one = Lease(str(tmp_path), "fleet", "one", duration_s=4.0, wall=clock.wall)
+    one.acquire()
+    with one.kept():
+        for token in (1, 2, 3):
+            assert one.token == token
+            clock.advance(3.0)
+            wait_until(lambda token=token: one.token > token, "a longer lease")  # type: ignore[misc]
+    clock.advance(4.0)
+    with pytest.raises(LeaseLost, match="ran out"):
+        one.hold()
+
+
+def test_a_lease_that_is_lost_is_not_taken_back_by_keeping_it(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    one, two = (Lease(str(tmp_path), "fleet", name, duration_s=0.4, wall=clock.wall) for name in ("one", "two"))
+    one.acquire()
+    clock.advance(0.4)
+    two.acquire()
+    with one.kept():
+        clock.advance(0.3)
+        two.hold()
+    with pytest.raises(LeaseLost):
+        one.hold()
+    two.hold()
