@@ -1,0 +1,20 @@
+"""The interpreter's switch interval is given back, whatever happens."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from edgert.runtime.interpreter import switching
+
+
+def test_the_interval_holds_meanwhile_and_is_given_back() -> None:
+    before = sys.getswitchinterval()
+    with pytest.raises(KeyError), switching(0.25):
+        assert sys.getswitchinterval() == pytest.approx(0.25)
+        with switching(0.5):
+            assert sys.getswitchinterval() == pytest.approx(0.5)
+        assert sys.getswitchinterval() == pytest.approx(0.25)
+        raise KeyError
+    assert sys.getswitchinterval() == before
