@@ -90,6 +90,10 @@ class FleetJob:
 
     def run(self) -> None:
         """Until `stop`: waits for the lease, follows every landing table, restarts what fails with a back-off."""
+        with self._lease.kept():
+            self._follow()
+
+    def _follow(self) -> None:
         while not self._stopping.is_set() and not self._acquired():
             self._stopping.wait(RETRY_S)
         while not self._stopping.is_set():

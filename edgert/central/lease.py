@@ -80,8 +80,8 @@ class Lease:
 
         def keep() -> None:
             while not done.wait(self._duration_s / 8):
-                with suppress(LeaseLost, TableError, Conflict):
-                    self.hold()
+                with suppress(LeaseLost, TableError, Conflict), self._lock:
+                    self._hold()
 
         thread = threading.Thread(target=keep, name=f"lease {self._name}", daemon=True)
         thread.start()
