@@ -52,7 +52,7 @@ class FleetJob:
         self._spark = spark
         self._root = root
         self._settings = settings
-        self._lease = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}")
+        self._lease = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}", settings.lease_s)
         self._streams: dict[str, _Stream] = {}
         self._reader = StreamReader(root)
         self._tell_at = 0.0
@@ -90,10 +90,10 @@ class FleetJob:
 
     def run(self) -> None:
         """Until `stop`: waits for the lease, follows every landing table, restarts what fails with a back-off."""
-        with self._lease.kept():
-            self._follow()
+        with self._lease.kept():  # to start a stream takes long on a busy machine
+            self._run()
 
-    def _follow(self) -> None:
+    def _run(self) -> None:
         while not self._stopping.is_set() and not self._acquired():
             self._stopping.wait(RETRY_S)
         while not self._stopping.is_set():

@@ -270,6 +270,13 @@ class FleetJob:
     max_files_per_trigger: int = setting(
         200, doc="most landing files taken at a time: bounds memory while catching up", minimum=1, maximum=100_000
     )
+    lease_s: float = setting(
+        60.0,
+        doc="another job waits so long before it takes the place of one that died; the same for all jobs of a root",
+        unit="s",
+        minimum=5,
+        maximum=3600,
+    )
 
 
 @dataclass(frozen=True, slots=True)
