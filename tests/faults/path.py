@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgert.central.lease import Lease
+from edgert.flow.delivery import Delivery
 from tests.brokers import Broker, mosquitto
 from tests.faults import clocks
 from tests.faults.fault import Fault
@@ -84,12 +85,17 @@ class WholePath(Rig):
         for program in self._programs:
             self.begin(program)
         self._connected()
-        answer = self.deploy(self.daemon, document(self._plan.interval_s))
+        answer = self.deploy(self.daemon, document(self._plan.interval_s, self.delivery))
         assert answer["accepted"], answer
         self._publisher = Publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
         if self._plan.spark:
             self.publisher.more(int(self.publisher.rate * FIRST_S))
             self._await(self.batches, "the fleet job's first batch")
+
+    @property
+    def delivery(self) -> Delivery:
+        """Of the flow."""
+        return self._plan.delivery
 
     @property
     def publisher(self) -> Publisher:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
+from edgert.flow.delivery import Delivery
 from tests.faults.changes import Redeploy, Stop
 from tests.faults.clocks import ClockStep
 from tests.faults.disks import DiskFull, TornWrite
@@ -77,17 +78,20 @@ class Plan:
     duration_s: float = DURATION_S
     spark: Spark = ""
     """With the fleet job: what is compared is the fleet table."""
+    delivery: Delivery = "exactly-once"
+    """Of the flow. At least once: what is doubled must be foreseen by the gateway."""
 
     def __str__(self) -> str:
         pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
         spark = {"": "", "local": " with Spark", "cluster": " with Spark on a cluster"}[self.spark]
         every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
-        head = f"seed {self.seed}{spark}: pool: {pool}; {every}"
+        head = f"seed {self.seed}{spark}, {self.delivery}: pool: {pool}; {every}"
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
 
 
-def make(seed: int, spark: bool = False) -> Plan:
-    """The plan of a seed. With Spark it takes longer; every third has a cluster."""
+def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") -> Plan:
+    """The plan of a seed. With Spark it takes longer; every third has a cluster. An at-least-once flow meets the same
+    faults, between checkpoints that are far apart."""
     draw = Random(seed)
     slots = draw.choice((0, 2))
     pool: dict[str, Any] = {"slots": slots, "fusion": draw.choice(("full", "none"))}
@@ -105,4 +109,6 @@ def make(seed: int, spark: bool = False) -> Plan:
     drawn = injections(KINDS, 3, MOST)
     if spark:
         drawn += injections(JOB_KINDS, 1, MOST_OF_JOB)
-    return Plan(seed, pool, interval_s, rate, tuple(sorted(drawn, key=lambda i: i.at)), duration_s, job)
+    if delivery == "at-least-once":
+        interval_s *= 5
+    return Plan(seed, pool, interval_s, rate, tuple(sorted(drawn, key=lambda i: i.at)), duration_s, job, delivery)

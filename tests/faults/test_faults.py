@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ import pytest
 
 from edgert.core.clock import VirtualClock
 from tests import waiting
-from tests.faults import clocks, plan, routes
+from tests.faults import clocks, plan, repetitions, routes
 from tests.faults.__main__ import summary
 from tests.faults.disks import committed_bytes, tear
 from tests.faults.plan import JOB_KINDS, KINDS
@@ -28,6 +29,7 @@ from tests.faults.run import Outcome, run
 
 SEEDS = (153, 242, 239)
 """Faults of nearly all kinds, with and without slots."""
+AT_LEAST_ONCE_SEED = 239
 SPARK_SEEDS = (254,)
 """The fleet job's lease is taken by one that dies, then the job is killed."""
 
@@ -67,6 +69,17 @@ def test_a_summary_says_which_faults_there_were_and_which_seeds_failed() -> None
     assert [(r["seed"], r["ok"], len(r["problems"])) for r in runs] == [(1, True, 0), (2, False, 1)]
 
 
+@pytest.mark.integration
+@pytest.mark.timeout(480)
+def test_an_at_least_once_flow_loses_nothing_and_what_is_doubled_is_foreseen(tmp_path: Path) -> None:
+    outcome = run(plan.make(AT_LEAST_ONCE_SEED, delivery="at-least-once"), tmp_path)
+    print(outcome.plan, *outcome.told, outcome, sep="\n")
+    assert not outcome.failed, (
+        f"{outcome}\nagain: python -m tests.faults --seed {AT_LEAST_ONCE_SEED} --delivery at-least-once"
+    )
+    assert outcome.messages >= 400
+
+
 # -- the plan
 
 
@@ -104,6 +117,27 @@ def test_what_is_lost_or_doubled_shows_also_when_the_counts_agree(landed: list[i
 def test_a_window_that_nobody_sent_is_doubled() -> None:
     found = compare({}, {WINDOW: 2}, {WINDOW: 3})
     assert (found.lost, found.doubled) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("landed", "lost", "doubled"),
+    [
+        ([[0, 1], [2, 3]], 0, 0),
+        ([[0, 1, 3]], 1, 0),
+        ([], 4, 0),
+        ([[0, 1], [1, 2, 3], [3]], 0, 2),
+        ([[0, 1], [0, 1]], 2, 2),
+    ],
+)
+def test_at_least_once_is_told_from_lost(landed: list[list[int]], lost: int, doubled: int) -> None:
+    start = datetime.fromtimestamp(WINDOW[0], UTC)
+    rows = [
+        {"window_start": start, "source": WINDOW[1], "n": len(some), "bits": float(sum(1 << number for number in some))}
+        for some in landed
+    ]
+    found = repetitions.compare({WINDOW: 4}, rows)
+    assert (found.lost, found.doubled, bool(found)) == (lost, doubled, bool(lost))
+    assert repetitions.compare({}, rows).windows or not rows, "what nobody sent"
 
 
 # -- the clock
