@@ -264,7 +264,7 @@ class FleetJob:
     """The Spark job that makes fleet tables from landing tables."""
 
     trigger_s: float = setting(
-        5.0, doc="shortest time between two looks for new results", unit="s", minimum=0, maximum=3600
+        3.0, doc="shortest time between two looks for new results", unit="s", minimum=0, maximum=3600
     )
     master: str = setting("local[2]", doc="Spark master: local[N], spark://host:port, yarn, k8s://...")
     max_files_per_trigger: int = setting(

@@ -44,6 +44,17 @@ def test_nothing_is_lost_or_doubled_up_to_the_landing_table(seed: int, tmp_path:
     assert outcome.messages >= 400
 
 
+@pytest.mark.integration
+@pytest.mark.timeout(480)
+def test_an_at_least_once_flow_loses_nothing_and_what_is_doubled_is_foreseen(tmp_path: Path) -> None:
+    outcome = run(plan.make(AT_LEAST_ONCE_SEED, delivery="at-least-once"), tmp_path)
+    print(outcome.plan, *outcome.told, outcome, sep="\n")
+    assert not outcome.failed, (
+        f"{outcome}\nagain: python -m tests.faults --seed {AT_LEAST_ONCE_SEED} --delivery at-least-once"
+    )
+    assert outcome.messages >= 400
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("spark")
@@ -67,17 +78,6 @@ def test_a_summary_says_which_faults_there_were_and_which_seeds_failed() -> None
         "faults": {"cut": 3, "stop": 1},
     }  # fmt: skip
     assert [(r["seed"], r["ok"], len(r["problems"])) for r in runs] == [(1, True, 0), (2, False, 1)]
-
-
-@pytest.mark.integration
-@pytest.mark.timeout(480)
-def test_an_at_least_once_flow_loses_nothing_and_what_is_doubled_is_foreseen(tmp_path: Path) -> None:
-    outcome = run(plan.make(AT_LEAST_ONCE_SEED, delivery="at-least-once"), tmp_path)
-    print(outcome.plan, *outcome.told, outcome, sep="\n")
-    assert not outcome.failed, (
-        f"{outcome}\nagain: python -m tests.faults --seed {AT_LEAST_ONCE_SEED} --delivery at-least-once"
-    )
-    assert outcome.messages >= 400
 
 
 # -- the plan
