@@ -141,7 +141,7 @@ class Supervisor:
 
     def running(self) -> dict[str, StreamingQuery]:
         """The queries that run, by name."""
-        streams = {name: w.stream.query for name, w in self._watched.items() if w.stream is not None}
+        streams = {name: w.stream.query for name, w in list(self._watched.items()) if w.stream is not None}
         return {name: query for name, query in streams.items() if query.isActive}
 
     def states(self) -> Mapping[str, bool | None]:

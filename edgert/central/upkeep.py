@@ -33,6 +33,7 @@ QUIET_S: Final = 600.0
 """A day of a fleet table that was written in this time is left to the fleet job, which compacts it, too."""
 _OF_RESULTS: Final = ("gaps", "quarantine")
 _OF_OURS: Final = ("leases", "readers")
+_OF_ALERTS: Final = "alerts"
 _DAY_S: Final = 86_400.0
 
 
@@ -127,7 +128,7 @@ class Upkeep:
 
     def _names(self) -> list[str]:
         found = [f"{folder}/{name}" for folder in ("landing", "fleet") for name in list_tables(self._root, folder)]
-        single = (*_OF_RESULTS, *_OF_OURS)
+        single = (*_OF_RESULTS, *_OF_OURS, _OF_ALERTS)
         with told(self._root, "expected tables that can be read"):
             return found + [name for name in single if DeltaTable.is_deltatable(join(self._root, name))]
 

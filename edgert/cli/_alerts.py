@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from edgert.central.alert_job import AlertJob
     from edgert.central.alert_rules import Rule
+    from edgert.central.fleet_job import FleetJob
     from edgert.core.settings import CollectorSettings
 
 
@@ -25,10 +27,12 @@ def rules(settings: CollectorSettings) -> Sequence[Rule]:
 
 
 @contextmanager
-def raised(spark: SparkSession, root: str, found: Sequence[Rule], settings: CollectorSettings) -> Iterator[None]:
+def raised(
+    spark: SparkSession, root: str, found: Sequence[Rule], settings: CollectorSettings
+) -> Iterator[AlertJob | None]:
     """Meanwhile alerts are raised and cleared as `found` says; nothing if there are no rules."""
     if not found:
-        yield
+        yield None
         return
     from edgert.central.alert_job import AlertJob
     from edgert.central.publication import Publication
@@ -37,6 +41,15 @@ def raised(spark: SparkSession, root: str, found: Sequence[Rule], settings: Coll
     job = AlertJob(spark, root, found, settings.alerts, publication)
     job.start()
     try:
-        yield
+        yield job
     finally:
         job.close()
+
+
+def status(job: FleetJob, alerts: AlertJob | None) -> dict[str, Any]:
+    """What `edgert.central.metrics` reads."""
+    streams, restarts = dict(job.streams.states()), dict(job.streams.restarts)
+    if alerts is not None:
+        streams.update(alerts.streams.states())
+        restarts.update(alerts.streams.restarts)
+    return {"streams": streams, "restarts": restarts, "alerts": dict(alerts.counts) if alerts else {}}

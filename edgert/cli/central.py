@@ -124,6 +124,7 @@ def _run(args: argparse.Namespace) -> int:
     rules = _alerts.rules(settings)
     from edgert.central.fleet_job import FleetJob
     from edgert.central.job import stop_on_signal
+    from edgert.central.metrics import served
     from edgert.central.session import make_session
 
     spark = make_session("edgert-fleet", job_settings.master)
@@ -133,7 +134,11 @@ def _run(args: argparse.Namespace) -> int:
             job.run_once()
         else:
             stop_on_signal(job.stop)
-            with _models.training(spark, root, settings), _alerts.raised(spark, root, rules, settings):
+            with (
+                _models.training(spark, root, settings),
+                _alerts.raised(spark, root, rules, settings) as alerts,
+                served(job_settings.metrics_port, lambda: _alerts.status(job, alerts)),
+            ):
                 job.run()
     finally:
         spark.stop()
