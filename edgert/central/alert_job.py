@@ -36,6 +36,7 @@ log = logging.getLogger("edgert.central.alerts")
 READER: Final = "alert:"
 """What the names of our readers begin with."""
 MOST_FILES: Final = 200
+AGAIN_S: Final = 60.0
 MOST_UNSAID: Final = 10_000
 
 
@@ -89,10 +90,16 @@ class AlertJob(Job):
             self._publication.close()
 
     def _guarded(self) -> None:
-        try:
-            self.run()
-        except AllGivenUp as error:
-            log.error("no alerts are raised any more: %s", error)
+        """Nothing that a table holds ends it for good, but failures without end."""
+        while not self._stopping.is_set():
+            try:
+                self.run()
+            except AllGivenUp as error:
+                log.error("no alerts are raised any more: %s", error)
+                return
+            except Exception:
+                log.exception("alerts: beginning again in %.0f s", AGAIN_S)
+                self._stopping.wait(AGAIN_S)
 
     def _follow(self) -> None:
         self._say()
