@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import job as jobs
 from edgert.central.alert_job import AlertJob
 from edgert.central.alert_rules import parse
+from edgert.central.alert_streams import Bounds
 from edgert.central.alerts import CLEARED, RAISED, TABLE
 from edgert.central.landing import Batch, Landing
 from edgert.central.lease import Lease
@@ -202,3 +204,25 @@ def test_a_gateway_that_is_away_is_told_and_a_rule_that_fits_no_column_stops_no_
         world.land(world.rows(g1, [3], a=1.0), world.rows(g2, [1, 2, 3], b=1.0))
         wait_until(lambda: world.said() == {(*lost, CLEARED)}, "no alert", PATIENCE_S)
     assert {r.reader for r in Readers(world.root).all()} == {"alert:lost"}
+
+
+def test_bounds_are_of_single_readings_where_there_are_sketches_else_of_the_values_of_windows(world: World) -> None:
+    readings = world.spark.range(2000).selectExpr("CAST(id AS DOUBLE) AS v", "id % 40 AS source")
+    windows = readings.groupBy("source").agg(
+        F.kll_sketch_agg_double("v").alias("q__kll"), F.avg("v").alias("t"), F.now().alias("window_start")
+    )
+    windows.withColumn("day", F.to_date("window_start")).write.format("delta").save(f"{world.root}/fleet/{FLOW}")
+
+    def bounds(text: str) -> Any:
+        (rule,) = parse(text)
+        return Bounds(rule, world.root).of_now(world.spark)
+
+    plain = ODD.replace("margin = 0.5", "margin = 0.0")
+    # Windows' means go from 980 to 1019, and readings from 0 to 1999, ranks of which a sketch tells to 1.3 %.
+    assert bounds(plain) == (pytest.approx(981, abs=1.5), pytest.approx(1018, abs=1.5))
+    assert bounds(plain + 'of = "q"') == (pytest.approx(100, abs=40), pytest.approx(1900, abs=40))
+    assert bounds(plain.replace("least = 20", "least = 41")) is None
+    assert bounds(plain.replace("least = 20", 'least = 1500\nof = "q"').replace("low = 0.05", "")) == (
+        None, pytest.approx(1900, abs=40)
+    )  # fmt: skip
+    assert bounds(plain.replace('"air"', '"water"')) is None
