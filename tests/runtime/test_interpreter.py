@@ -9,12 +9,16 @@ import pytest
 from edgert.runtime.interpreter import switching
 
 
+def fail(during: float) -> None:
+    with switching(during):
+        assert sys.getswitchinterval() == pytest.approx(during)
+        raise KeyError
+
+
 def test_the_interval_holds_meanwhile_and_is_given_back() -> None:
     before = sys.getswitchinterval()
-    with pytest.raises(KeyError), switching(0.25):
+    with switching(0.25):
+        with pytest.raises(KeyError):
+            fail(0.5)
         assert sys.getswitchinterval() == pytest.approx(0.25)
-        with switching(0.5):
-            assert sys.getswitchinterval() == pytest.approx(0.5)
-        assert sys.getswitchinterval() == pytest.approx(0.25)
-        raise KeyError
     assert sys.getswitchinterval() == before
