@@ -61,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     readers.add_argument("--version", type=count, metavar="N", help="it has read all of this version (default: newest)")
     readers.add_argument("--json", action="store_true", help="one JSON object per line")
 
+    leases = _add(under, "leases", _leases, "list who has which lease: collectors, fleet job, upkeep (without Spark)")
+    leases.add_argument("--json", action="store_true", help="one JSON object per line")
+
     query = _add(under, "query", _query, "answer an SQL query over the tables (without Spark)")
     query.add_argument("sql", metavar="SQL", help='such as "SELECT source, max(t) FROM fleet_city_air GROUP BY source"')
     query.add_argument("--json", action="store_true", help="one JSON object per line")
@@ -252,5 +255,23 @@ def _readers(args: argparse.Namespace) -> int:
     for r in readers.all():
         seen = dt.datetime.fromtimestamp(round(r.seen), dt.UTC)
         rows.append([r.reader, r.table, r.reach.rows, r.reach.log, seen, r.state(now, patience_s)])
+    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    return 0
+
+
+def _leases(args: argparse.Namespace) -> int:
+    import datetime as dt
+    import time
+
+    from edgert.central import show
+    from edgert.central.lease import claims
+
+    _, root = _settings(args)
+    columns = ["lease", "holder", "until", "state"]
+    now = time.time()
+    rows = []
+    for claim in claims(root):
+        until = dt.datetime.fromtimestamp(round(claim.expires), dt.UTC)
+        rows.append([claim.name, claim.holder, until, "held" if claim.expires > now else "free"])
     print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
     return 0

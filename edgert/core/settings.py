@@ -23,6 +23,10 @@ def _fleet(text: str) -> str | None:
     return "a name, not nothing" if not text else _name(text)
 
 
+def _lease(seconds: float) -> str | None:
+    return "0, or at least 5: a collector looks after its leases every second" if 0 < seconds < 5 else None
+
+
 def data_folder(env: Mapping[str, str], root: bool) -> str:
     """Where data lies when no setting says so: what systemd gave us, /var/lib/edgert for root, else the XDG folder."""
     given = env.get("STATE_DIRECTORY", "").split(":")[0]
@@ -235,7 +239,9 @@ class GatewaySettings:
 class Collector:
     """Takes results from the broker and appends them to the landing tables."""
 
-    id: str = setting("collector", doc="name of this collector, told in its acknowledgements", check=_fleet)
+    id: str = setting(
+        "collector", doc="name of this collector, told in its acknowledgements and its status", check=_fleet
+    )
     fleet: str = setting("default", doc="name of the fleet whose results it takes", check=_fleet)
     table_root: str = setting(
         "",
@@ -249,6 +255,15 @@ class Collector:
         unit="s",
         minimum=0.01,
         maximum=60,
+    )
+    lease_s: float = setting(
+        0.0,
+        doc="several collectors share the results by leases, and after one's death the others wait so long; the same "
+        "for all of them, each with an id of its own. 0: this collector takes all results",
+        unit="s",
+        minimum=0,
+        maximum=600,
+        check=_lease,
     )
     hold_s: float = setting(
         10.0,
