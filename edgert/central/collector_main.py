@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from edgert.central import object_store
 from edgert.central.collector import MOST_GATEWAYS, Collector, partition_of_topic
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Landing
@@ -254,6 +255,7 @@ def collect(options: argparse.Namespace) -> int:
         settings = settings_of(options)
         logs.set_up(settings.log.level, env=os.environ)
         root = table_root(settings)
+        object_store.prepare(root, settings.object_store, os.environ)
         make_root(root)
         program = Program(settings, root)
         for number in (signal.SIGTERM, signal.SIGINT):

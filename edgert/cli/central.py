@@ -96,14 +96,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> tuple[CollectorSettings, str]:
-    """(settings, root of the tables)."""
+    """(settings, root of the tables), which can be read and written from now on."""
+    from edgert.central import object_store
     from edgert.central.collector_main import settings_of, table_root
 
     for name in ("fleet", "broker"):
         if name not in args:
             setattr(args, name, None)
     settings = settings_of(args)
-    return settings, table_root(settings)
+    root = table_root(settings)
+    object_store.prepare(root, settings.object_store, os.environ)
+    return settings, root
 
 
 def _collect(args: argparse.Namespace) -> int:
@@ -114,10 +117,12 @@ def _collect(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from edgert.central.collector_main import make_root
+    from edgert.central.object_store import check_spark
     from edgert.core import log as logs
 
     settings, root = _settings(args)
     logs.set_up(settings.log.level, env=os.environ)
+    check_spark(root)
     make_root(root)
     job_settings = settings.fleet_job
     if args.master:
@@ -166,8 +171,10 @@ def _rebuild(args: argparse.Namespace) -> int:
     logs.set_up(settings.log.level, env=os.environ)
     from edgert.central import show
     from edgert.central.fleet_job import FleetJob
+    from edgert.central.object_store import check_spark
     from edgert.central.session import make_session
 
+    check_spark(root)
     show.find(root, f"landing/{args.flow}")
     spark = make_session("edgert-rebuild", args.master or settings.fleet_job.master)
     try:

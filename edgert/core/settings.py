@@ -27,6 +27,11 @@ def _lease(seconds: float) -> str | None:
     return "0, or at least 5: a collector looks after its leases every second" if 0 < seconds < 5 else None
 
 
+def _url(text: str) -> str | None:
+    fits = not text or text.startswith(("https://", "http://"))
+    return None if fits else "an address that begins with https:// or http://"
+
+
 def data_folder(env: Mapping[str, str], root: bool) -> str:
     """Where data lies when no setting says so: what systemd gave us, /var/lib/edgert for root, else the XDG folder."""
     given = env.get("STATE_DIRECTORY", "").split(":")[0]
@@ -275,6 +280,19 @@ class Collector:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """An S3-compatible store, where `collector.table_root` is a URI such as s3://bucket/tables."""
+
+    endpoint: str = setting("", doc="its URL, such as https://store.example:9000; empty: Amazon's", check=_url)
+    region: str = setting("us-east-1", doc="its region, where AWS_REGION does not say another")
+    credentials_file: str = setting(
+        "",
+        doc="file with aws_access_key_id and aws_secret_access_key under [default], which not everybody may read; "
+        "empty: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class FleetJob:
     """The Spark job that makes fleet tables from landing tables."""
 
@@ -339,6 +357,7 @@ class CollectorSettings:
 
     collector: Collector = section(Collector)
     central: Connection = section(Connection, doc="The broker between the gateways and the central side.")
+    object_store: ObjectStore = section(ObjectStore)
     fleet_job: FleetJob = section(FleetJob)
     upkeep: Upkeep = section(Upkeep)
     training: Training = section(Training)

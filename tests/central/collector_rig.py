@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TextIO
 
 import paho.mqtt.client as mqtt
@@ -96,9 +95,9 @@ def resend(outbox: Outbox) -> bool:
     return not outbox.waiting
 
 
-def collector(root: Path, log: TextIO, port: int, **env: str) -> subprocess.Popen[str]:
+def collector(root: str, log: TextIO, port: int, **env: str) -> subprocess.Popen[str]:
     """A collector that gathers for a short time."""
     command = [sys.executable, "-m", "edgert.central.collector_main", "--fleet", FLEET]
-    command += ["--root", str(root), "--broker", f"127.0.0.1:{port}"]
+    command += ["--root", root, "--broker", f"127.0.0.1:{port}"]
     env = {**os.environ, "EDGERT_COLLECTOR_GATHER_S": "0.05", **env}
     return subprocess.Popen(command, env=env, stderr=log, text=True)

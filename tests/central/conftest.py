@@ -31,8 +31,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
     log = (tmp_path / "collector.log").open("a")
 
-    def run(port: int, **env: str) -> subprocess.Popen[str]:
-        started.append(collector(tmp_path / "tables", log, port, **env))
+    def run(port: int, root: str = str(tmp_path / "tables"), **env: str) -> subprocess.Popen[str]:
+        started.append(collector(root, log, port, **env))
         return started[-1]
 
     yield run
