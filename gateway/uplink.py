@@ -122,6 +122,11 @@ class Uplink:
         """Something new may stand in the outbox."""
         self._wake.set()
 
+    def may_leave(self, flow: str) -> bool:
+        """Whether what `flow` makes can leave now, as far as is known: a hello is said when there is something to send,
+        so where none was since the connection, nobody knows better."""
+        return self._connected and (flow in self._answered or flow not in self._hello_at)
+
     async def acknowledged_untrusted(self, payload: bytes) -> None:
         """One message of the collector."""
         try:

@@ -32,7 +32,7 @@ class Redeploy(Fault):
         if not path.broker.running:
             return f"{NOTHING}the central broker is down"
         topic = f"edgert/v1/{FLEET}/{path.daemon.name}/flows/{FLOW}"
-        path.publish([(topic, to_toml(document(self.interval_s)).encode())], retain=True)
+        path.publish([(topic, to_toml(document(self.interval_s, path.delivery)).encode())], retain=True)
         return "published"
 
 

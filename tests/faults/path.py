@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+from edgert.flow.delivery import Delivery
 from tests.brokers import Broker, mosquitto
 from tests.faults import clocks
 from tests.faults.links import HopName
@@ -70,9 +71,14 @@ class WholePath(Rig):
         for program in self._programs:
             self.begin(program)
         self._connected()
-        answer = self.deploy(self.daemon, document(self._plan.interval_s))
+        answer = self.deploy(self.daemon, document(self._plan.interval_s, self.delivery))
         assert answer["accepted"], answer
         self._publisher = Publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
+
+    @property
+    def delivery(self) -> Delivery:
+        """Of the flow."""
+        return self._plan.delivery
 
     @property
     def publisher(self) -> Publisher:

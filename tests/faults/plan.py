@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
+from edgert.flow.delivery import Delivery
 from tests.faults.changes import Redeploy, Stop
 from tests.faults.clocks import ClockStep
 from tests.faults.disks import DiskFull, TornWrite
@@ -62,17 +63,20 @@ class Plan:
     duration_s: float = DURATION_S
     spark: bool = False
     """With the fleet job: what is compared is the fleet table."""
+    delivery: Delivery = "exactly-once"
+    """Of the flow. At least once: what is doubled must be foreseen by the gateway."""
 
     def __str__(self) -> str:
         pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
         spark = " with Spark" if self.spark else ""
         every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
-        head = f"seed {self.seed}{spark}: pool: {pool}; {every}"
+        head = f"seed {self.seed}{spark}, {self.delivery}: pool: {pool}; {every}"
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
 
 
-def make(seed: int, spark: bool = False) -> Plan:
-    """The plan of a seed. With Spark it takes longer, and the fleet job is killed too."""
+def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") -> Plan:
+    """The plan of a seed. With Spark it takes longer, and the fleet job is killed too. An at-least-once flow meets the
+    same faults, between checkpoints that are far apart."""
     draw = Random(seed)
     slots = draw.choice((0, 2))
     pool: dict[str, Any] = {"slots": slots, "fusion": draw.choice(("full", "none"))}
@@ -86,4 +90,6 @@ def make(seed: int, spark: bool = False) -> Plan:
     if spark:
         at = round(draw.uniform(SPARK_STARTS_S, duration_s), 2)
         injections.append(Injection(at, KillFleetJob.draw(draw)))
-    return Plan(seed, pool, interval_s, rate, tuple(injections), duration_s, spark)
+    if delivery == "at-least-once":
+        interval_s *= 5
+    return Plan(seed, pool, interval_s, rate, tuple(injections), duration_s, spark, delivery)

@@ -26,10 +26,11 @@ Window = tuple[float, str]
 """(window start, source)."""
 
 
-def document(interval_s: float) -> dict[str, object]:
+def document(interval_s: float, delivery: str) -> dict[str, object]:
     """The flow of all seeds: messages per source and window, and their sum."""
     return {
         "name": FLOW,
+        "delivery": delivery,
         "checkpoint": {"interval_s": interval_s},
         "operators": {
             "readings": {"type": "mqtt_source", "topic": "faults/{source}/sense", "codec": "json"},

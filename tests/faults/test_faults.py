@@ -6,12 +6,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.faults import clocks, plan
+from tests.faults import clocks, plan, repetitions
 from tests.faults.disks import committed_bytes, tear
 from tests.faults.plan import KINDS
 from tests.faults.proxy import packets, with_dup
@@ -20,6 +21,7 @@ from tests.faults.run import run
 
 SEEDS = (26, 53, 73)
 """Faults of most kinds, with and without slots."""
+AT_LEAST_ONCE_SEED = 53
 
 
 @pytest.mark.integration
@@ -29,6 +31,15 @@ def test_nothing_is_lost_or_doubled_up_to_the_landing_table(seed: int, tmp_path:
     outcome = run(plan.make(seed), tmp_path)
     print(plan.make(seed), *outcome.told, outcome, sep="\n")
     assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {seed}"
+    assert outcome.messages >= 400
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(480)
+def test_an_at_least_once_flow_loses_nothing_and_what_is_doubled_is_foreseen(tmp_path: Path) -> None:
+    outcome = run(plan.make(AT_LEAST_ONCE_SEED, delivery="at-least-once"), tmp_path)
+    print(outcome.plan, *outcome.told, outcome, sep="\n")
+    assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {AT_LEAST_ONCE_SEED}"
     assert outcome.messages >= 400
 
 
@@ -65,6 +76,27 @@ def test_what_is_lost_or_doubled_shows_also_when_the_counts_agree(landed: list[i
 def test_a_window_that_nobody_sent_is_doubled() -> None:
     found = compare({}, {WINDOW: 2}, {WINDOW: 3})
     assert (found.lost, found.doubled) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("landed", "lost", "doubled"),
+    [
+        ([[0, 1], [2, 3]], 0, 0),
+        ([[0, 1, 3]], 1, 0),
+        ([], 4, 0),
+        ([[0, 1], [1, 2, 3], [3]], 0, 2),
+        ([[0, 1], [0, 1]], 2, 2),
+    ],
+)
+def test_at_least_once_is_told_from_lost(landed: list[list[int]], lost: int, doubled: int) -> None:
+    start = datetime.fromtimestamp(WINDOW[0], UTC)
+    rows = [
+        {"window_start": start, "source": WINDOW[1], "n": len(some), "bits": float(sum(1 << number for number in some))}
+        for some in landed
+    ]
+    found = repetitions.compare({WINDOW: 4}, rows)
+    assert (found.lost, found.doubled, bool(found)) == (lost, doubled, bool(lost))
+    assert repetitions.compare({}, rows).windows or not rows, "what nobody sent"
 
 
 # -- the clock
