@@ -52,7 +52,7 @@ class FleetJob:
         self._spark = spark
         self._root = root
         self._settings = settings
-        self._lease = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}")
+        self._lease = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}", settings.lease_s)
         self._streams: dict[str, _Stream] = {}
         self._reader = StreamReader(root)
         self._tell_at = 0.0
@@ -70,11 +70,12 @@ class FleetJob:
         """Process everything that is there, then return. Raises what a stream raised, `LeaseLost`."""
         self._lease.acquire()
         try:
-            for flow in list_tables(self._root, "landing"):
-                version = self._reader.look(flow)
-                query = self._start(FleetTable(self._root, flow, self._lease), once=True)
-                query.awaitTermination()
-                self._reader.tell_end(flow, version)
+            with self._lease.kept():
+                for flow in list_tables(self._root, "landing"):
+                    version = self._reader.look(flow)
+                    query = self._start(FleetTable(self._root, flow, self._lease), once=True)
+                    query.awaitTermination()
+                    self._reader.tell_end(flow, version)
         finally:
             self._lease.release()
 
@@ -82,12 +83,17 @@ class FleetJob:
         """As `FleetTable.rebuild`, under the lease: no other job may run meanwhile (`LeaseLost`)."""
         self._lease.acquire()
         try:
-            yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
+            with self._lease.kept():
+                yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
         finally:
             self._lease.release()
 
     def run(self) -> None:
         """Until `stop`: waits for the lease, follows every landing table, restarts what fails with a back-off."""
+        with self._lease.kept():  # to start a stream takes long on a busy machine
+            self._run()
+
+    def _run(self) -> None:
         while not self._stopping.is_set() and not self._acquired():
             self._stopping.wait(RETRY_S)
         while not self._stopping.is_set():

@@ -7,16 +7,19 @@ last, as Delta's transaction identifier, so of two that claim the same partition
 
 That a result lands once does not rest on this: the landing tables' own transaction identifiers see to it, also where
 two collectors take the same partition. The leases spare the work that would be done twice.
+
+Clocks may step, as in `lease.py`: how long our own leases last is told by the monotonic clock, and another is dead when
+the time that it wrote is past, or when it has written nothing new for as long as a lease lasts.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from edgert.central.lease import LeaseLost, application, claim_rows
+from edgert.central.lease import RELEASED, LeaseLost, application, claim_rows
 from edgert.central.query import literal
 from edgert.central.tables import Conflict, Table, join
 from edgert.core.results import PARTITIONS
@@ -33,13 +36,24 @@ class Shares:
     `holder` must be no other process's. `lease_s`: after a holder's death others wait so long.
     """
 
-    def __init__(self, root: str, holder: str, lease_s: float, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        root: str,
+        holder: str,
+        lease_s: float,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._table = Table(join(root, "leases"), partition_by="name")
         self._holder = holder
         self._lease_s = lease_s
         self._wall = wall
+        self._monotonic = monotonic
         self._tokens: dict[int, int] = {}
-        self._until = 0.0
+        self._until = float("-inf")
+        """On the monotonic clock."""
+        self._seen: dict[str, tuple[float, float]] = {}
+        """Another's lease -> until when it says that it lasts, and when that was first seen, on the monotonic clock."""
         self.lost = 0
         """Leases that ran out or went to another before they were given back."""
 
@@ -83,7 +97,7 @@ class Shares:
     def _look(self) -> None:
         """What we held and lost is ours no more."""
         self._table.refresh()
-        late = self._wall() >= self._until
+        late = self._monotonic() >= self._until
         gone = [p for p, token in self._tokens.items() if late or self._table.version(_application(p)) != token]
         if gone:
             self.lost += len(gone)
@@ -93,14 +107,15 @@ class Shares:
             del self._tokens[partition]
 
     def _turn(self) -> frozenset[int]:
-        now = self._wall()
         others: set[str] = set()
         theirs: set[int] = set()
         dead: list[str] = []
-        for row in self._table.read(["name", "holder", "expires"], _ROWS):
+        rows = self._table.read(["name", "holder", "expires"], _ROWS)
+        self._note({row["name"]: row["expires"].timestamp() for row in rows})
+        for row in rows:
             if row["holder"] == self._holder:
                 continue
-            lives = row["expires"].timestamp() > now
+            lives = self._lives(row["name"])
             if row["name"].startswith(_COLLECTOR):
                 if lives:
                     others.add(row["holder"])
@@ -117,13 +132,24 @@ class Shares:
             self._claim(wanted, forgotten=dead)
         return frozenset(sorted(self._tokens)[share:])
 
+    def _note(self, leases: Mapping[str, float]) -> None:
+        now = self._monotonic()
+        known = self._seen
+        self._seen = {
+            n: known[n] if n in known and known[n][0] == until else (until, now) for n, until in leases.items()
+        }
+
+    def _lives(self, name: str) -> bool:
+        until, seen = self._seen[name]
+        return until > self._wall() and self._monotonic() < seen + self._lease_s
+
     def _prolong(self) -> None:
         if self._tokens and self._is_half_over:
             self._claim(())
 
     @property
     def _is_half_over(self) -> bool:
-        return self._until - self._wall() < self._lease_s / 2
+        return self._until - self._monotonic() < self._lease_s / 2
 
     def _claim(
         self,
@@ -134,17 +160,17 @@ class Shares:
         stays: bool = True,
     ) -> None:
         """One commit: what we hold is prolonged, `wanted` taken, `released` given back."""
-        now = self._wall()
-        until = now + self._lease_s
+        until = self._monotonic() + self._lease_s
+        told = self._wall() + self._lease_s
         tokens = {p: self._table.version(_application(p)) + 1 for p in (*self._tokens, *wanted)}
         mine = f"{_COLLECTOR}{self._holder}"
         names = [mine, *(f"{_PARTITION}{p}" for p in tokens)]
-        expires = [until if stays else now, *(now if p in released else until for p in tokens)]
+        expires = [told if stays else RELEASED, *(RELEASED if p in released else told for p in tokens)]
         rows = claim_rows(names, [0, *tokens.values()], self._holder, expires)
         where = f"name IN ({', '.join(map(literal, (*names, *forgotten)))})"
         self._table.replace(rows, {_application(p): token for p, token in tokens.items()}, where)
         self._tokens = {p: token for p, token in tokens.items() if p not in released}
-        self._until = until if stays else 0.0
+        self._until = until if stays else float("-inf")
 
 
 _ROWS: Final = f"name LIKE '{_COLLECTOR}%' OR name LIKE '{_PARTITION}%'"

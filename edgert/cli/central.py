@@ -278,7 +278,7 @@ def _leases(args: argparse.Namespace) -> int:
     now = time.time()
     rows = []
     for claim in claims(root):
-        until = dt.datetime.fromtimestamp(round(claim.expires), dt.UTC)
+        until = dt.datetime.fromtimestamp(round(claim.expires), dt.UTC) if claim.expires else None
         rows.append([claim.name, claim.holder, until, "held" if claim.expires > now else "free"])
     print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
     return 0

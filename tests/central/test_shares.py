@@ -36,7 +36,7 @@ DEEDS = ["turn", "hold", "leave", "wait", "wait long"]
 
 
 def shares(root: Path, holder: str, clock: VirtualClock) -> Shares:
-    return Shares(str(root), holder, LEASE_S, wall=clock.wall)
+    return Shares(str(root), holder, LEASE_S, clock.wall, clock.monotonic)
 
 
 def turns(*members: Shares, rounds: int = 3) -> None:
@@ -70,8 +70,8 @@ def test_dead_ones_partitions_are_taken_when_its_leases_ran_out_and_not_before(t
     members = [shares(tmp_path, name, clock) for name in ("one", "two", "three")]
     turns(*members)
     assert sorted(len(m.held) for m in members) == [5, 5, 6]
-    clock.advance(0.9 * LEASE_S)
     dead, *alive = members
+    clock.advance(0.9 * LEASE_S)
     turns(*alive)
     assert frozenset[int]().union(*(m.held for m in alive)) == ALL - dead.held
     clock.advance(0.2 * LEASE_S)
@@ -97,6 +97,19 @@ def test_zombie_learns_it_before_it_commits_whatever_its_clock_says(tmp_path: Pa
     slow.advance(LEASE_S + 1)
     turns(other, zombie)
     assert len(zombie.held) == len(other.held) == PARTITIONS // 2
+
+
+def test_a_step_of_the_clock_costs_nobody_its_leases_and_keeps_no_dead_ones(tmp_path: Path) -> None:
+    clock, stepped = VirtualClock(), VirtualClock()
+    one = Shares(str(tmp_path), "one", LEASE_S, lambda: clock.wall() + 3600, clock.monotonic)
+    one.turn()
+    one.hold()
+    two = Shares(str(tmp_path), "two", LEASE_S, stepped.wall, stepped.monotonic)
+    two.turn()
+    assert not two.held
+    stepped.advance(LEASE_S + 1)  # the first is dead, and what it wrote lies an hour ahead
+    two.turn()
+    assert two.held == ALL
 
 
 def test_leases_that_ran_out_are_lost_also_if_nobody_took_them(tmp_path: Path) -> None:
