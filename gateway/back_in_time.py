@@ -12,7 +12,9 @@ all others:
 - If the collector's greatest epoch is one of ours, the new one goes on from it and cuts it at `departed`: rows beyond
   become void. As after any fallback, what this database computes takes their place.
 - If it is not one of ours, another state made it, and nothing here computes it again: the new epoch goes on from it as
-  far as it has landed, and all of it stays valid. Only what windows that were open held may count twice.
+  far as it has landed, and all of it stays valid. Only what windows that were open held may count twice. But where the
+  tables hold results of an epoch of ours of which none had left when this database was copied, those may be the very
+  results that wait here: then that epoch is cut before them, as above.
 - What came in during the lost time and was acknowledged to the sensors' broker does not come again: a gap says so.
 """
 
@@ -37,15 +39,19 @@ def admit(database: Database, flow: str, message: Acknowledgement) -> int | None
     if greatest is None or not is_foreign(departed, greatest, landed):
         return database.epoch(flow)
     mine = [e for e, numbers in departed.items() if any(numbers.values())]
-    if greatest not in departed and not mine:  # a new card: what it has went nowhere yet
+    shared = greatest if greatest in departed else _shipped_unseen(departed, flow, message)
+    if shared is None and not mine:  # a new card: what it has went nowhere yet
         names = _named(departed, greatest)
         database.rebase(flow, names, greatest, landed)
         return names[max(departed)]
-    first = greatest if greatest in departed else max(mine)
-    kept, gap = departed[first], _gap(greatest, greatest in departed)
+    first = max(mine) if shared is None else shared
+    kept, gap = departed[first], _gap(greatest, shared is not None)
     log.error("flow %s: this %s; a new epoch is opened", flow, gap)
     names = _named([e for e in departed if e >= first], greatest)
-    database.rebase(flow, names, greatest, kept if greatest == first else landed, kept, gap)
+    if shared is None:
+        database.rebase(flow, names, greatest, landed, kept, gap)
+    else:
+        database.rebase(flow, names, shared, kept, kept, gap)
     return names[max(names)]
 
 
@@ -83,16 +89,26 @@ def is_foreign(departed: Mapping[int, Mapping[int, int]], greatest: int, landed:
     return mine is None or any(number > mine.get(stream, 0) for stream, number in landed.items())
 
 
+def _shipped_unseen(departed: Mapping[int, Mapping[int, int]], flow: str, message: Acknowledgement) -> int | None:
+    """Our newest epoch that the tables have, if they have a stream of it of which nothing ever left this database."""
+    landed: dict[int, list[int]] = {}
+    for name, epoch, stream in message.acks:
+        if name == flow and epoch in departed:
+            landed.setdefault(epoch, []).append(stream)
+    newest = max(landed, default=None)
+    return newest if newest is not None and any(not departed[newest].get(s) for s in landed[newest]) else None
+
+
 def _named(epochs: Iterable[int], above: int) -> dict[int, int]:
     """New names for `epochs`, in order, all greater than `above`."""
     first = epoch_ordinal(above) + 1
     return {old: make_epoch(first + at, secrets.randbits(32)) for at, old in enumerate(sorted(epochs))}
 
 
-def _gap(greatest: int, known: bool) -> str:
+def _gap(greatest: int, void: bool) -> str:
     what = (
         "results beyond this database's are void, those it computes now take their place"
-        if known
+        if void
         else "this database never had that epoch; its results stay"
     )
     return (

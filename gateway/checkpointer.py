@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ AGE_LOOK_S = 10.0
 """How often results are looked for that have waited too long."""
 IDLE_S = 0.05
 """After a checkpoint that was asked for and had nothing to write: whoever asked waits for something else."""
+AGAIN = "flow %s: %d result rows had left ahead of a checkpoint that was not made; they are made again and count twice"
 OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a call on the store thread."""
 
@@ -94,7 +96,7 @@ class Checkpointer:
             if self._greatest_age_s and now >= self._next_age_look:
                 self._next_age_look = now + AGE_LOOK_S
                 await self.shed_old()
-            due = [run for run in self.runs.values() if asked or self._due.get(run, 0.0) <= now]
+            due = [run for run in self.runs.values() if asked or self._due.get(run, math.inf) <= now]
             if due and not await self.checkpoint(due):
                 await asyncio.sleep(RETRY_S)
             elif asked and self._idle:
@@ -115,11 +117,11 @@ class Checkpointer:
             try:
                 written: list[tuple[FlowRun, CommitForm]] = await self._store(lambda: self._commit(chosen))
             except StoreError as error:
-                self._failed(error)
+                self.failed(error)
                 return False
             except Exception as error:
                 log.exception("a checkpoint failed in a way that was not foreseen")
-                self._failed(error)
+                self.failed(error)
                 return False
             for run, form in written:
                 run.progress.committed = form.position
@@ -147,7 +149,8 @@ class Checkpointer:
         self._database.shed_old(self._greatest_age_s)
         self.outbox.shed()
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """Something of a flow could not be written; said once, until another error or a commit."""
         self.status.failures += 1
         if str(error) != self.status.error:
             log.error("a checkpoint failed and is tried again; nothing is acknowledged meanwhile: %s", error)
@@ -221,6 +224,8 @@ class Checkpointer:
         async with self.busy:
             while True:
                 try:
+                    if again := await self._store(lambda: self._database.go_back(name)):
+                        log.warning(AGAIN, name, again)
                     blobs, queue = await self._store(lambda: (self._database.state(name), self._database.queue(name)))
                     break
                 except StoreError as error:

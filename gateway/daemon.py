@@ -33,6 +33,7 @@ from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.store.database import Database
+from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.deploy import Deployment
 from gateway.flows import Flows
@@ -74,6 +75,7 @@ class Daemon:
         self.checkpointer = Checkpointer(
             self.database, self.store, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s
         )
+        self.ahead = Ahead(self.database, self.store, self.host, self.checkpointer, self.uplink.may_leave)
         self.flows = Flows(
             self.registry, self.database, self.store, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
@@ -182,6 +184,7 @@ class Daemon:
             self.link.start()
         work = (
             self.checkpointer.run(),
+            self.ahead.run(),
             self.uplink.run(),
             self._tick(),
             self._serve(self._documents, self.deployment.handle_untrusted),

@@ -23,7 +23,7 @@ from edgert.runtime.inbox import Reader
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
-from gateway.checkpointer import Checkpointer, OnStore, as_commit
+from gateway.checkpointer import AGAIN, Checkpointer, OnStore, as_commit
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.models import Models
@@ -104,6 +104,8 @@ class Flows:
             self._ingest.swap((), self._sources[stored.name])
             self.runs[stored.name] = run
             log.info("flow %s version %d goes on", stored.name, stored.version)
+            if again := self._database.again.get(stored.name):
+                log.warning(AGAIN, stored.name, again)
         inbox.resume()
 
     def fail(self, run: FlowRun, why: str) -> None:

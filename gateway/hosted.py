@@ -80,6 +80,8 @@ class Hosted:
     """By slot, of the checkpoint under way."""
     rows: list[Row] = field(default_factory=list)
     """To be shipped with the next capture that is whole."""
+    results: dict[int, list[Row]] = field(default_factory=dict)
+    """By slot, what it has said since its last answer, of an at-least-once flow: it may leave ahead of that capture."""
     drops: Counter[str] = field(default_factory=Counter)
     """Messages that did not come as far as a slot, or were lost with one."""
     reports: dict[str, Report] = field(default_factory=dict)
@@ -149,7 +151,7 @@ class Hosted:
     def answer(self, slot: int, checkpoint: int, answer: Answer, deltas: dict[str, Any], rows: Sequence[Row]) -> None:
         """Takes what a slot has said. If too late it is no answer, but what it brings was taken out of the flow."""
         self.run.taken.append(deltas)
-        self.rows += rows
+        self.rows += [*self.results.pop(slot, ()), *rows]
         if checkpoint == self.checkpoint:
             self.answers[slot] = answer
             self.lock.notify_all()
@@ -181,6 +183,7 @@ class Hosted:
         self.run.pending.clear()
         self.run.taken.clear()
         self.rows.clear()
+        self.results.clear()
         self.marks.clear()
         self.shown = {name: self._counted(name) for name in self.run.places}
         for name, report in self.committed.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from edgert.core.batch import Batch, RawBatch
+from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
 from edgert.runtime.flow_run import FlowRun
@@ -65,6 +65,15 @@ class Host(Protocol):
 
     def committed(self, run: FlowRun) -> None:
         """What was pending is in the database. On the store thread."""
+        ...
+
+    def take_results(self, run: FlowRun) -> list[Row]:
+        """What a flow has made since the last call or capture, to leave ahead of the next one: of an at-least-once flow
+        only. On the store thread."""
+        ...
+
+    def give_back(self, run: FlowRun, rows: Sequence[Row]) -> None:
+        """What was taken could not be written: the next capture has it. On the store thread, before that."""
         ...
 
     def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
@@ -145,6 +154,12 @@ class InProcess:
 
     def committed(self, run: FlowRun) -> None:
         """Nothing is kept."""
+
+    def take_results(self, run: FlowRun) -> list[Row]:
+        return [row for ship in run.ships for row in ship.take()]
+
+    def give_back(self, run: FlowRun, rows: Sequence[Row]) -> None:
+        run.ships[0].give_back(rows)
 
     def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
         return self.pool.hold(run.all, timeout_s)

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from edgert.core.batch import Batch, RawBatch
+from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
@@ -309,6 +309,19 @@ class Slots:
         with hosted.lock:
             hosted.trim()
 
+    def take_results(self, run: FlowRun) -> list[Row]:
+        hosted = self._hosted.get(run)
+        if hosted is None:
+            return []
+        with hosted.lock:
+            results, hosted.results = hosted.results, {}
+        return [row for rows in results.values() for row in rows]
+
+    def give_back(self, run: FlowRun, rows: Sequence[Row]) -> None:
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                hosted.rows += rows
+
     def drain(self, run: FlowRun, send: Send) -> None:
         """Here, from the database and what was captured when it was halted: it needs no slot any more."""
         hosted = self._hosted[run]
@@ -357,6 +370,9 @@ class Slots:
             with hosted.lock:
                 answer = Answer(queues, counted, fault)
                 hosted.answer(process.number, checkpoint, answer, deltas, frames.unpack_rows(rows))
+        elif kind == frames.RESULTS:
+            with hosted.lock:
+                hosted.results.setdefault(process.number, []).extend(frames.unpack_rows(rest[1]))
         elif kind == frames.MESSAGES:
             _, name, messages = rest
             self._send(hosted.run.instances[name], [Message(*message) for message in messages])

@@ -19,6 +19,7 @@ from typing import Any
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, StoreError
 from edgert.core.results import (
+    HELLO_EPOCHS,
     Acknowledgement,
     Hello,
     acks_topic,
@@ -122,6 +123,11 @@ class Uplink:
         """Something new may stand in the outbox."""
         self._wake.set()
 
+    def may_leave(self, flow: str) -> bool:
+        """Whether what `flow` makes can leave now, as far as is known: a hello is said when there is something to send,
+        so where none was since the connection, nobody knows better."""
+        return self._connected and (flow in self._answered or flow not in self._hello_at)
+
     async def acknowledged_untrusted(self, payload: bytes) -> None:
         """One message of the collector."""
         try:
@@ -221,7 +227,7 @@ class Uplink:
         self._streams = {s: sending for s, _ in waiting if (sending := self._streams.get(s))}
         for flow in dict.fromkeys(stream[0] for stream, _ in waiting):
             if flow not in self._answered:
-                self._say_hello(flow)
+                await self._say_hello(flow)
         backlog = [stream for stream, newest in waiting if not newest]
         for stream in backlog:
             if stream[2] == FIRST and not (stream in self._streams and self._streams[stream].sent):
@@ -235,10 +241,13 @@ class Uplink:
                 break
         return self._limited
 
-    def _say_hello(self, flow: str) -> None:
+    async def _say_hello(self, flow: str) -> None:
         now = self.clock.monotonic()
-        due = now >= self._hello_at.get(flow, 0.0)
-        if due and self._publish(flow, pack_result(Hello(gateway=self.gateway, flow=flow)), (self._cap,)):
+        if now < self._hello_at.get(flow, 0.0):
+            return
+        epochs = sorted(await self.store(lambda: self.database.departed(flow)), reverse=True)[:HELLO_EPOCHS]
+        hello = Hello(gateway=self.gateway, flow=flow, epochs=tuple(epochs))
+        if self._publish(flow, pack_result(hello), (self._cap,)):
             self._hello_at[flow] = now + HELLO_S
 
     async def _send(self, stream: Stream, limits: tuple[TokenBucket, ...], opening: bool = False) -> bool:
@@ -255,7 +264,7 @@ class Uplink:
             self._answered.discard(stream[0])
             self._lost[stream[0]] = sending.moved
             sending.stalls(now)
-            self._say_hello(stream[0])
+            await self._say_hello(stream[0])
             return False
         room = min(sending.room, 1 if opening else CHUNK)
         if not room or self._is_limited(limits):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from edgert.central import silence
 from edgert.central.silence import Group, Limits, Seen
@@ -31,7 +31,7 @@ class Silence(StatefulProcessor):
         self._seen = handle.getMapState("seen", "key STRING", "last BIGINT, arrived BIGINT")
         self._group = handle.getValueState("group", "clock BIGINT, arrived BIGINT, timer BIGINT")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         now = timerValues.getCurrentProcessingTimeInMs()
         ends: dict[str, int] = {}
         for row in rows:
@@ -82,7 +82,7 @@ class Windows(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._windows = handle.getValueState("windows", "windows STRING")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         known = self._windows.get()
         new = [(row.starts, row.ends, row.a, row.b) for row in rows]
         # Two more than are needed: contributions to a window that come late still find it.

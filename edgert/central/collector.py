@@ -144,8 +144,10 @@ class Collector:
             return
         gateway = self._meet(result.gateway, result.flow)
         if isinstance(result, Hello):
-            if result.flow not in gateway.acks:  # a flow that another collector took, for example
-                gateway.note(self._landing.of_flow(result.gateway, result.flow))
+            acks = gateway.acks.get(result.flow, {})  # none: a flow that another collector took, for example
+            unknown = [epoch for epoch in result.epochs if (epoch, 0) not in acks]
+            if unknown or not acks:
+                gateway.note(self._landing.of_flow(result.gateway, result.flow, unknown))
             if self._has_room(gateway.answers, gateway, result):
                 gateway.answers.add(result.flow)
                 self._touched.add(result.gateway)

@@ -29,7 +29,7 @@ class FleetJob(Job):
     """One job writes the fleet tables of a root: others wait for its lease."""
 
     def __init__(self, spark: SparkSession, root: str, settings: Settings, lease: Lease | None = None) -> None:
-        own = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}")
+        own = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}", settings.lease_s)
         super().__init__(own, log, Supervisor())
         self._spark = spark
         self._root = root
@@ -40,10 +40,11 @@ class FleetJob(Job):
         """Process everything that is there, then return. Raises what a stream raised, `LeaseLost`."""
         self._lease.acquire()
         try:
-            for flow in list_tables(self._root, "landing"):
-                version = self._reader.look(flow)
-                self._start(flow, once=True).query.awaitTermination()
-                self._reader.tell_end(flow, version)
+            with self._lease.kept():
+                for flow in list_tables(self._root, "landing"):
+                    version = self._reader.look(flow)
+                    self._start(flow, once=True).query.awaitTermination()
+                    self._reader.tell_end(flow, version)
         finally:
             self._lease.release()
 
@@ -51,7 +52,8 @@ class FleetJob(Job):
         """As `FleetTable.rebuild`, under the lease: no other job may run meanwhile (`LeaseLost`)."""
         self._lease.acquire()
         try:
-            yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
+            with self._lease.kept():
+                yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
         finally:
             self._lease.release()
 

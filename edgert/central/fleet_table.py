@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
@@ -13,9 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from edgert.central import recompute as sums
 from edgert.central.landing import FlowTable
 from edgert.central.lease import Lease
-from edgert.central.lineage import Epoch, Opening, counted, unsettled
+from edgert.central.lineage import Opening, counted, unsettled
 from edgert.central.supervisor import Door
 from edgert.central.tables import join
+from edgert.central.touched import Low, Touched, spans_of, touched_by
 from edgert.core.errors import EdgertError
 from edgert.core.results import Schema
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ATTEMPTS: Final = 3
+_CHECKPOINT_COMMITS: Final = 50
+"""Delta's own 10 would make every tenth trigger at low rate write one; to read 50 commits costs little."""
 
 
 class FleetTable:
@@ -79,39 +82,29 @@ class FleetTable:
         if schema is None:
             return  # no epoch was opened, so there are no rows either
         spark = batch.sparkSession
-        days, opened = _summary(batch)
+        touched = touched_by(batch)
         landing = spark.read.format("delta").load(self._landing_uri)
-        names = sums.window_columns(schema)
-        touched = batch.where("day IS NOT NULL").select(*names)
         openings = self._landing.openings
-        void = unsettled(openings, opened)
+        void = unsettled(openings, touched.opened)
         if void:
-            past = sums.rows_past(landing, sums.lineage_frame(spark, void)).select(*names).distinct()
-            days |= {row.day for row in past.select("day").distinct().collect()}
-            touched = touched.unionByName(past)
-        if days:
-            self._write(spark, landing, touched.distinct(), days, schema, openings)
+            lows = {epoch: Low(streams, 0) for epoch, streams in void.items()}
+            for day, span in spans_of(sums.rows_past(landing, sums.lineage_frame(spark, {}, lows))):
+                touched.add(day, span)
+            touched.add_void(void)
+        if touched.days:
+            self._write(spark, landing, touched, schema, openings)
 
     def _write(
-        self,
-        spark: SparkSession,
-        landing: DataFrame,
-        touched: DataFrame,
-        days: set[Any],
-        schema: Schema,
-        openings: list[Opening],
+        self, spark: SparkSession, landing: DataFrame, touched: Touched, schema: Schema, openings: list[Opening]
     ) -> None:
-        # Literal days let Delta leave out all other partitions, in what is read and in what is merged into.
-        of_days = F.col("day").isin(sorted(days))
-        lineage = sums.lineage_frame(spark, counted(openings))
-        windows = sums.recompute(landing.where(of_days), touched, lineage, schema)
+        lineage = sums.lineage_frame(spark, counted(openings), touched.lows)
+        windows = sums.recompute(landing.where(touched.within()), lineage, schema)
         target = self._prepare(spark, schema)
         self._lease.hold()
-        listed = ", ".join(f"DATE'{day}'" for day in sorted(days))
         same = " AND ".join(f"t.`{n}` <=> s.`{n}`" for n in sums.window_columns(schema))
         (
             target.alias("t")
-            .merge(windows.alias("s"), f"t.day IN ({listed}) AND {same}")
+            .merge(windows.alias("s"), f"{touched.within('t.')} AND {same}")
             .whenMatchedDelete("s.gateways = 0")
             .whenMatchedUpdateAll()
             .whenNotMatchedInsertAll("s.gateways > 0")
@@ -127,18 +120,11 @@ class FleetTable:
                 builder = builder.addColumn(name, kind)
             table = builder.execute()
             # A change of metadata makes a commit fail that another job has under way with an older token.
-            spark.sql(f"ALTER TABLE delta.`{self._uri}` SET TBLPROPERTIES ('edgert.lease' = '{self._lease.token}')")
+            properties = f"'edgert.lease' = '{self._lease.token}', 'delta.checkpointInterval' = '{_CHECKPOINT_COMMITS}'"
+            spark.sql(f"ALTER TABLE delta.`{self._uri}` SET TBLPROPERTIES ({properties})")
             self._columns = table.toDF().columns
         new = [f"`{name}` {kind}" for name, kind in columns if name not in self._columns]
         if new:
             spark.sql(f"ALTER TABLE delta.`{self._uri}` ADD COLUMNS ({', '.join(new)})")
             self._columns += [name for name, _ in columns if name not in self._columns]
         return DeltaTable.forPath(spark, self._uri)
-
-
-def _summary(batch: DataFrame) -> tuple[set[Any], list[Epoch]]:
-    """The days of a batch's windows and the epochs that it opens, in one pass."""
-    opening = F.when(F.col("lineage").isNotNull(), F.struct("gateway", "epoch"))
-    rows = batch.groupBy("day").agg(F.collect_set(opening).alias("opened")).collect()
-    days = {row.day for row in rows if row.day is not None}
-    return days, [(o.gateway, o.epoch) for row in rows for o in row.opened]

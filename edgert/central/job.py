@@ -50,6 +50,10 @@ class Job(ABC):
 
     def run(self) -> None:
         """Until `stop`: waits for the lease, follows the tables, restarts what fails. Raises `AllGivenUp`."""
+        with self._lease.kept():  # to start a stream takes long on a busy machine
+            self._run()
+
+    def _run(self) -> None:
         while not self._stopping.is_set() and not self._acquired():
             self._stopping.wait(RETRY_S)
         try:

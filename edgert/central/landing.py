@@ -157,15 +157,22 @@ class Landing:
             known |= self._streams(gateway, name)
         return known
 
-    def of_flow(self, gateway: str, flow: str) -> dict[Key, int]:
-        """As `known`, for one flow."""
+    def of_flow(self, gateway: str, flow: str, epochs: Iterable[int] = ()) -> dict[Key, int]:
+        """As `known`, for one flow, and for these `epochs` of it besides."""
         at = self._refresh(flow)
         at.read_opens()
-        return self._streams(gateway, flow) if gateway in at.greatest else {}
+        if gateway not in at.greatest:
+            return {}
+        known = self._streams(gateway, flow)
+        for epoch in epochs:
+            known |= self._streams_of(gateway, flow, epoch, at)
+        return known
 
     def _streams(self, gateway: str, flow: str) -> dict[Key, int]:
         at = self._refresh(flow)
-        epoch = at.greatest[gateway]
+        return self._streams_of(gateway, flow, at.greatest[gateway], at)
+
+    def _streams_of(self, gateway: str, flow: str, epoch: int, at: FlowTable) -> dict[Key, int]:
         known: dict[Key, int] = {}
         stream = missed = 0
         # Stream numbers go up by one, and at most two are open: two unknown in a row are the end.

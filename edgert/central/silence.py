@@ -7,9 +7,9 @@ of the collector or of this job makes nobody silent by itself, until the rule's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Seen(NamedTuple):
@@ -71,7 +71,8 @@ def look_again(seen: Mapping[str, Seen], group: Group, limits: Limits, now: int)
 Window = tuple[int, int, float, float]
 """Start, end (µs), and two numbers that are merged by `MERGES`."""
 
-MERGES = {
+Pair = tuple[float, float]
+MERGES: Final[Mapping[str, Callable[[Pair, Pair], Pair]]] = {
     "count": lambda a, b: (a[0] + b[0], 0.0),
     "sum": lambda a, b: (a[0] + b[0], 0.0),
     "min": lambda a, b: (min(a[0], b[0]), 0.0),

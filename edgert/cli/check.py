@@ -27,5 +27,6 @@ def run(args: argparse.Namespace) -> int:
             status = 1
         else:
             size, interval = len(flow.nodes), flow.checkpoint_interval_s
-            print(f"{file}: flow {flow.name} is good: {size} operators, checkpoint every {interval:g} s")
+            told = f"{size} operators, {flow.delivery}, checkpoint every {interval:g} s"
+            print(f"{file}: flow {flow.name} is good: {told}")
     return status

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     known = registry()
     flow = load(args.flow, known)
     physical = plan(flow, known, args.fusion, fission=args.fission == "on")
-    print(f"flow {flow.name}, checkpoint every {flow.checkpoint_interval_s:g} s")
+    print(f"flow {flow.name}, {flow.delivery}, checkpoint every {flow.checkpoint_interval_s:g} s")
     print(f"\n{len(flow.nodes)} operators\n{explain.logical(flow)}")
     count, parts = len(physical.instances), len(list(physical.parts()))
     counted = f"{count} instances" if count > 1 else "1 instance"

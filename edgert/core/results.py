@@ -53,6 +53,8 @@ THETA_LG_K: Final = 12
 KLL_K: Final = 200
 """Sizes of the sketches, common to all, so that any two merge without losing accuracy: standard errors of 1.6 %, ranks
 wrong by 1.3 % at most with 99 % confidence; 2.1, 33 and some 5 kB."""
+HELLO_EPOCHS: Final = 32
+"""Epochs that a hello names at most."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 RESERVED_COLUMNS: Final = frozenset(
     (*WINDOW_COLUMNS, "gateway", "epoch", "stream", "sequence", "flow_version", "lineage", "day", "gateways")
@@ -154,6 +156,9 @@ class Hello:
 
     gateway: str
     flow: str
+    epochs: tuple[int, ...] = ()
+    """Those that the gateway has, at most `HELLO_EPOCHS`, newest first: the answer tells of these besides the greatest
+    that the tables have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +208,7 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
     """One result as the payload of one MQTT message. Rows are compressed where that makes them smaller."""
     head: dict[str, Any] = {"v": VERSION, "gateway": result.gateway, "flow": result.flow}
     if isinstance(result, Hello):
-        return pack({**head, "kind": "hello"})
+        return pack({**head, "kind": "hello", "epochs": list(result.epochs)})
     head.update(epoch=result.epoch, stream=result.stream, sequence=result.sequence, flow_version=result.flow_version)
     body: dict[str, Any]
     match result:
@@ -229,7 +234,7 @@ def unpack_result_untrusted(payload: bytes) -> Result:
     gateway = _name(plain, "gateway", GATEWAY_NAME)
     flow = _name(plain, "flow", FLOW_NAME)
     if plain.get("kind") == "hello":
-        return Hello(gateway=gateway, flow=flow)
+        return Hello(gateway=gateway, flow=flow, epochs=_epochs(plain.get("epochs", [])))
     number: dict[str, Any] = {
         "gateway": gateway,
         "flow": flow,
@@ -380,6 +385,16 @@ def _integer(plain: Mapping[str, Any], key: str, least: int, below: int = INT64.
     if not _is_integer(value) or not least <= value < below:
         raise PayloadError(f"{key}: expected an integer from {least} and below {below}, got {show(value)}")
     return int(value)
+
+
+def _epochs(value: Any) -> tuple[int, ...]:
+    if (
+        not isinstance(value, list)
+        or len(value) > HELLO_EPOCHS
+        or not all(_is_integer(e) and e in INT64 for e in value)
+    ):
+        raise PayloadError(f"epochs: expected at most {HELLO_EPOCHS} integers of 64 bits, got {show(value)}")
+    return tuple(value)
 
 
 def _is_integer(value: Any) -> TypeGuard[int]:

@@ -264,11 +264,18 @@ class FleetJob:
     """The Spark job that makes fleet tables from landing tables."""
 
     trigger_s: float = setting(
-        5.0, doc="shortest time between two looks for new results", unit="s", minimum=0, maximum=3600
+        3.0, doc="shortest time between two looks for new results", unit="s", minimum=0, maximum=3600
     )
     master: str = setting("local[2]", doc="Spark master: local[N], spark://host:port, yarn, k8s://...")
     max_files_per_trigger: int = setting(
         200, doc="most landing files taken at a time: bounds memory while catching up", minimum=1, maximum=100_000
+    )
+    lease_s: float = setting(
+        60.0,
+        doc="another job waits so long before it takes the place of one that died; the same for all jobs of a root",
+        unit="s",
+        minimum=5,
+        maximum=3600,
     )
     metrics_port: int = setting(
         0, doc="port of Prometheus metrics, on loopback (see metrics-central.md); 0: none", minimum=0, maximum=65_535

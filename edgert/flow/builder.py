@@ -29,6 +29,7 @@ class Draft:
     name: str
     registry: Registry
     description: str = ""
+    delivery: str = ""
     checkpoint: dict[str, float] = field(default_factory=dict)
     on_error: dict[str, Any] = field(default_factory=dict)
     outbox: dict[str, str] = field(default_factory=dict)
@@ -62,6 +63,8 @@ class Draft:
         document: dict[str, Any] = {"name": self.name}
         if self.description:
             document["description"] = self.description
+        if self.delivery:
+            document["delivery"] = self.delivery
         if self.checkpoint:
             document["checkpoint"] = dict(self.checkpoint)
         if self.outbox:

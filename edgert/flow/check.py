@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from edgert.core.errors import Problem, show
 from edgert.core.topic_template import TopicTemplate
-from edgert.flow import full_outbox, on_error
+from edgert.flow import delivery, full_outbox, on_error
+from edgert.flow.delivery import Delivery
 from edgert.flow.full_outbox import WhenFull
 from edgert.flow.graph import Flow, Node
 from edgert.flow.on_error import OnError
@@ -26,7 +27,7 @@ NAME_RULE: Final = "a name of 1 to 63 small letters, digits, _ and -, beginning 
 MAX_OPERATORS: Final = 500
 MAX_PROBLEMS: Final = 100
 """Beyond these the report ends with a line that counts the rest."""
-_TOP = ("name", "description", "checkpoint", "outbox", "on_error", "operators")
+_TOP = ("name", "description", "delivery", "checkpoint", "outbox", "on_error", "operators")
 
 
 def check(document: Mapping[str, Any], registry: Registry) -> tuple[Flow | None, tuple[Problem, ...]]:
@@ -60,6 +61,7 @@ class _Checker:
         description = document.get("description", "")
         if not isinstance(description, str) or len(description) > 1000:
             self.report("description", "a string of at most 1000 characters", show(description))
+        guarantee = self.delivery(document.get("delivery", delivery.DEFAULT))
         interval = self.interval(document.get("checkpoint", {}))
         when_full = self.when_full(document.get("outbox", {}))
         policy = self.on_error(document.get("on_error", {}))
@@ -76,7 +78,7 @@ class _Checker:
             policy, name, (topic.filter for topic in filters if isinstance(topic, TopicTemplate))
         )
         description = description if isinstance(description, str) else ""
-        flow = Flow(name, ordered, dict(document), interval, description, policy, when_full)
+        flow = Flow(name, ordered, dict(document), interval, description, policy, when_full, guarantee)
         self.whole_graph(flow, cyclic, structure_is_sound=not graph and len(found) == len(nodes))
         return flow
 
@@ -87,6 +89,11 @@ class _Checker:
         elif not isinstance(name, str) or not NAME.fullmatch(name):
             self.report("name", NAME_RULE, show(name))
         return name if isinstance(name, str) else ""
+
+    def delivery(self, given: Any) -> Delivery:
+        choice, problems = delivery.parse(given)
+        self.problems += problems
+        return choice
 
     def interval(self, table: Any) -> float:
         if not isinstance(table, Mapping):

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.flow.full_outbox import DEFAULT, WhenFull
+from edgert.flow import full_outbox
+from edgert.flow.delivery import DEFAULT, Delivery
+from edgert.flow.full_outbox import WhenFull
 from edgert.flow.on_error import OnError
 
 
@@ -36,7 +38,8 @@ class Flow:
     checkpoint_interval_s: float = 5.0
     description: str = ""
     on_error: OnError = OnError()
-    when_full: WhenFull = DEFAULT
+    when_full: WhenFull = full_outbox.DEFAULT
+    delivery: Delivery = DEFAULT
 
     def outputs(self, name: str) -> tuple[Node, ...]:
         """The nodes that read from `name`."""

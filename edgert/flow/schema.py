@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgert.flow import delivery, full_outbox
 from edgert.flow.check import MAX_OPERATORS, NAME
 from edgert.flow.on_error import ACTIONS
 from edgert.flow.parameters import described
@@ -24,10 +25,16 @@ def json_schema(registry: Registry) -> dict[str, Any]:
         "properties": {
             "name": name,
             "description": {"type": "string", "maxLength": 1000},
+            "delivery": {"enum": list(delivery.DELIVERIES), "default": delivery.DEFAULT},
             "checkpoint": {
                 "type": "object",
                 "additionalProperties": False,
                 "properties": {"interval_s": {"type": "number", "minimum": 0.1, "maximum": 3600, "default": 5.0}},
+            },
+            "outbox": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"full": {"enum": list(full_outbox.WHEN_FULL), "default": full_outbox.DEFAULT}},
             },
             "on_error": {
                 "type": "object",

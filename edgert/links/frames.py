@@ -40,6 +40,8 @@ ABORT: Final = "abort"
 CAPTURED: Final = "captured"
 """slot → daemon: what a run has changed, what waits in its queues and what it has counted; or that it came to no
 boundary in time."""
+RESULTS: Final = "results"
+"""slot → daemon: what an at-least-once flow is to ship, ahead of its checkpoint."""
 MODEL: Final = "model"
 """daemon → slot: a model for an operator."""
 MESSAGES: Final = "messages"

@@ -1,7 +1,8 @@
-"""Where rows leave a flow: `publish` (MQTT, at once) and `ship` (the central tables, exactly once)."""
+"""Where rows leave a flow: `publish` (MQTT, at once) and `ship` (the central tables, as `delivery` says)."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat
@@ -90,23 +91,28 @@ class Publish(Logic):
 
 
 class Ship(Logic):
-    """Holds contributions until the checkpoint takes them."""
+    """Holds contributions until they are taken: by the checkpoint, or by another thread between two of them."""
 
     repeatable = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: list[Row] = []
+        self.rows: deque[Row] = deque()
+        """What is added at one end and taken at the other in single steps, so a turn may be under way meanwhile."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        self.rows += batch.rows
+        self.rows.extend(batch.rows)
         return ()
 
     def take(self) -> list[Row]:
-        """The contributions since the last call, for the checkpoint that is being made."""
-        rows, self.rows = self.rows, []
-        return rows
+        """The contributions since the last call."""
+        rows = self.rows
+        return [rows.popleft() for _ in range(len(rows))]
+
+    def give_back(self, rows: Sequence[Row]) -> None:
+        """What was taken and could not be written."""
+        self.rows.extendleft(reversed(rows))
 
 
 def make_publish(build: Build) -> Publish:
@@ -148,7 +154,7 @@ SPECS = (
     OperatorSpec(
         type="ship",
         role="sink",
-        doc="Ships a window's contributions to the central tables, exactly once.",
+        doc="Ships a window's contributions to the central tables, exactly once, or as the flow's `delivery` says.",
         check=_check_ship,
         fields=lambda node: FieldUse(),
         logic=lambda build: Ship(),

@@ -205,14 +205,16 @@ class FlowRun:
         if not rows and not deltas and not queue and self._queue_was_empty and last.position == self.progress.committed:
             self.pending.clear()
             return None
-        columns = self.columns
-        return CommitForm(
-            last.position,
-            [pack_state(d) for d in deltas],
-            queue,
-            columns,
-            [[row.get(column) for column in columns] for row in rows],
-        )
+        return CommitForm(last.position, [pack_state(d) for d in deltas], queue, self.columns, self.listed(rows))
+
+    def listed(self, rows: Sequence[Row]) -> list[list[Any]]:
+        """Contributions as lists in the order of `columns`."""
+        return [[row.get(column) for column in self.columns] for row in rows]
+
+    def left_ahead(self, rows: Sequence[Row]) -> None:
+        """The database has these results, ahead of the checkpoint that will cover them."""
+        self.latest.extend(rows[-5:])
+        self.rows_shipped += len(rows)
 
     def committed(self, form: CommitForm) -> None:
         """The database has it."""

@@ -151,19 +151,27 @@ class Pool:
         """Where nothing else waits, a choice could only say what is known already, and costs more than the work on a
         few rows: then they are taken into the hand of whoever lends its thread next."""
         instance, source, batch = entry
-        rows = len(batch)
         if (
             self._in_hand or instance.running or instance.queue.entries or not fast(instance)
-            or not self._gate.idle() or instance.number in self._gate.held
-            or rows > instance.most_rows or rows > self.consumption(rows) or self._stopping
+            or not self._gate.idle() or instance.number in self._gate.held or self._stopping
         ):  # fmt: skip
             return False
         if now > instance.freed:
             instance.counters.idle_s += now - instance.freed
         instance.running = True
         self._policy.busy(instance.number)
+        rows, taken = len(batch), Entry(source, batch, now)
+        limit = min(self.consumption(rows), instance.most_rows)
+        if rows <= limit:
+            entries = [taken]
+        else:
+            instance.queue.append(taken)
+            entries = instance.queue.take(limit)
+            self._policy.rows_added(instance.number, instance.queue.rows)
+            if instance.queue.over:
+                self._gate.over.add(instance.number)
         self._lending.since = now
-        self._in_hand = instance, [Entry(source, batch, now)]
+        self._in_hand = instance, entries
         return True
 
     def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
@@ -257,23 +265,25 @@ class Pool:
         For whoever has just put rows: what it has in its caches is worked on there, and no thread is woken for it:
         that makes a message cheaper. What it takes, and what it leaves to the workers: `Lending`.
         """
-        turn: Turn | None = None
-        instance: Instance | None = None
         now = self._clock.monotonic()
         ends = now + time_s
         with self._lock:
-            in_hand, self._in_hand = self._in_hand, None
-        if in_hand:
-            instance, entries = in_hand
-            turn = self._turn(instance, entries)
+            chosen, self._in_hand = self._in_hand, None
         while True:
+            if chosen:
+                instance, entries = chosen
+                turn = self._turn(instance, entries)
             with self._lock:
-                if instance is not None and turn is not None:
+                if chosen:
+                    now = turn.ended
+                    if now < ends and (following := self._goes_on(instance, turn)):
+                        chosen = instance, following
+                        self._lending.since = now
+                        continue
                     self._hand_on(instance, turn)
                     if not turn.out and self._gate.idle():
                         self._lending.since = None
                         return False
-                    now = turn.ended
                 number, left = (None, 0) if self._stopping else self._pick(now, self._lending.lendable(now))
                 more = number is not None
                 if number is None or now >= ends:
@@ -285,9 +295,23 @@ class Pool:
                     return more
                 if left:
                     self._work.notify(left)
-                instance, entries = self._take(number)
+                chosen = self._take(number)
                 self._lending.since = now
-            turn = self._turn(instance, entries)
+
+    def _goes_on(self, instance: Instance, turn: Turn) -> list[Entry]:
+        """What an instance takes next if it fed nobody and nobody else could be chosen: a choice could only name it
+        again, and costs more than the work on a few rows. Empty where a choice is due."""
+        queue, number = instance.queue, instance.number
+        if (
+            turn.out or turn.back or not queue.entries or not fast(instance) or not self._gate.idle()
+            or number in self._gate.held or self._watching or self._stopping
+        ):  # fmt: skip
+            return []
+        before = queue.rows
+        entries = queue.take(min(self.consumption(before), instance.most_rows))
+        self._policy.rows_taken(number, before - queue.rows)
+        instance.freed = instance.ready = turn.ended
+        return entries
 
     def _relieve_workers(self, now: float) -> None:
         """One more, where all that there are wait for something and others could run."""

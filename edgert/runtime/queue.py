@@ -173,9 +173,13 @@ class Queue:
         return taken
 
     def _cut(self, limit: int) -> Entry:
-        entry = self.entries[0]
-        head = part(entry.batch, 0, limit)
-        self.entries[0] = entry._replace(batch=part(entry.batch, limit, len(entry.batch)))
-        self.rows -= len(head)
-        self._left(head)
-        return entry._replace(batch=head)
+        """The first `limit` rows of the first batch, which has more. All of it is cut now: to copy what is left at each
+        turn would cost the square of its length."""
+        source, batch, put, producer = self.entries.popleft()
+        rows = len(batch)
+        parts = [Entry(source, part(batch, at, min(at + limit, rows)), put, producer) for at in range(0, rows, limit)]
+        first = parts.pop(0)
+        self.entries.extendleft(reversed(parts))
+        self.rows -= limit
+        self._left(first.batch)
+        return first

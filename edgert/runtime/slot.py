@@ -108,6 +108,7 @@ class Slot:
             self._next_tick = now + TICK_S
             for run in self._runs.values():
                 run.tell_standings()
+                run.tell_results()
                 if not run.capturing:
                     tick(run.flow_run, self._pool, self._clock, run.mine)
         if now >= self._next_report:

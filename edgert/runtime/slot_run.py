@@ -98,8 +98,8 @@ class SlotRun:
         self._full: dict[int, set[int]] = {}
         """Place of an instance whose queue is over its budget → slots that were told."""
         self._unsaid = ""
-        """Why a capture could not be told to the daemon. What it took is lost with that, so there is no other until the
-        run begins anew from its last checkpoint."""
+        """Why a capture (or results ahead of one) could not be told to the daemon. What it took is lost with that, so
+        there is no other until the run begins anew from its last checkpoint."""
         self._aside: list[tuple[int, list[Any]]] = []
 
     def start(self) -> None:
@@ -203,6 +203,17 @@ class SlotRun:
                     if (link := self._links.get(slot)) is not None:
                         name = next(n for n, p in self.flow_run.places.items() if p.logic is source)
                         link.send(frames.frame(frames.STANDING, self.number, name, standing))
+
+    def tell_results(self) -> None:
+        """Gives the daemon what an at-least-once flow has made. What the daemon hears before an answer to a MARK
+        belongs to that checkpoint, if it has not left by then."""
+        if self.flow_run.flow.delivery == "exactly-once" or self.capturing or self._unsaid:
+            return
+        if rows := [row for ship in self._ships for row in ship.take()]:
+            try:
+                self._links[DAEMON].send(frames.frame(frames.RESULTS, self.number, frames.pack_rows(rows)))
+            except Exception as problem:  # noqa: BLE001 - as for a capture
+                self._unsaid = f"its results cannot be packed: {problem!r}"
 
     def _hear_standing(self, name: str, values: Sequence[float]) -> None:
         logic = self.flow_run.places[name].logic

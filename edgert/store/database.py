@@ -19,12 +19,12 @@ import msgspec
 
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
-from edgert.core.results import OpenBatch, RowsBatch, Schema, pack_result
+from edgert.core.results import OpenBatch, Schema, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import file, outbox, quota
+from edgert.store import ahead, file, outbox, quota
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
-from edgert.store.records import FlowCommit, StoredFlow
+from edgert.store.records import FlowCommit, FlowResults, StoredFlow
 from edgert.store.schema import upgrade
 
 CHECKED_BYTES = 64 << 20
@@ -35,6 +35,9 @@ CACHE_KIB = 512
 LEAVING_AHEAD = 256
 """So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate
 that is a write to the card in twenty minutes, and so many batches more that stay when the outbox is full."""
+
+Written = FlowCommit | FlowResults
+"""Both have rows for the outbox."""
 
 WAITING = (
     "SELECT flow, epoch, stream, NOT EXISTS (SELECT 1 FROM stream AS later WHERE later.flow = stream.flow "
@@ -59,6 +62,10 @@ class Database:
         """Of the outbox. Openings of epochs and the last words of a flow that keeps all are let in beyond it."""
         self.shed: Counter[tuple[str, str]] = Counter()
         """Rows that made way in the outbox since the start, by flow and reason."""
+        self.repeated: Counter[str] = Counter()
+        """Rows that had left ahead of a checkpoint when their flow went back to the one before, by flow, ever."""
+        self.again: Mapping[str, int] = {}
+        """Those of them that are made again since this start."""
         self._shedding: list[quota.Shed] = []
         self._fresh: dict[quota.Stream, int] = {}
         """The first number that the transaction under way put into a stream."""
@@ -93,10 +100,12 @@ class Database:
             upgrade(self._db)
             # what was being sent when the last process ended may have left the board
             self._db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
+            self.again = ahead.go_back(self._db)
         except sqlite3.Error as error:
             raise StoreError(f"the database {path} could not be brought up to date: {error}") from error
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
+        self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
         self._ran_before = float(self.meta("running_s", 0.0))
         self._when_full: dict[str, WhenFull] = {
             name: full_outbox.of_document(json.loads(document))
@@ -185,22 +194,40 @@ class Database:
         """One transaction: state, queues, positions, outbox rows of these flows, and the current id table.
 
         Returns the flows of which nothing was written: those that keep all, and whose results have no room."""
-        refused: set[str] = set()
         with self._transaction() as db:
-            for commit in commits:
-                before = self._change, len(self._shedding)
-                db.execute("SAVEPOINT flow")
-                self._write(db, commit)
-                if commit.rows and not self._make_room(db, commit, self._change.bytes - before[0].bytes):
-                    db.execute("ROLLBACK TO flow")
-                    self._change = before[0]
-                    del self._shedding[before[1] :]
-                    refused.add(commit.flow)
-                db.execute("RELEASE flow")
+            refused = {commit.flow for commit in commits if not self._fits(db, commit, self._write)}
             self._write_table(db, pages, next_index)
         return refused
 
-    def _make_room(self, db: sqlite3.Connection, commit: FlowCommit, size: int) -> bool:
+    def put_ahead(self, results: Sequence[FlowResults]) -> set[str]:
+        """Numbers what these flows have made and puts it into the outbox, ahead of their checkpoints: nothing else
+        changes. Returns the flows of which nothing was written, as `commit` does."""
+        with self._transaction() as db:
+            return {result.flow for result in results if not self._fits(db, result, self._put_ahead)}
+
+    def go_back(self, flow: str) -> int:
+        """The flow goes on from its last checkpoint: so many rows that had left ahead of the next are made again."""
+        if not self._rows("SELECT 1 FROM ahead WHERE flow = ? AND rows > 0", flow):
+            return 0
+        with self._transaction() as db:
+            found = ahead.go_back(db, flow)
+        self.repeated.update(found)
+        return found[flow]
+
+    def _fits(self, db: sqlite3.Connection, commit: Written, write: Callable[[sqlite3.Connection, Any], None]) -> bool:
+        """Whether there was room for the rows of `commit`; if not, nothing of it is written."""
+        before = self._change, len(self._shedding)
+        db.execute("SAVEPOINT flow")
+        write(db, commit)
+        fits = not commit.rows or self._make_room(db, commit, self._change.bytes - before[0].bytes)
+        if not fits:
+            db.execute("ROLLBACK TO flow")
+            self._change = before[0]
+            del self._shedding[before[1] :]
+        db.execute("RELEASE flow")
+        return fits
+
+    def _make_room(self, db: sqlite3.Connection, commit: Written, size: int) -> bool:
         """Sheds what is over the quota. Whether `commit`, of `size` bytes, may stay: of a flow that keeps all, only
         what fits; but what would not even fit into an empty outbox stays if nothing else of its flow waits."""
         over = self.outbox_size.bytes + self._change.bytes - self.quota_bytes
@@ -238,20 +265,19 @@ class Database:
             "INSERT INTO state (flow, kind, blob) VALUES (?, 'delta', ?)", [(flow, d) for d in commit.deltas]
         )
         db.execute("INSERT OR REPLACE INTO queue VALUES (?, ?)", (flow, commit.queue))
+        ahead.covered(db, flow)
         if commit.rows:
-            epoch, version = db.execute("SELECT epoch, version FROM flow WHERE name = ?", (flow,)).fetchone()
-            stream = outbox.current(db, flow, epoch)
-            sequence = outbox.last(db, flow, epoch, stream)
-            self._fresh.setdefault((flow, epoch, stream), sequence + 1)
-            for rows in outbox.in_batches(commit.rows):
-                sequence += 1
-                batch = RowsBatch(
-                    gateway=self.gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence,
-                    flow_version=version, columns=commit.columns, rows=rows,
-                )  # fmt: skip
-                payload = pack_result(batch)
-                change = outbox.put(db, flow, epoch, stream, sequence, len(rows), payload, self.running_s)
-                self._change = self._change.plus(change)
+            self._put_rows(db, commit)
+
+    def _put_ahead(self, db: sqlite3.Connection, results: FlowResults) -> None:
+        ahead.put(db, results.flow, len(results.rows))
+        self._put_rows(db, results)
+
+    def _put_rows(self, db: sqlite3.Connection, written: Written) -> None:
+        rows = written.columns, written.rows
+        stream, first, change = outbox.put_rows(db, self.gateway, written.flow, *rows, self.running_s)
+        self._fresh.setdefault(stream, first)
+        self._change = self._change.plus(change)
 
     def _write_table(self, db: sqlite3.Connection, pages: Mapping[int, bytes], next_index: int) -> None:
         db.executemany("INSERT OR REPLACE INTO page VALUES (?, ?)", [(n, raw) for n, raw in pages.items() if raw])

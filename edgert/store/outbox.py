@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from edgert.core.compression import compressed, expanded_untrusted
-from edgert.core.results import MOST_STREAMS, GapBatch, pack_result
+from edgert.core.results import MOST_STREAMS, GapBatch, RowsBatch, pack_result
 
 FIRST = 0
 """An epoch's first stream: it begins with the opening batch."""
@@ -106,6 +106,24 @@ def put(
         (flow, epoch, stream, sequence, rows, len(payload)),
     )
     return OutboxSize(1, rows, len(payload))
+
+
+def put_rows(
+    db: sqlite3.Connection, gateway: str, flow: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], at: float
+) -> tuple[tuple[str, int, int], int, OutboxSize]:
+    """Contributions, in batches, with the next numbers of the newest stream of their flow. Returns that stream (flow,
+    epoch, stream) and the first of these numbers, too."""
+    epoch, version = db.execute("SELECT epoch, version FROM flow WHERE name = ?", (flow,)).fetchone()
+    stream = current(db, flow, epoch)
+    before = last(db, flow, epoch, stream)
+    change = OutboxSize(0, 0, 0)
+    for sequence, some in enumerate(in_batches(rows), before + 1):
+        batch = RowsBatch(
+            gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence, flow_version=version,
+            columns=columns, rows=some,
+        )  # fmt: skip
+        change = change.plus(put(db, flow, epoch, stream, sequence, len(some), pack_result(batch), at))
+    return (flow, epoch, stream), before + 1, change
 
 
 def free(db: sqlite3.Connection, flow: str, epoch: int, stream: int, low: int, high: int) -> OutboxSize:

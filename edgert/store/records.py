@@ -22,6 +22,16 @@ class StoredFlow:
     position: Position
 
 
+@dataclass(frozen=True, slots=True)
+class FlowResults:
+    """What a flow has made, on its way ahead of the checkpoint that will cover it."""
+
+    flow: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    """Contributions, as lists in the order of `columns`."""
+
+
 @dataclass(slots=True)
 class FlowCommit:
     """What one checkpoint of one flow writes."""

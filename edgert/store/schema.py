@@ -53,6 +53,13 @@ UPGRADES: tuple[str, ...] = (
     UPDATE stream SET leaving = sequence;
     ALTER TABLE outbox ADD COLUMN put_at REAL NOT NULL DEFAULT 0;       -- of the time that the gateway has run, s
     """,
+    """
+    CREATE TABLE ahead (                 -- of flows whose results leave ahead of their checkpoints
+        flow TEXT PRIMARY KEY,
+        rows INTEGER NOT NULL,           -- that did since the last one
+        repeated INTEGER NOT NULL        -- that had when the flow went back to one, ever: they were made again
+    ) WITHOUT ROWID;
+    """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
 

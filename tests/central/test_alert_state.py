@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
@@ -32,7 +34,7 @@ class Gateway:
         if now == self.now:
             return []
         self.now = now
-        return told(list(self.tester.setProcessingTime(round(now * MIN))))
+        return told(cast(list[Row], self.tester.setProcessingTime(round(now * MIN))))
 
 
 def told(rows: list[Row]) -> Said:

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import job as jobs
 from edgert.central.alert_job import AlertJob
 from edgert.central.alert_rules import parse
+from edgert.central.alert_streams import Bounds
 from edgert.central.alerts import CLEARED, RAISED, TABLE
 from edgert.central.landing import Batch, Landing
 from edgert.central.lease import Lease
 from edgert.central.readers import Readers
+from edgert.central.stream_reader import position
 from edgert.central.supervisor import FAILURE, NEW_COLUMNS
 from edgert.central.tables import Table
 from edgert.core.results import RowsBatch, Schema
@@ -107,14 +110,17 @@ class World:
             job.close(120)
             assert not job._thread.is_alive()
 
-    def read(self, rule: str, version: int) -> bool:
-        """Whether the rule's stream is past a version of the landing table, as the register has it."""
-        return any(r.reader == f"alert:{rule}" and r.reach.rows >= version for r in Readers(self.root).all())
-
-    def caught_up(self, *rules: str) -> None:
+    def caught_up(self, job: AlertJob, *rules: str) -> None:
+        """Waits until the batches of these rules have done all that has landed."""
         table = Table(f"{self.root}/landing/{FLOW}")
         table.refresh()
-        wait_until(lambda: all(self.read(rule, table.at()) for rule in rules), "streams that have read all", PATIENCE_S)
+
+        def done(rule: str) -> bool:
+            query = job.streams.running().get(f"alert:{rule}")
+            progress = query.lastProgress if query is not None else None
+            return progress is not None and position(progress.sources[0].endOffset) >= table.at()
+
+        wait_until(lambda: all(map(done, rules)), "streams that have read all", PATIENCE_S)
 
 
 @pytest.fixture
@@ -134,7 +140,7 @@ def test_alerts_are_raised_and_cleared_once_whatever_happens_to_the_streams(worl
     world.write_fleet([20.0, 21.0, 22.0] * 10)
 
     with world.running(QUIET + ODD) as job:
-        world.caught_up("quiet", "odd")
+        world.caught_up(job, "quiet", "odd")
         # b says nothing more, and d what nobody else says; g2 is away with its sensors.
         for window in (4, 5):
             time.sleep(AFTER_S)
@@ -158,7 +164,7 @@ def test_alerts_are_raised_and_cleared_once_whatever_happens_to_the_streams(worl
         for window in (7, 8):
             time.sleep(AFTER_S)
             world.land(world.rows(new, [window], **WELL, c=20.0), world.rows(g2, [window], f=21.0))
-        world.caught_up("quiet")
+        world.caught_up(job, "quiet")
         before = world.alerts()
         assert {(a["rule"], a["key"], a["state"]) for a in before} == cleared
 
@@ -166,10 +172,10 @@ def test_alerts_are_raised_and_cleared_once_whatever_happens_to_the_streams(worl
     shutil.rmtree(f"{world.root}/_spark/alerts")
     Readers(world.root).remove("alert:odd")
     with world.running(QUIET + ODD) as job:
-        world.caught_up("quiet", "odd")
+        world.caught_up(job, "quiet", "odd")
         time.sleep(AFTER_S)
         world.land(world.rows(new, [9], **WELL, c=20.0), world.rows(g2, [9], f=21.0))
-        world.caught_up("quiet", "odd")
+        world.caught_up(job, "quiet", "odd")
         assert job.counts == {}
     assert world.alerts() == before
 
@@ -183,9 +189,12 @@ def test_a_gateway_that_is_away_is_told_and_a_rule_that_fits_no_column_stops_no_
     Readers(world.root).begin("alert:of-old", f"landing/{FLOW}")
     wrong = ODD.replace('"t"', '"v"') + QUIET.replace('"source"', '"room"')
     with world.running(LOST + wrong) as job:
-        world.caught_up("lost")
-        assert "rule odd: expected as column one of flow air that is a count, sum, min, max, mean" in caplog.text
-        assert "rule quiet: expected keys of flow air (source, gateway), got room" in caplog.text
+        world.caught_up(job, "lost")
+        for text in (
+            "rule odd: expected as column one of flow air that is a count, sum, min, max, mean",
+            "rule quiet: expected keys of flow air (source, gateway), got room",
+        ):
+            wait_until(lambda text=text: text in caplog.text, text, PATIENCE_S)  # type: ignore[misc]
         assert {name for name, why in job.streams.restarts if why == FAILURE} >= {"alert:odd", "alert:quiet"}
         assert list(job.streams.running()) == ["alert:lost"]
         time.sleep(AFTER_S)
@@ -195,3 +204,25 @@ def test_a_gateway_that_is_away_is_told_and_a_rule_that_fits_no_column_stops_no_
         world.land(world.rows(g1, [3], a=1.0), world.rows(g2, [1, 2, 3], b=1.0))
         wait_until(lambda: world.said() == {(*lost, CLEARED)}, "no alert", PATIENCE_S)
     assert {r.reader for r in Readers(world.root).all()} == {"alert:lost"}
+
+
+def test_bounds_are_of_single_readings_where_there_are_sketches_else_of_the_values_of_windows(world: World) -> None:
+    readings = world.spark.range(2000).selectExpr("CAST(id AS DOUBLE) AS v", "id % 40 AS source")
+    windows = readings.groupBy("source").agg(
+        F.kll_sketch_agg_double("v").alias("q__kll"), F.avg("v").alias("t"), F.now().alias("window_start")
+    )
+    windows.withColumn("day", F.to_date("window_start")).write.format("delta").save(f"{world.root}/fleet/{FLOW}")
+
+    def bounds(text: str) -> Any:
+        (rule,) = parse(text)
+        return Bounds(rule, world.root).of_now(world.spark)
+
+    plain = ODD.replace("margin = 0.5", "margin = 0.0")
+    # Windows' means go from 980 to 1019, and readings from 0 to 1999, ranks of which a sketch tells to 1.3 %.
+    assert bounds(plain) == (pytest.approx(981, abs=1.5), pytest.approx(1018, abs=1.5))
+    assert bounds(plain + 'of = "q"') == (pytest.approx(100, abs=40), pytest.approx(1900, abs=40))
+    assert bounds(plain.replace("least = 20", "least = 41")) is None
+    assert bounds(plain.replace("least = 20", 'least = 1500\nof = "q"').replace("low = 0.05", "")) == (
+        None, pytest.approx(1900, abs=40)
+    )  # fmt: skip
+    assert bounds(plain.replace('"air"', '"water"')) is None

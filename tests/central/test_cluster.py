@@ -8,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from edgert.central.cluster import folder_of, secret_of
 from tests.central.results_examples import Gateway
 from tests.central.test_fleet_spark import World
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420), pytest.mark.xdist_group("spark")]
 PATIENCE_S = 150.0
@@ -75,7 +75,7 @@ def test_a_worker_and_the_driver_die_and_the_table_is_exact(
     for child in psutil.process_iter(["cmdline"]):  # its Java process, which may have outlived it for a moment
         if str(tmp_path) in " ".join(child.info["cmdline"] or ()):
             child.kill()
-    assert _until(lambda: fleet_job(tmp_path, master).wait(PATIENCE_S) == 0), "its lease runs out"
+    wait_until(lambda: fleet_job(tmp_path, master).wait(PATIENCE_S) == 0, "its lease to run out", PATIENCE_S)
     world.check()
 
 
@@ -88,7 +88,7 @@ def _executor(cluster: subprocess.Popen[str]) -> psutil.Process:
         found[:] = [c for c in children if "CoarseGrainedExecutorBackend" in " ".join(_command(c))]
         return bool(found)
 
-    assert _until(look), "no executor"
+    wait_until(look, "an executor", PATIENCE_S)
     return found[0]
 
 
@@ -97,12 +97,3 @@ def _command(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
-
-
-def _until(condition: object) -> bool:
-    ends = time.monotonic() + PATIENCE_S
-    while time.monotonic() < ends:
-        if condition():  # type: ignore[operator]
-            return True
-        time.sleep(0.2)
-    return False

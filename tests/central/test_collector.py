@@ -72,6 +72,14 @@ def test_hello_after_a_restart_is_answered_from_the_tables(collector: Collector,
     assert said.greatest_epoch(FLOW) == 5 << 32
 
 
+def test_hello_is_told_of_the_epochs_that_it_names(tmp_path: Path, collector: Collector) -> None:
+    old, new = Gateway("g1"), Gateway("g1", epoch=5 << 32)
+    collector.handle([message(b) for b in (old.open(), old.rows(contribution(0, "a", 1.0)), new.open())])
+    again = Collector("c2", Landing(str(tmp_path)), VirtualClock(), 10.0, 10_000)
+    (said,) = again.handle([message(Hello(gateway="g1", flow=FLOW, epochs=(9 << 32, EPOCH)))])
+    assert said.acks == {(FLOW, 5 << 32, 0): 1, (FLOW, EPOCH, 0): 2}
+
+
 def test_what_another_collector_landed_meanwhile_is_not_waited_for(
     collector: Collector, clock: VirtualClock, tmp_path: Path
 ) -> None:

@@ -111,6 +111,28 @@ def test_contributions_of_two_gateways_merge_as_plain_python_would(world: World)
     assert len(world.fleet()) == len(before)
 
 
+def test_windows_far_apart_in_one_batch_beside_many_that_it_does_not_touch(world: World) -> None:
+    """Files are left out by when their windows begin; what is read and not touched stays as it is."""
+    rng = random.Random(5)
+    gateways = [Gateway("g1"), Gateway("g2")]
+    world.landing.land([g.open() for g in gateways])
+    for hour in range(0, 40, 4):
+        for minute in (0, 1, 59):
+            world.ship(rng.choice(gateways), hour * 60 + minute, rng.choice(["a", None]), rng.gauss(0, 1), 4.0)
+    world.run()
+    table = DeltaTable(str(world.root / "fleet" / FLOW))
+    table.update(predicate="lo < 100", updates={"gateways": "7"})
+    for window in (8 * 60, 8 * 60 + 59, 36 * 60 + 1):
+        for source in ("a", None):
+            world.ship(gateways[0], window, source, 9.0, rng.gauss(0, 1))
+    world.run()
+    changed = {round((r["window_start"].timestamp() - START) / 60) for r in world.fleet() if r["gateways"] != 7}
+    assert changed == {8 * 60, 8 * 60 + 59, 36 * 60 + 1}
+    shutil.rmtree(world.root / "_spark")
+    world.run()
+    world.check()
+
+
 def test_a_table_that_says_wrong_things_is_made_anew_and_other_days_stay(world: World) -> None:
     g = Gateway("g1")
     world.landing.land([g.open()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -135,6 +136,9 @@ class Storage:
     def hold(self) -> None:
         self._reach()
         self._lease.hold()
+
+    def kept(self) -> AbstractContextManager[None]:
+        return self._lease.kept()
 
     def release(self) -> None:
         self._lease.release()

@@ -35,7 +35,8 @@ def good(tmp_path: Path) -> Path:
 
 def test_good_document_is_told(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(good)]) == 0
-    assert capsys.readouterr().out == f"{good}: flow city-air is good: 3 operators, checkpoint every 5 s\n"
+    told = "3 operators, exactly-once, checkpoint every 5 s"
+    assert capsys.readouterr().out == f"{good}: flow city-air is good: {told}\n"
 
 
 def test_every_error_is_told_with_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

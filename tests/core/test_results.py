@@ -74,7 +74,7 @@ def test_open_comes_back_as_it_went(parent: int | None, cut: dict[int, int]) -> 
 
 def test_gap_and_hello_come_back_as_they_went() -> None:
     gap = GapBatch(**NUMBER, reason="quota", rows=None, text="outbox full")
-    hello = Hello(gateway="g1", flow="city-air")
+    hello = Hello(gateway="g1", flow="city-air", epochs=(7, 3))
     assert unpack_result_untrusted(pack_result(gap)) == gap
     assert unpack_result_untrusted(pack_result(hello)) == hello
 
@@ -92,6 +92,10 @@ def test_gap_and_hello_come_back_as_they_went() -> None:
         ({"epoch": 2**63}, "epoch: expected an integer"),
         ({"sequence": 0}, "sequence: expected an integer from 1"),
         ({"stream": -1}, "stream: expected an integer"),
+        ({"kind": "hello", "epochs": 3}, "epochs: expected at most 32 integers"),
+        ({"kind": "hello", "epochs": [True]}, "epochs: expected at most 32 integers"),
+        ({"kind": "hello", "epochs": [2**63]}, "epochs: expected at most 32 integers"),
+        ({"kind": "hello", "epochs": [*range(33)]}, "epochs: expected at most 32 integers"),
     ],
 )
 def test_result_without_a_number_is_an_error(changes: dict[str, Any], message: str) -> None:

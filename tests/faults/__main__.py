@@ -1,15 +1,20 @@
-"""`python -m tests.faults --seed N`: starts the whole path up to the landing table, injects faults, compares."""
+"""`python -m tests.faults --seed N`: starts the whole path up to the landing table, or with `--spark` up to the fleet
+table, injects faults, compares."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from edgert.flow.delivery import DELIVERIES, Delivery
 from tests.brokers import MOSQUITTO
 from tests.faults import plan
 from tests.faults.run import Outcome, run
@@ -40,41 +45,65 @@ def main(argv: Sequence[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, metavar="N", help="only this one")
     which.add_argument("--seeds", type=seeds, metavar="A-B", help="these")
-    which.add_argument("--forever", type=int, metavar="N", nargs="?", const=0, help="from N (0) on, until Ctrl-C")
+    which.add_argument("--endless", type=int, metavar="N", nargs="?", const=0, help="from N (0) on, until Ctrl-C")
     parser.add_argument("--spark", action="store_true", help="with the fleet job: takes minutes, needs Java")
+    parser.add_argument(
+        "--delivery", choices=DELIVERIES, default=DELIVERIES[0],
+        help="of the flow; at-least-once: up to the landing table, where a message may be counted more than once",
+    )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--logs", type=Path, default=Path("build/faults"), help="folder (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="a summary in JSON, written after each seed")
     arguments = parser.parse_args(argv)
-    chosen: Iterable[int] = arguments.seeds or itertools.count(arguments.forever or 0)
+    if arguments.spark and arguments.delivery == "at-least-once":
+        parser.error("--delivery at-least-once goes without --spark: the fleet table counts what landed")
+    chosen: Iterable[int] = arguments.seeds or itertools.count(arguments.endless or 0)
     if arguments.seed is not None:
         chosen = [arguments.seed]
     if arguments.plan:
         for seed in chosen:
-            print(plan.make(seed, arguments.spark))
+            print(plan.make(seed, arguments.spark, arguments.delivery))
         return 0
     if MOSQUITTO is None:
         print("tests.faults: needs Mosquitto (apt-get install mosquitto)", file=sys.stderr)
         return 3
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what runs is ended
     try:
-        return _run(chosen, arguments.logs, arguments.spark)
+        return _run(chosen, arguments.logs, arguments.spark, arguments.delivery, arguments.out)
     except KeyboardInterrupt:
         return 130
 
 
-def _run(chosen: Iterable[int], logs: Path, spark: bool) -> int:
-    failed: list[int] = []
-    for count, seed in enumerate(chosen, 1):
-        outcome = one(seed, logs, spark)
-        if outcome.failed:
-            failed.append(seed)
-        print(f"  {count} seeds, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
-    return 1 if failed else 0
+def _run(chosen: Iterable[int], logs: Path, spark: bool, delivery: Delivery, out: Path | None) -> int:
+    outcomes: list[Outcome] = []
+    for seed in chosen:
+        outcomes.append(one(seed, logs, spark, delivery))
+        failed = [o.plan.seed for o in outcomes if o.failed]
+        print(f"  {len(outcomes)} seeds, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(summary(outcomes), indent=1) + "\n")
+    return 1 if any(o.failed for o in outcomes) else 0
 
 
-def one(seed: int, logs: Path, spark: bool) -> Outcome:
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What came of many seeds."""
+    faults = sum((o.injected for o in outcomes), Counter[str]())
+    return {
+        "seeds": len(outcomes),
+        "failed": [o.plan.seed for o in outcomes if o.failed],
+        "lost": sum(o.difference.lost for o in outcomes),
+        "doubled": sum(o.difference.doubled for o in outcomes),
+        "messages": sum(o.messages for o in outcomes),
+        "took_s": round(sum(o.took_s for o in outcomes)),
+        "faults": dict(sorted(faults.items())),
+        "runs": [o.as_dict() for o in outcomes],
+    }
+
+
+def one(seed: int, logs: Path, spark: bool, delivery: Delivery) -> Outcome:
     """Runs one seed and prints what came of it; its folder stays if it failed."""
-    made = plan.make(seed, spark)
+    made = plan.make(seed, spark, delivery)
     print(made, flush=True)
     folder = logs / f"seed-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -84,7 +113,8 @@ def one(seed: int, logs: Path, spark: bool) -> Outcome:
         print("what was done:", *outcome.told, sep="\n  ")
     print(outcome, flush=True)
     if outcome.failed:
-        print(f"  kept: {folder}; again: python -m tests.faults --seed {seed}{' --spark' * spark}", flush=True)
+        how = f"{' --spark' * spark}{f' --delivery {delivery}' * (delivery != DELIVERIES[0])}"
+        print(f"  kept: {folder}; again: python -m tests.faults --seed {seed}{how}", flush=True)
     else:
         shutil.rmtree(folder)
     return outcome

@@ -126,6 +126,32 @@ async def test_a_copy_that_opened_the_epoch_but_never_sent_it_ships_all_of_it_ag
 
 
 @in_loop
+async def test_a_copy_of_which_nothing_had_left_does_not_ship_again_what_the_original_did_before_a_new_version(
+    rig: Rig,
+) -> None:
+    """Nobody knows which of 1..3 this card held when it was copied, so its own rows take the place of all of them."""
+    collector = Collector()
+    rig.flow()
+    rig.rows(2)
+    save(rig)
+    rig.rows(1)
+    rig.uplink.connected()
+    await collector.serve(rig)
+    rig.flow(E7, version=2)
+    rig.rows(1)
+    await collector.serve(rig)
+    assert collector.rows() == [1, 2, 3, 4]
+    restored = restore(rig, made=100)
+    restored.rows(1)
+    restored.uplink.connected()
+    await collector.serve(restored)
+    assert collector.rows() == [1, 2, 101]
+    (gap,) = collector.gaps()
+    assert "void" in gap.text
+    assert restored.database.outbox_size.batches == 0
+
+
+@in_loop
 async def test_nothing_leaves_or_is_deleted_until_the_new_epoch_is_open(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

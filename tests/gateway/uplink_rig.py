@@ -85,11 +85,12 @@ class Rig:
 
 class Collector:
     """A model of the real one: lands what comes next in each stream of an epoch that was opened, drops what it has,
-    counts by lineage."""
+    counts by lineage. It tells of what it was sent, of the greatest epoch, and of those that a hello asks for."""
 
     def __init__(self) -> None:
         self.landed: dict[tuple[int, int], list[Any]] = {}
         self.greeted: list[str] = []
+        self.asked: set[int] = set()
 
     async def serve(self, rig: Rig, turns: int = 8) -> None:
         """Takes what some turns of the uplink send, and answers each."""
@@ -102,14 +103,18 @@ class Collector:
         for batch in messages:
             if isinstance(batch, Hello):
                 self.greeted.append(batch.flow)
-            elif batch.stream == 0 or self.landed.get((batch.epoch, 0)):
+                self.asked |= {*batch.epochs, max((e for e, _ in self.landed), default=0)}
+                continue
+            self.asked.add(batch.epoch)
+            if batch.stream == 0 or self.landed.get((batch.epoch, 0)):
                 stream = self.landed.setdefault((batch.epoch, batch.stream), [])
                 if batch.sequence == len(stream) + 1:
                     stream.append(batch)
 
     async def answer(self, rig: Rig) -> None:
-        acks = {("f", *key): len(stream) for key, stream in self.landed.items() if stream}
+        acks = {("f", *key): len(stream) for key, stream in self.landed.items() if stream and key[0] in self.asked}
         answers, self.greeted = tuple(self.greeted), []
+        self.asked.clear()
         await rig.acknowledge(acks, answers=answers)
 
     def rows(self) -> list[int]:

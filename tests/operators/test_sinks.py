@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -73,6 +74,25 @@ def test_ship_gives_each_contribution_to_one_checkpoint() -> None:
     made.process(rows(2, 3), 0, NOW)
     assert [r["v"] for r in made.take()] == [1, 2, 3]
     assert made.take() == []
+    made.process(rows(6), 0, NOW)
+    made.give_back(list(rows(4, 5).rows))
+    assert [r["v"] for r in made.take()] == [4, 5, 6]
+
+
+def test_contributions_can_be_taken_while_a_turn_adds_some() -> None:
+    made, taken = Ship(), list[Any]()
+
+    def turns() -> None:
+        for n in range(3_000):
+            made.process(rows(2 * n, 2 * n + 1), 0, NOW)
+
+    worker = threading.Thread(target=turns)
+    worker.start()
+    while worker.is_alive():
+        taken += made.take()
+    worker.join()
+    taken += made.take()
+    assert [r["v"] for r in taken] == list(range(6_000))
 
 
 def flow(*stateless: dict[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from edgert.runtime import flow_run
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool
 from edgert.store.database import Database
+from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
 from gateway.hosts import Entries, InProcess
@@ -61,7 +62,7 @@ def at_once() -> Iterator[None]:
         yield
 
 
-def document(name: str, topic: str, qos: int, description: str = "") -> Any:
+def document(name: str, topic: str, qos: int, delivery: str, description: str = "") -> Any:
     """Counts messages by their field `u`, in windows that end soon; late ones are one more contribution."""
     operators = {
         "in": {"type": "mqtt_source", "topic": topic, "qos": qos},
@@ -71,7 +72,8 @@ def document(name: str, topic: str, qos: int, description: str = "") -> Any:
         },
         "out": {"type": "ship", "input": "each"},
     }  # fmt: skip
-    return from_plain({"name": name, "description": description, "operators": operators}, REGISTRY)
+    top = {"name": name, "description": description, "delivery": delivery}
+    return from_plain({**top, "operators": operators}, REGISTRY)
 
 
 class Host(InProcess):
@@ -125,7 +127,7 @@ class Board:
         self.full = False
         """Whether nothing can be written."""
         self.meanwhile: Callable[[], None] = lambda: None
-        """Called between a capture and its commit."""
+        """Called between a capture and its commit, and between what is taken to leave ahead of one and its writing."""
         self.pool = Pool(clock)
         self.host = Host(self.pool, clock)
         self.ingest = Ingest(
@@ -137,12 +139,15 @@ class Board:
         self.ingest._spawn = drive  # type: ignore[method-assign, assignment]
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
+        self.ahead = Ahead(self.database, self.store, self.host, self.checkpointer, self.uplink.may_leave)
         self.flows = Flows(REGISTRY, self.database, self.store, self.host, self.ingest, self.checkpointer)
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.turns: list[tuple[Instance, Turn]] = []
         """Under way: an operator that blocks."""
         self._write = self.database.commit
         self.database.commit = self._commit  # type: ignore[method-assign, assignment]
+        self._write_ahead = self.database.put_ahead
+        self.database.put_ahead = self._put_ahead  # type: ignore[method-assign, assignment]
         self._start()
 
     def _start(self) -> None:
@@ -166,6 +171,16 @@ class Board:
         if self.full:
             raise StoreError("disk full")
         return self._write(*given)
+
+    def _put_ahead(self, *given: Any) -> Any:
+        self.meanwhile()
+        if self.full:
+            raise StoreError("disk full")
+        return self._write_ahead(*given)
+
+    def left_ahead(self) -> dict[str, int]:
+        """By flow: rows that left ahead of the checkpoint that is to cover them."""
+        return dict(self.database._rows("SELECT flow, rows FROM ahead WHERE rows > 0"))
 
     def crash(self) -> None:
         """Nothing of it is left but the file."""
@@ -245,6 +260,10 @@ class Board:
         """Of these flows, or of all."""
         runs = [run for name, run in self.flows.runs.items() if name in flows or not flows]
         return bool(drive(self.checkpointer.checkpoint(runs)))
+
+    def send_ahead(self) -> bool:
+        """Of at-least-once flows."""
+        return bool(drive(self.ahead.send()))
 
     def deploy(self, made: Any) -> None:
         """A flow, or a new version of one. `EdgertError` where that cannot be done now."""

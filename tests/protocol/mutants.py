@@ -13,9 +13,12 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.id_table import IdTable
 from edgert.runtime.inbox import Inbox
 from edgert.runtime.progress import Progress
+from edgert.store import ahead
 from edgert.store.database import Database
 from gateway import back_in_time
+from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
+from gateway.hosts import InProcess
 from gateway.ingest import Ingest
 from gateway.uplink import Uplink
 from tests.protocol import central_side
@@ -174,6 +177,31 @@ def _positions_start_anew() -> Patch:
     return mock.patch.object(Flows, "_run", lambda self, flow, stored, at: run(self, flow, stored, Position()))
 
 
+def _every_flow_leaves_ahead_of_its_checkpoint() -> Patch:
+    return mock.patch.object(Ahead, "_chosen", lambda self: list(self._checkpointer.runs.values()))
+
+
+def _what_could_not_leave_ahead_is_dropped() -> Patch:
+    return mock.patch.object(InProcess, "give_back", return_value=None)
+
+
+def _what_left_ahead_counts_as_committed() -> Patch:
+    write = Ahead._write
+
+    def commits(self: Ahead, runs: list[FlowRun]) -> bool:
+        written = write(self, runs)
+        for run in runs if written else ():
+            run.progress.committed = run.progress.position()
+        self._checkpointer._ingest.acknowledge()
+        return written
+
+    return mock.patch.object(Ahead, "_write", commits)
+
+
+def _repetitions_are_not_foreseen() -> Patch:
+    return mock.patch.object(ahead, "put", return_value=None)
+
+
 MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _acknowledged_before_the_commit: 0,
     _acknowledged_when_one_flow_has_it: 0,
@@ -194,5 +222,9 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _a_redelivery_is_taken_again: 0,
     _a_redelivery_is_always_skipped: 0,
     _positions_start_anew: 0,
+    _every_flow_leaves_ahead_of_its_checkpoint: 0,
+    _what_could_not_leave_ahead_is_dropped: 0,
+    _what_left_ahead_counts_as_committed: 0,
+    _repetitions_are_not_foreseen: 0,
 }
 """Each with a seed near one whose walk finds it out: some take hundreds of walks."""

@@ -52,20 +52,42 @@ def test_what_comes_alone_is_in_the_hand_of_who_lends_and_nothing_overtakes_it()
     assert other.counters.rows_in == 6
 
 
-def test_what_comes_alone_is_not_taken_in_hand_if_it_is_too_much_or_not_for_a_lent_thread() -> None:
+def test_of_much_that_comes_alone_one_turn_is_in_the_hand_and_the_rest_follows() -> None:
     one = instance("one", Pass())
+    known(one)
     pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    for most, left in ((9, 4), (2, 5)):
+        one.most_rows = most
+        pool.put([(one, 0, rows(*range(7)))], wake=False)
+        assert (one.running, one.queue.rows) == (True, left)
+        pool.lend(1.0)
+        assert (one.idle, [n for _, n in one.logic.seen]) == (True, [*range(7)])  # type: ignore[attr-defined]
+        one.logic.seen.clear()  # type: ignore[attr-defined]
+    assert one.counters.turns == 3 + 4
+
+
+def test_between_two_turns_of_a_lent_thread_others_have_their_choice() -> None:
+    order: list[str] = []
+    first = instance("first", Pass(lambda batch: order.append("first")))
+    longer = instance("longer", Pass(lambda batch: order.append("longer")))
+    known(first, longer)
+    pool = Pool(VirtualClock(), consumption=at_most(1))
+    pool.add([first, longer])
+    pool.put([(first, 0, rows(*range(3)))], wake=False)
+    pool.put([(longer, 0, rows(*range(4)))])
+    pool.lend(1.0)
+    assert order[:3] == ["first", "longer", "longer"]
+    assert sorted(order) == ["first"] * 3 + ["longer"] * 4
+
+
+def test_what_comes_alone_is_not_taken_in_hand_if_it_is_not_for_a_lent_thread() -> None:
+    one = instance("one", Pass())
+    pool = Pool(VirtualClock())
     pool.add([one])
     pool.put([(one, 0, rows(1))], wake=False)
     assert one.queue.rows == 1, "nobody knows yet how long it takes"
     known(one)
-    pool.lend(1.0)
-    pool.put([(one, 0, rows(*range(4)))], wake=False)
-    assert one.queue.rows == 4
-    pool.lend(1.0)
-    one.most_rows = 2
-    pool.put([(one, 0, rows(*range(3)))], wake=False)
-    assert one.queue.rows == 3
     pool.lend(1.0)
     one.waits = True
     pool.put([(one, 0, rows(1))], wake=False)

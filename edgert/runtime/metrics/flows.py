@@ -55,6 +55,15 @@ METRICS = (
         each_flow(lambda flow: flow.get("rows_shipped")),
     ),
     Metric(
+        "edgert_flow_repeated_rows_total",
+        "counter",
+        "rows",
+        "Result rows of an at-least-once flow that had left when a crash took it back to its last checkpoint: they are "
+        "made again, and count twice. Over all starts.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("rows_repeated")),
+    ),
+    Metric(
         "edgert_dropped_rows_total",
         "counter",
         "rows",

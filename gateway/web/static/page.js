@@ -152,7 +152,8 @@ class FlowView {
   update(flow) {
     set(this.state, flow.state);
     this.state.className = `badge ${flow.state === "running" ? "good" : "bad"}`;
-    set(this.version, `version ${flow.version}`);
+    const repeated = flow.delivery === "at-least-once" ? `, at least once: ${count(flow.rows_repeated)} rows repeated` : "";
+    set(this.version, `version ${flow.version}${repeated}`);
     set(this.description, flow.description);
     const structure = JSON.stringify([flow.operators.map((o) => [o.name, o.type]), flow.edges]);
     if (structure !== this.structure) {

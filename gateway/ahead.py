@@ -1,0 +1,98 @@
+"""Results of at-least-once flows leave ahead of their checkpoint: they go into the outbox four times a second.
+
+They are numbered and written before they are sent, as all results are, so that no number ever means two things; only
+the flow's state and its place in the input wait for the checkpoint. After a crash the flow goes on from the last one,
+and what had left since is made again, under other numbers: counted twice, and known (`edgert.store.ahead`).
+
+Each time costs a write to the card, so nothing is taken while it could not leave anyway: without contact to the
+collector results wait for the checkpoint, as those of other flows do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from edgert.core.errors import StoreError
+from edgert.runtime.flow_run import FlowRun
+from edgert.store.database import Database
+from edgert.store.records import FlowResults
+from gateway.checkpointer import RETRY_S, Checkpointer, OnStore
+from gateway.hosts import Host
+
+log = logging.getLogger(__name__)
+
+AHEAD_S: Final = 0.25
+"""What is made within this time is one write."""
+
+
+class Ahead:
+    """One loop for all flows; what is there at the same time shares one transaction."""
+
+    def __init__(
+        self, database: Database, store: OnStore, host: Host, checkpointer: Checkpointer, leaves: Callable[[str], bool]
+    ) -> None:
+        """`leaves`: whether results of a flow can leave now."""
+        self._database, self._store, self._host, self._checkpointer = database, store, host, checkpointer
+        self._leaves = leaves
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(AHEAD_S)
+            if not await self.send():
+                await asyncio.sleep(RETRY_S)
+
+    async def send(self) -> bool:
+        """Puts what flows have made into the outbox; false when it could not be written (it stays with its flow)."""
+        if not self._chosen():
+            return True
+        checkpointer = self._checkpointer
+        async with checkpointer.busy:
+            runs = self._chosen()
+            try:
+                written: bool = await self._store(lambda: self._write(runs))
+            except StoreError as error:
+                checkpointer.failed(error)
+                return False
+            except Exception as error:
+                log.exception("results could not be put into the outbox, in a way that was not foreseen")
+                checkpointer.failed(error)
+                return False
+        if written:
+            checkpointer.on_committed()
+        return True
+
+    def _chosen(self) -> list[FlowRun]:
+        """A flow that waits for room goes on with its checkpoint."""
+        checkpointer = self._checkpointer
+        return [
+            run
+            for name, run in checkpointer.runs.items()
+            if run.flow.delivery == "at-least-once" and name not in checkpointer.outbox.blocked and self._leaves(name)
+        ]
+
+    def _write(self, runs: list[FlowRun]) -> bool:
+        """On the store thread. Whether anything new stands in the outbox."""
+        host, outbox = self._host, self._checkpointer.outbox
+        # results come behind a capture that is not committed yet, which says that all before it is covered
+        taken = {run: host.take_results(run) for run in runs if not (run.pending or run.ended)}
+        taken = {run: rows for run, rows in taken.items() if rows}
+        if not taken:
+            return False
+        results = [FlowResults(run.flow.name, run.columns, run.listed(rows)) for run, rows in taken.items()]
+        try:
+            refused = self._database.put_ahead(results)
+        except BaseException:
+            for run, rows in taken.items():
+                host.give_back(run, rows)
+            raise
+        for run, rows in taken.items():
+            if run.flow.name in refused:
+                host.give_back(run, rows)
+            else:
+                run.left_ahead(rows)
+        outbox.committed([result.flow for result in results], refused)
+        return len(refused) < len(taken)
