@@ -11,6 +11,7 @@ from typing import Any
 import uvloop
 
 _POLL_S = 0.005
+_LONGEST = 10
 
 
 async def until(condition: Callable[[], object], what: str, deadline_s: float = 10.0) -> None:
@@ -21,12 +22,26 @@ async def until(condition: Callable[[], object], what: str, deadline_s: float = 
         await asyncio.sleep(_POLL_S)
 
 
-def wait_until(condition: Callable[[], object], what: str, deadline_s: float = 10.0) -> None:
-    """The same for tests without an event loop."""
-    end = time.monotonic() + deadline_s
+def wait_until(
+    condition: Callable[[], object],
+    what: str,
+    deadline_s: float = 10.0,
+    progress: Callable[[], object] | None = None,
+    poll_s: float = _POLL_S,
+) -> None:
+    """The same for tests without an event loop. While `progress` has changed at each deadline the wait goes on, so that
+    a busy machine is waited for and what stands still is not; up to `_LONGEST` deadlines."""
+    started = time.monotonic()
+    end, last = started + deadline_s, started + (_LONGEST * deadline_s if progress else 0.0)
+    seen = progress() if progress else None
     while not condition():
-        assert time.monotonic() < end, f"waited {deadline_s:g} s for {what}"
-        time.sleep(_POLL_S)
+        now = time.monotonic()
+        if now >= end:
+            shown = progress() if progress else None
+            moves = shown != seen and now < last
+            assert moves, f"waited {now - started:.0f} s for {what}" + (f"; progress: {shown}" if progress else "")
+            seen, end = shown, now + deadline_s
+        time.sleep(poll_s)
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

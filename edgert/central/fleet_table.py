@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
@@ -14,8 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from edgert.central import recompute as sums
 from edgert.central.landing import FlowTable
 from edgert.central.lease import Lease
-from edgert.central.lineage import Epoch, Opening, counted, unsettled
+from edgert.central.lineage import Opening, counted, unsettled
+from edgert.central.supervisor import Door
 from edgert.central.tables import join
+from edgert.central.touched import Low, Touched, spans_of, touched_by
 from edgert.core.errors import EdgertError
 from edgert.core.results import Schema
 
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ATTEMPTS: Final = 3
-
-
-class BatchFailed(EdgertError):
-    """A batch could not be merged; Spark keeps its place in the landing table, and the next start tries again."""
+_CHECKPOINT_COMMITS: Final = 50
+"""Delta's own 10 would make every tenth trigger at low rate write one; to read 50 commits costs little."""
 
 
 class FleetTable:
@@ -39,20 +38,11 @@ class FleetTable:
         self._landing = FlowTable(root, flow)
         self._lease = lease
         self._columns: list[str] | None = None
-        self._busy = threading.Lock()
-        self._closed = False
+        self.door = Door()
 
     def update(self, batch: DataFrame, _batch_id: int) -> None:
         """Recompute the windows that a batch of landing rows touches. Raises `BatchFailed`."""
-        with self._busy:
-            if self._closed:
-                raise BatchFailed("the job stops")
-            try:
-                self._update_beside_others(batch)
-            # Whatever Java or Python raised: its text runs to hundreds of lines, over which a regular expression in
-            # Spark's stream thread overflows its stack, and the thread would be gone without a word.
-            except Exception as error:  # noqa: BLE001
-                raise BatchFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}") from None
+        self.door.run(lambda: self._update_beside_others(batch))
 
     def rebuild(self, spark: SparkSession) -> Iterator[tuple[dt.date, int]]:
         """Puts every day of which there are contributions in the place of what the fleet table says of it, one by one;
@@ -74,12 +64,6 @@ class FleetTable:
             windows.write.format("delta").mode("overwrite").option("replaceWhere", only).save(self._uri)
             yield day, target.toDF().where(only).count()
 
-    def close(self, patience_s: float) -> None:
-        """Let the batch under way end, and refuse the next one."""
-        self._closed = True
-        if self._busy.acquire(timeout=patience_s):
-            self._busy.release()
-
     def _update_beside_others(self, batch: DataFrame) -> None:
         """Again, when a compaction came first: to recompute is the same as often as it is done."""
         for _ in range(_ATTEMPTS):
@@ -98,39 +82,29 @@ class FleetTable:
         if schema is None:
             return  # no epoch was opened, so there are no rows either
         spark = batch.sparkSession
-        days, opened = _summary(batch)
+        touched = touched_by(batch)
         landing = spark.read.format("delta").load(self._landing_uri)
-        names = sums.window_columns(schema)
-        touched = batch.where("day IS NOT NULL").select(*names)
         openings = self._landing.openings
-        void = unsettled(openings, opened)
+        void = unsettled(openings, touched.opened)
         if void:
-            past = sums.rows_past(landing, sums.lineage_frame(spark, void)).select(*names).distinct()
-            days |= {row.day for row in past.select("day").distinct().collect()}
-            touched = touched.unionByName(past)
-        if days:
-            self._write(spark, landing, touched.distinct(), days, schema, openings)
+            lows = {epoch: Low(streams, 0) for epoch, streams in void.items()}
+            for day, span in spans_of(sums.rows_past(landing, sums.lineage_frame(spark, {}, lows))):
+                touched.add(day, span)
+            touched.add_void(void)
+        if touched.days:
+            self._write(spark, landing, touched, schema, openings)
 
     def _write(
-        self,
-        spark: SparkSession,
-        landing: DataFrame,
-        touched: DataFrame,
-        days: set[Any],
-        schema: Schema,
-        openings: list[Opening],
+        self, spark: SparkSession, landing: DataFrame, touched: Touched, schema: Schema, openings: list[Opening]
     ) -> None:
-        # Literal days let Delta leave out all other partitions, in what is read and in what is merged into.
-        of_days = F.col("day").isin(sorted(days))
-        lineage = sums.lineage_frame(spark, counted(openings))
-        windows = sums.recompute(landing.where(of_days), touched, lineage, schema)
+        lineage = sums.lineage_frame(spark, counted(openings), touched.lows)
+        windows = sums.recompute(landing.where(touched.within()), lineage, schema)
         target = self._prepare(spark, schema)
         self._lease.hold()
-        listed = ", ".join(f"DATE'{day}'" for day in sorted(days))
         same = " AND ".join(f"t.`{n}` <=> s.`{n}`" for n in sums.window_columns(schema))
         (
             target.alias("t")
-            .merge(windows.alias("s"), f"t.day IN ({listed}) AND {same}")
+            .merge(windows.alias("s"), f"{touched.within('t.')} AND {same}")
             .whenMatchedDelete("s.gateways = 0")
             .whenMatchedUpdateAll()
             .whenNotMatchedInsertAll("s.gateways > 0")
@@ -146,18 +120,11 @@ class FleetTable:
                 builder = builder.addColumn(name, kind)
             table = builder.execute()
             # A change of metadata makes a commit fail that another job has under way with an older token.
-            spark.sql(f"ALTER TABLE delta.`{self._uri}` SET TBLPROPERTIES ('edgert.lease' = '{self._lease.token}')")
+            properties = f"'edgert.lease' = '{self._lease.token}', 'delta.checkpointInterval' = '{_CHECKPOINT_COMMITS}'"
+            spark.sql(f"ALTER TABLE delta.`{self._uri}` SET TBLPROPERTIES ({properties})")
             self._columns = table.toDF().columns
         new = [f"`{name}` {kind}" for name, kind in columns if name not in self._columns]
         if new:
             spark.sql(f"ALTER TABLE delta.`{self._uri}` ADD COLUMNS ({', '.join(new)})")
             self._columns += [name for name, _ in columns if name not in self._columns]
         return DeltaTable.forPath(spark, self._uri)
-
-
-def _summary(batch: DataFrame) -> tuple[set[Any], list[Epoch]]:
-    """The days of a batch's windows and the epochs that it opens, in one pass."""
-    opening = F.when(F.col("lineage").isNotNull(), F.struct("gateway", "epoch"))
-    rows = batch.groupBy("day").agg(F.collect_set(opening).alias("opened")).collect()
-    days = {row.day for row in rows if row.day is not None}
-    return days, [(o.gateway, o.epoch) for row in rows for o in row.opened]

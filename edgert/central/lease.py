@@ -2,14 +2,18 @@
 
 Each claim carries a token, one more than the last, as Delta's transaction identifier; of two that claim at the same
 time one conflicts. Whoever lost it, by its expiry or to another, must commit nothing any more. Threads may share it.
+
+Clocks may step: a holder knows by its monotonic clock how long its own lease lasts. Another is taken for dead when the
+time that it wrote is past, or when its token has stood still for the lease's duration of one's own monotonic clock.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -18,6 +22,8 @@ from edgert.central.tables import TIME, Conflict, Table, TableError, join
 from edgert.core.errors import EdgertError
 
 _ATTEMPTS: Final = 5
+_RELEASED: Final = 0.0
+"""When a lease ran out that was given back: long ago, on any clock."""
 
 
 class LeaseLost(EdgertError):
@@ -25,10 +31,17 @@ class LeaseLost(EdgertError):
 
 
 class Lease:
-    """`duration_s`: after a holder's death others wait so long; a shorter one is prolonged (written) more often."""
+    """`duration_s`: after a holder's death others wait so long; a shorter one is prolonged (written) more often. It is
+    the same for all who want this lease."""
 
     def __init__(
-        self, root: str, name: str, holder: str, duration_s: float = 60.0, wall: Callable[[], float] = time.time
+        self,
+        root: str,
+        name: str,
+        holder: str,
+        duration_s: float = 60.0,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._table = Table(join(root, "leases"), partition_by="name")
         self._name = name
@@ -36,7 +49,11 @@ class Lease:
         self._holder = holder
         self._duration_s = duration_s
         self._wall = wall
+        self._monotonic = monotonic
         self._until = 0.0
+        """On the monotonic clock; 0: not held."""
+        self._seen = 0, 0.0
+        """Another's token, and when it was first seen, on the monotonic clock."""
         self._lock = threading.RLock()
         self.token = 0
 
@@ -50,12 +67,39 @@ class Lease:
         token = self._table.version(self._application)
         rows = self._table.read(["token", "holder", "expires"], self._mine)
         newest = max(rows, key=lambda r: int(r["token"]), default=None)
-        if newest is not None and newest["expires"].timestamp() > self._wall() and newest["holder"] != self._holder:
+        if newest is not None and newest["holder"] != self._holder and self._lives(newest):
             raise LeaseLost(
                 f"lease {self._name}: held by {newest['holder']} until {newest['expires']:%H:%M:%S} UTC; "
                 "only one may write these tables"
             )
         self._claim(token)
+
+    def _lives(self, other: Mapping[str, Any]) -> bool:
+        if other["expires"].timestamp() <= self._wall():
+            return False
+        token, now = int(other["token"]), self._monotonic()
+        if token != self._seen[0]:
+            self._seen = token, now
+        return now < self._seen[1] + self._duration_s
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Within, a thread prolongs it once it is held, however long the holder is busy with something else. If that
+        fails, `hold` says so."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._keep, args=(ended,), name=f"lease {self._name}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _keep(self, ended: threading.Event) -> None:
+        while not ended.wait(self._duration_s / 6):
+            with self._lock, suppress(LeaseLost, TableError, Conflict):
+                if self._until:
+                    self._hold()
 
     def hold(self) -> None:
         """Make sure that it is ours still, and prolong it when half of it has run. Raises `LeaseLost`."""
@@ -63,7 +107,7 @@ class Lease:
             self._hold()
 
     def _hold(self) -> None:
-        now = self._wall()
+        now = self._monotonic()
         if now >= self._until:
             raise LeaseLost(f"lease {self._name}: ran out {now - self._until:.0f} s ago")
         self._table.refresh()
@@ -77,7 +121,7 @@ class Lease:
         with self._lock:
             try:
                 self._hold()
-                self._claim(self.token, expires=self._wall())
+                self._claim(self.token, expires=_RELEASED)
             except (LeaseLost, TableError):
                 pass
             self._until = 0.0
@@ -87,13 +131,14 @@ class Lease:
         return f"lease/{self._name}"
 
     def _claim(self, token: int, expires: float | None = None) -> None:
-        until = self._wall() + self._duration_s if expires is None else expires
+        until = self._monotonic() + self._duration_s
+        expires = self._wall() + self._duration_s if expires is None else expires
         row = pa.table(
             {
                 "name": [self._name],
                 "token": pa.array([token + 1], pa.int64()),
                 "holder": [self._holder],
-                "expires": pa.array([round(until * 1e6)], TIME),
+                "expires": pa.array([round(expires * 1e6)], TIME),
             }
         )
         for _ in range(_ATTEMPTS):

@@ -6,12 +6,13 @@ the same table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.lineage import Cut, Epoch
+from edgert.central.touched import Low
 from edgert.core.results import QUANTILES, WINDOW_COLUMNS, Schema, final_columns
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ _TYPES: Mapping[str, str] = {
     "boolean": "BOOLEAN",
     "binary": "BINARY",
 }
+
+# Columns that no flow can have: keys and aggregates are words.
+_LINEAGE: Final = "@lineage"
+_COUNTS: Final = "@counts"
+_TOUCHED: Final = "@touched"
 
 
 def window_columns(schema: Schema) -> list[str]:
@@ -42,17 +48,24 @@ def fleet_columns(schema: Schema) -> list[tuple[str, str]]:
     ]
 
 
-def lineage_frame(spark: SparkSession, limits: Mapping[Epoch, Cut]) -> DataFrame:
-    """(gateway, epoch) with their cuts, as a small frame to join with.
+def lineage_frame(
+    spark: SparkSession, limits: Mapping[Epoch, Cut], lows: Mapping[Epoch, Low] | None = None
+) -> DataFrame:
+    """(gateway, epoch) with their cuts, and which of their rows touch their window, as a small frame to join with.
 
     It is made as text: rows given as Python objects would start Python workers, 100 MB of them.
     """
-    values = ", ".join(
-        f"('{gateway}', {epoch}L, {cut is None}, {_map(cut or {})})" for (gateway, epoch), cut in limits.items()
-    )
-    none = f"SELECT '' AS gateway, 0L AS epoch, true AS whole, {_map({})} AS cut WHERE false"
-    query = f"SELECT * FROM VALUES {values} AS lineage(gateway, epoch, whole, cut)" if values else none
-    return F.broadcast(spark.sql(query))
+    lows = lows or {}
+    rows = []
+    for gateway, epoch in limits.keys() | lows.keys():
+        cut = limits.get((gateway, epoch), {})
+        low = lows.get((gateway, epoch), Low({}))
+        others = "NULL" if low.others is None else f"{low.others}L"
+        rows.append(f"('{gateway}', {epoch}L, {cut is None}, {_map(cut or {})}, {_map(low.streams)}, {others})")
+    values = ", ".join(rows) or f"('', 0L, true, {_map({})}, {_map({})}, NULL)"
+    of = "struct(whole, cut, low, CAST(others AS BIGINT) AS others)"
+    table = f"VALUES {values} AS lineage(gateway, epoch, whole, cut, low, others)"
+    return F.broadcast(spark.sql(f"SELECT gateway, epoch, {of} AS `{_LINEAGE}` FROM {table}"))
 
 
 def _map(cut: Mapping[int, int]) -> str:
@@ -62,45 +75,53 @@ def _map(cut: Mapping[int, int]) -> str:
 
 def rows_past(landing: DataFrame, lows: DataFrame) -> DataFrame:
     """The contributions of some epochs past a sequence of their stream."""
-    joined = landing.join(lows, ["gateway", "epoch"])
-    return joined.where(F.col("sequence") > F.coalesce(F.col("cut")[F.col("stream")], F.lit(0)))
+    return landing.join(lows, ["gateway", "epoch"]).where(_past())
 
 
-def recompute(landing: DataFrame, touched: DataFrame, lineage: DataFrame, schema: Schema) -> DataFrame:
-    """Each touched window from all its contributions; `gateways` is 0 where none of them counts any more."""
-    same = [landing[n].eqNullSafe(touched[n]) for n in window_columns(schema)]
-    return merged(landing.join(touched, _all(same), "left_semi"), lineage, schema)
+def _past() -> Column:
+    """Whether a contribution joined with the lineage touches its window."""
+    low = F.coalesce(_of_lineage("low")[F.col("stream")], _of_lineage("others"))
+    return F.coalesce(F.col("sequence") > low, F.lit(False))
+
+
+def _of_lineage(name: str) -> Column:
+    return F.col(f"`{_LINEAGE}`.{name}")
+
+
+def recompute(contributions: DataFrame, lineage: DataFrame, schema: Schema) -> DataFrame:
+    """Each touched window from all its contributions, which must be among those given; `gateways` is 0 where none of
+    them counts any more."""
+    groups = _merged(contributions, lineage, schema, F.bool_or(_past()).alias(_TOUCHED)).where(f"`{_TOUCHED}`")
+    return groups.select(*(name for name, _ in fleet_columns(schema)))
 
 
 def merged(contributions: DataFrame, lineage: DataFrame, schema: Schema) -> DataFrame:
     """Every window of which there are `contributions`, which must be all of it; `gateways` as in `recompute`."""
+    return _merged(contributions, lineage, schema).select(*(name for name, _ in fleet_columns(schema)))
+
+
+def _merged(contributions: DataFrame, lineage: DataFrame, schema: Schema, *others: Column) -> DataFrame:
+    """With further columns from all rows of a window."""
     rows = contributions.join(lineage, ["gateway", "epoch"], "left")
-    within = F.coalesce(F.col("cut")[F.col("stream")], F.lit(0)) >= F.col("sequence")
-    rows = rows.withColumn("counts", F.coalesce(F.col("whole") | within, F.lit(False)))
+    within = F.coalesce(_of_lineage("cut")[F.col("stream")], F.lit(0)) >= F.col("sequence")
+    rows = rows.withColumn(_COUNTS, F.coalesce(_of_lineage("whole") | within, F.lit(False)))
 
     def of(column: str) -> Column:
-        return F.when(F.col("counts"), F.col(column))
+        return F.when(F.col(f"`{_COUNTS}`"), F.col(column))
 
-    values = [column.alias(name) for a in schema.aggregates for name, column in _merged(*a, of)]
+    values = [column.alias(name) for a in schema.aggregates for name, column in _columns(*a, of)]
     gateways = F.size(F.collect_set(of("gateway"))).alias("gateways")
-    groups = rows.groupBy(*window_columns(schema)).agg(*values, gateways)
+    groups = rows.groupBy(*window_columns(schema)).agg(*values, gateways, *others)
     for name, kind in schema.aggregates:
         if kind in _READS:
             groups = groups.withColumns(_READS[kind](name))
-    return groups.select(*(name for name, _ in fleet_columns(schema)))
-
-
-def _all(conditions: Sequence[Column]) -> Column:
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = result & condition
-    return result
+    return groups
 
 
 Of = Callable[[str], Any]
 
 
-def _merged(name: str, kind: str, of: Of) -> list[tuple[str, Column]]:
+def _columns(name: str, kind: str, of: Of) -> list[tuple[str, Column]]:
     """The columns of an aggregate that are merged from contributions; the others are read from these."""
     if kind not in _UNITES:
         return [(name, _MERGES[kind](name, of))]

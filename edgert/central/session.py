@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SCALA: Final = "2.13"
 _OLDEST_JAVA: Final = 17
+_STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark brings all of this itself; without the exclusions Delta's package pulls in 74 MB of it a second time.
 _SPARK_HAS: Final = (
     "com.fasterxml.jackson.core",
@@ -78,9 +79,21 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "100",
+        # Nothing of ours is kept there, but Spark makes the folder: by default wherever it was started.
+        "spark.sql.warehouse.dir": str(jar_cache().parent / "warehouse"),
+        # Though nobody looks at them: plans as text, made anew with each stage, and the last 1,000 queries in memory.
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "2000",
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "200",
+        "spark.ui.dagGraph.retainedRootRDDs": "10",
         # New windows come as small files with every trigger: Delta gathers them once there are this many.
         "spark.databricks.delta.autoCompact.enabled": "true",
         "spark.databricks.delta.autoCompact.minNumFiles": "50",
+        # The only one that the alert job's streams can have; those of the fleet job keep no state.
+        "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         **_jars(),
     }
     if local:

@@ -31,8 +31,11 @@ LEASE_S: Final = 600.0
 THOROUGH_S: Final = 3600.0
 QUIET_S: Final = 600.0
 """A day of a fleet table that was written in this time is left to the fleet job, which compacts it, too."""
+QUIET_FILES: Final = 10
+"""Of other days of a fleet table so many small files are rewritten: what is left over from a day stays for ever."""
 _OF_RESULTS: Final = ("gaps", "quarantine")
 _OF_OURS: Final = ("leases", "readers")
+_OF_ALERTS: Final = "alerts"
 _DAY_S: Final = 86_400.0
 
 
@@ -78,7 +81,8 @@ class Upkeep:
     """Rounds over the tables of a root. Not for more than one thread; it shares no handle with anybody.
 
     `keep_s`: how long what was removed stays for those who read without telling; the settings allow no less than an
-    hour, since a writer that slept for longer would no longer notice what happened meanwhile.
+    hour, since a writer that slept for longer would no longer notice what happened meanwhile. `today`: the day from
+    which retention counts; UTC's unless told.
     """
 
     def __init__(
@@ -88,12 +92,14 @@ class Upkeep:
         *,
         keep_s: float | None = None,
         wall: Callable[[], float] = time.time,
+        today: Callable[[], dt.date] | None = None,
         stopping: threading.Event | None = None,
     ) -> None:
         self._root = root
         self._settings = settings
         self._keep_s = settings.keep_hours * 3600.0 if keep_s is None else keep_s
         self._wall = wall
+        self._today = today or (lambda: dt.datetime.fromtimestamp(wall(), dt.UTC).date())
         self._stopping = stopping or threading.Event()
         self._readers = Readers(root, wall)
         self._lease = Lease(root, "upkeep", f"{socket.gethostname()}:{os.getpid()}", LEASE_S, wall)
@@ -127,7 +133,7 @@ class Upkeep:
 
     def _names(self) -> list[str]:
         found = [f"{folder}/{name}" for folder in ("landing", "fleet") for name in list_tables(self._root, folder)]
-        single = (*_OF_RESULTS, *_OF_OURS)
+        single = (*_OF_RESULTS, *_OF_OURS, _OF_ALERTS)
         with told(self._root, "expected tables that can be read"):
             return found + [name for name in single if DeltaTable.is_deltatable(join(self._root, name))]
 
@@ -136,14 +142,16 @@ class Upkeep:
         if thorough:
             self._retain(table, work, readings)
         if work.table not in _OF_OURS:  # each of their rows has a partition of its own
-            quiet_since = self._wall() - QUIET_S if work.table.startswith("fleet/") else float("inf")
-            for gone in table.compact(self._settings.compact_files, quiet_since):
+            at_least, quiet_since = self._settings.compact_files, float("inf")
+            if work.table.startswith("fleet/"):
+                at_least, quiet_since = min(at_least, QUIET_FILES), self._wall() - QUIET_S
+            for gone in table.compact(at_least, quiet_since):
                 work.compacted += gone
                 if self._stopping.is_set():
                     break
                 self._lease.hold()
         if thorough:
-            table.make_ours()
+            table.make_ours(self._keep_s)
             table.checkpoint()
             self._delete(table, work, readings)
         work.files = table.live()
@@ -153,7 +161,7 @@ class Upkeep:
         had landed before, the days are dropped. So no window is made anew from a part of its contributions."""
         if not self._settings.retention_days:
             return
-        first = dt.datetime.fromtimestamp(self._wall(), dt.UTC).date() - dt.timedelta(self._settings.retention_days)
+        first = self._today() - dt.timedelta(self._settings.retention_days)
         if table.name in _OF_RESULTS:
             work.days = table.drop_before(first)
         elif table.name.startswith("landing/"):

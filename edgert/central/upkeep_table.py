@@ -25,16 +25,12 @@ FIRST_DAY: Final = "edgert.first_day"
 SMALL_BYTES: Final = 16 * 1024 * 1024
 """Compaction makes files of this size and leaves them alone: more would be written again and again."""
 _CHECKPOINT_COMMITS: Final = 10
-_TOMBSTONES: Final = dt.timedelta(days=2)
-"""How long checkpoints name files that were removed. A file that is held longer is found by its age."""
+_TOMBSTONES_S: Final = (300.0, 172_800.0)
+"""How long checkpoints name files that were removed: twice as long as these are kept, within these bounds. A file that
+is held longer is found by its age."""
 _STRAY: Final = dt.timedelta(days=1)
 """No writer takes longer from a file to the commit that adds it."""
 _LOG_NAME: Final = re.compile(r"(\d{20})\.(?:(\d{20})\.)?(.+)")
-_PROPERTIES: Final = {
-    # Spark and deltalake would clean up the log by age alone, whoever has still to read it.
-    "delta.enableExpiredLogCleanup": "false",
-    "delta.deletedFileRetentionDuration": f"interval {_TOMBSTONES.days} days",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +74,18 @@ class KeptTable:
         with told(self._uri, "its files could not be listed"):
             return len(_paths(self._table))
 
-    def make_ours(self) -> None:
-        """Leave the clean-up of its log to us. A commit, if that was not done before."""
+    def make_ours(self, keep_s: float) -> None:
+        """Leave the clean-up of its log to us; removed files are kept for `keep_s`. A commit, if that was not done."""
+        least, most = _TOMBSTONES_S
+        properties = {
+            # Spark and deltalake would clean up the log by age alone, whoever has still to read it.
+            "delta.enableExpiredLogCleanup": "false",
+            "delta.deletedFileRetentionDuration": f"interval {round(min(most, max(least, 2 * keep_s)))} seconds",
+        }
         with told(self._uri, "its properties could not be set"):
             have = self._table.metadata().configuration
-            if any(have.get(name) != value for name, value in _PROPERTIES.items()):
-                self._table.alter.set_table_properties(_PROPERTIES, raise_if_not_exists=False)
+            if any(have.get(name) != value for name, value in properties.items()):
+                self._table.alter.set_table_properties(properties, raise_if_not_exists=False)
 
     def compact(self, at_least: int, quiet_since: float) -> Iterator[int]:
         """Rewrite each day that has `at_least` small files, none of them written after `quiet_since`; yields how many

@@ -264,11 +264,21 @@ class FleetJob:
     """The Spark job that makes fleet tables from landing tables."""
 
     trigger_s: float = setting(
-        5.0, doc="shortest time between two looks for new results", unit="s", minimum=0, maximum=3600
+        3.0, doc="shortest time between two looks for new results", unit="s", minimum=0, maximum=3600
     )
     master: str = setting("local[2]", doc="Spark master: local[N], spark://host:port, yarn, k8s://...")
     max_files_per_trigger: int = setting(
         200, doc="most landing files taken at a time: bounds memory while catching up", minimum=1, maximum=100_000
+    )
+    lease_s: float = setting(
+        60.0,
+        doc="another job waits so long before it takes the place of one that died; the same for all jobs of a root",
+        unit="s",
+        minimum=5,
+        maximum=3600,
+    )
+    metrics_port: int = setting(
+        0, doc="port of Prometheus metrics, on loopback (see metrics-central.md); 0: none", minimum=0, maximum=65_535
     )
 
 
@@ -319,6 +329,15 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
+class Alerts:
+    """Alerts that `edgert central run` raises and clears."""
+
+    files: tuple[str, ...] = setting((), doc="documents with alert rules (.toml), see alerts.md")
+    trigger_s: float = setting(15.0, doc="shortest time between two looks", unit="s", minimum=0.1, maximum=3600)
+    publish: bool = setting(False, doc="also as messages on `edgert/v1/<fleet>/@alerts/<rule>` of the central broker")
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorSettings:
     """The central side's file, `/etc/edgert/central.toml`."""
 
@@ -327,6 +346,7 @@ class CollectorSettings:
     fleet_job: FleetJob = section(FleetJob)
     upkeep: Upkeep = section(Upkeep)
     training: Training = section(Training)
+    alerts: Alerts = section(Alerts)
     log: Log = section(Log)
 
 

@@ -22,6 +22,7 @@ from edgert.central.fleet_job import FleetJob
 from edgert.central.landing import Landing
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.query import query
+from edgert.central.supervisor import NEW_COLUMNS
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.errors import EdgertError
 from edgert.core.results import Schema
@@ -110,6 +111,28 @@ def test_contributions_of_two_gateways_merge_as_plain_python_would(world: World)
     assert len(world.fleet()) == len(before)
 
 
+def test_windows_far_apart_in_one_batch_beside_many_that_it_does_not_touch(world: World) -> None:
+    """Files are left out by when their windows begin; what is read and not touched stays as it is."""
+    rng = random.Random(5)
+    gateways = [Gateway("g1"), Gateway("g2")]
+    world.landing.land([g.open() for g in gateways])
+    for hour in range(0, 40, 4):
+        for minute in (0, 1, 59):
+            world.ship(rng.choice(gateways), hour * 60 + minute, rng.choice(["a", None]), rng.gauss(0, 1), 4.0)
+    world.run()
+    table = DeltaTable(str(world.root / "fleet" / FLOW))
+    table.update(predicate="lo < 100", updates={"gateways": "7"})
+    for window in (8 * 60, 8 * 60 + 59, 36 * 60 + 1):
+        for source in ("a", None):
+            world.ship(gateways[0], window, source, 9.0, rng.gauss(0, 1))
+    world.run()
+    changed = {round((r["window_start"].timestamp() - START) / 60) for r in world.fleet() if r["gateways"] != 7}
+    assert changed == {8 * 60, 8 * 60 + 59, 36 * 60 + 1}
+    shutil.rmtree(world.root / "_spark")
+    world.run()
+    world.check()
+
+
 def test_a_table_that_says_wrong_things_is_made_anew_and_other_days_stay(world: World) -> None:
     g = Gateway("g1")
     world.landing.land([g.open()])
@@ -196,7 +219,10 @@ def test_running_job_finds_new_tables_survives_new_columns_and_compaction(world:
 
     new = Gateway("g1", epoch=2 << 32, schema=Schema(60.0, SCHEMA.keys, (*SCHEMA.aggregates, ("top", "max"))))
     world.landing.land([new.open(g.epoch, {0: 2}), new.rows([*contribution(1, "a", 4.0), 4.0])])
+    world.landing.land([new.rows([*contribution(1, "a", 3.0), 3.0])])
     wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0)), "the new column", 60)
+    wait_until(lambda: [r["n"] for r in world.fleet()] == [1, 2], "each contribution once", 60)
+    assert running.streams.restarts[f"landing/{FLOW}", NEW_COLUMNS] == 1
 
     kept = KeptTable(str(world.root), f"landing/{FLOW}")
     assert sum(kept.compact(at_least=2, quiet_since=math.inf)) > 0

@@ -8,10 +8,11 @@ import pytest
 
 from edgert.central.lease import Lease, LeaseLost
 from edgert.core.clock import VirtualClock
+from tests.waiting import wait_until
 
 
-def lease(root: Path, holder: str, clock: VirtualClock) -> Lease:
-    return Lease(str(root), "fleet", holder, duration_s=60.0, wall=clock.wall)
+def lease(root: Path, holder: str, clock: VirtualClock, duration_s: float = 60.0) -> Lease:
+    return Lease(str(root), "fleet", holder, duration_s, clock.wall, clock.monotonic)
 
 
 def test_second_one_waits_until_the_first_ran_out(tmp_path: Path) -> None:
@@ -43,6 +44,7 @@ def test_released_lease_is_free_at_once(tmp_path: Path) -> None:
     one, two = lease(tmp_path, "one", clock), lease(tmp_path, "two", clock)
     one.acquire()
     one.release()
+    clock.set_wall(0)  # it is free on any clock
     two.acquire()
     assert two.token == 3
     with pytest.raises(LeaseLost):
@@ -56,4 +58,57 @@ def test_one_whose_clock_stood_still_learns_that_another_took_it(tmp_path: Path)
     clock.advance(61)
     two.acquire()
     with pytest.raises(LeaseLost, match="taken by another"):
+        one.hold()
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_a_holder_s_clock_may_step(tmp_path: Path, step_s: float) -> None:
+    clock = VirtualClock()
+    one = lease(tmp_path, "one", clock)
+    one.acquire()
+    clock.set_wall(clock.wall() + step_s)
+    clock.advance(40)
+    one.hold()
+    clock.advance(59)
+    one.hold()
+    clock.advance(60)
+    with pytest.raises(LeaseLost, match="ran out"):
+        one.hold()
+
+
+def test_a_dead_holder_whose_clock_ran_ahead_is_waited_for_no_longer_than_any(tmp_path: Path) -> None:
+    ahead, clock = VirtualClock(wall=1_700_003_600.0), VirtualClock()
+    one, two = lease(tmp_path, "one", ahead), lease(tmp_path, "two", clock)
+    one.acquire()
+    for _ in range(3):  # while it lives its token moves
+        with pytest.raises(LeaseLost, match="held by one"):
+            two.acquire()
+        clock.advance(45)
+        ahead.advance(45)
+        one.hold()
+    with pytest.raises(LeaseLost):
+        two.acquire()
+    clock.advance(59)
+    with pytest.raises(LeaseLost):
+        two.acquire()
+    clock.advance(1)
+    two.acquire()
+    with pytest.raises(LeaseLost, match="taken by another"):
+        one.hold()
+
+
+def test_it_is_kept_while_the_holder_is_busy(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    one, two = lease(tmp_path, "one", clock, 0.6), lease(tmp_path, "two", clock, 0.6)
+    with one.kept():
+        one.acquire()
+        for _ in range(4):
+            before = one.token
+            clock.advance(0.4)
+            wait_until(lambda: one.token > before, "the lease to be prolonged", 60)  # noqa: B023
+        with pytest.raises(LeaseLost):
+            two.acquire()
+        one.release()
+    two.acquire()
+    with one.kept(), pytest.raises(LeaseLost):
         one.hold()

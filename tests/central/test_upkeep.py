@@ -284,7 +284,7 @@ def test_what_is_wrong_with_a_table_is_told_and_the_others_are_kept(site: Site) 
 
 
 def test_leases_and_the_register_are_kept_small_too(site: Site) -> None:
-    lease = Lease(str(site.root), "fleet", "me", wall=site.wall)
+    lease = Lease(str(site.root), "fleet", "me", wall=site.wall, monotonic=site.wall)
     lease.acquire()
     for n in range(1, 6):
         for _ in range(15):

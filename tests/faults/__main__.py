@@ -1,14 +1,18 @@
-"""`python -m tests.faults --seed N`: starts the whole path up to the landing table, injects faults, compares."""
+"""`python -m tests.faults --seed N`: starts the whole path up to the landing table, or with `--spark` up to the fleet
+table, injects faults, compares."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from edgert.flow.delivery import DELIVERIES, Delivery
 from tests.brokers import MOSQUITTO
@@ -41,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, metavar="N", help="only this one")
     which.add_argument("--seeds", type=seeds, metavar="A-B", help="these")
-    which.add_argument("--forever", type=int, metavar="N", nargs="?", const=0, help="from N (0) on, until Ctrl-C")
+    which.add_argument("--endless", type=int, metavar="N", nargs="?", const=0, help="from N (0) on, until Ctrl-C")
     parser.add_argument("--spark", action="store_true", help="with the fleet job: takes minutes, needs Java")
     parser.add_argument(
         "--delivery", choices=DELIVERIES, default=DELIVERIES[0],
@@ -49,10 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--logs", type=Path, default=Path("build/faults"), help="folder (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="a summary in JSON, written after each seed")
     arguments = parser.parse_args(argv)
     if arguments.spark and arguments.delivery == "at-least-once":
         parser.error("--delivery at-least-once goes without --spark: the fleet table counts what landed")
-    chosen: Iterable[int] = arguments.seeds or itertools.count(arguments.forever or 0)
+    chosen: Iterable[int] = arguments.seeds or itertools.count(arguments.endless or 0)
     if arguments.seed is not None:
         chosen = [arguments.seed]
     if arguments.plan:
@@ -64,19 +69,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 3
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what runs is ended
     try:
-        return _run(chosen, arguments.logs, arguments.spark, arguments.delivery)
+        return _run(chosen, arguments.logs, arguments.spark, arguments.delivery, arguments.out)
     except KeyboardInterrupt:
         return 130
 
 
-def _run(chosen: Iterable[int], logs: Path, spark: bool, delivery: Delivery) -> int:
-    failed: list[int] = []
-    for count, seed in enumerate(chosen, 1):
-        outcome = one(seed, logs, spark, delivery)
-        if outcome.failed:
-            failed.append(seed)
-        print(f"  {count} seeds, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
-    return 1 if failed else 0
+def _run(chosen: Iterable[int], logs: Path, spark: bool, delivery: Delivery, out: Path | None) -> int:
+    outcomes: list[Outcome] = []
+    for seed in chosen:
+        outcomes.append(one(seed, logs, spark, delivery))
+        failed = [o.plan.seed for o in outcomes if o.failed]
+        print(f"  {len(outcomes)} seeds, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(summary(outcomes), indent=1) + "\n")
+    return 1 if any(o.failed for o in outcomes) else 0
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What came of many seeds."""
+    faults = sum((o.injected for o in outcomes), Counter[str]())
+    return {
+        "seeds": len(outcomes),
+        "failed": [o.plan.seed for o in outcomes if o.failed],
+        "lost": sum(o.difference.lost for o in outcomes),
+        "doubled": sum(o.difference.doubled for o in outcomes),
+        "messages": sum(o.messages for o in outcomes),
+        "took_s": round(sum(o.took_s for o in outcomes)),
+        "faults": dict(sorted(faults.items())),
+        "runs": [o.as_dict() for o in outcomes],
+    }
 
 
 def one(seed: int, logs: Path, spark: bool, delivery: Delivery) -> Outcome:

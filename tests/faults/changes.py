@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from edgert.flow.document import to_toml
-from tests.faults.fault import NOTHING, Fault, seconds
-from tests.faults.kills import DOWN
+from tests.faults.fault import DOWN, NOTHING, Fault, seconds
 from tests.faults.publisher import FLOW, document
 from tests.integration.rig import FLEET
 
 if TYPE_CHECKING:
-    from tests.faults.path import WholePath
+    from tests.faults.path import Program, WholePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Redeploy(Fault):
 class Stop(Fault):
     """SIGTERM, and the exit status must be 0, but for one that is still starting."""
 
-    who: Literal["gateway", "collector"]
+    who: Program
     name = "stop"
 
     @classmethod

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from tests.faults.fault import Fault, seconds
 
 if TYPE_CHECKING:
-    from tests.faults.path import WholePath
+    from tests.faults.path import Program, WholePath
 
 HOUR_S = 3600.0
 STARTUP = Path(__file__).parent / "clock"
@@ -40,13 +40,13 @@ def set_offset(file: Path, seconds_: float) -> None:
 class ClockStep(Fault):
     """An hour forward or back, and then back again."""
 
-    who: Literal["gateway", "collector"]
+    who: Program
     step_s: float
     name = "clock step"
 
     @classmethod
     def draw(cls, draw: Random) -> Self:
-        who: Literal["gateway", "collector"] = draw.choice(("gateway", "gateway", "collector"))
+        who: Program = draw.choice(("gateway", "gateway", "collector"))
         return cls(seconds(draw, 1.0, 8.0), who, draw.choice((-HOUR_S, HOUR_S)))
 
     def inject(self, path: WholePath) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Literal, Self
 
-from tests.faults.fault import Fault, seconds
-from tests.faults.kills import DOWN
+from tests.faults.fault import DOWN, Fault, seconds
 
 if TYPE_CHECKING:
     from tests.faults.path import WholePath

@@ -1,6 +1,6 @@
-"""What a fault is. One is a small class in a file of its kind: kills, links, disks, clocks, changes.
+"""What a fault is. One is a small class in a file of its kind: kills, links, disks, clocks, changes, jobs.
 
-To add one: write the class there, and its name in `tests.faults.plan.KINDS`.
+To add one: write the class there, and its name in `tests.faults.plan.KINDS` or, of the Spark job, `JOB_KINDS`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
     from tests.faults.path import WholePath
 
 NOTHING = "nothing: "
 """How `inject` begins what it says when there was nothing to be done."""
+DOWN = f"{NOTHING}it is down"
+Spark = Literal["", "local", "cluster"]
+"""Where the fleet job runs: not at all, in one process with its executor, on a cluster of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,8 @@ class Fault(ABC):
         """One at random. Pure."""
 
     @classmethod
-    def fits(cls, slots: int) -> bool:
-        """Whether it means anything on a gateway with so many slots."""
+    def fits(cls, slots: int, spark: Spark) -> bool:
+        """Whether it means anything on a gateway with so many slots and such a fleet job."""
         return True
 
     @abstractmethod

@@ -8,85 +8,92 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from tests.faults.fault import NOTHING, Fault, seconds
+from tests.faults.fault import DOWN, NOTHING, Fault, Spark, seconds
 from tests.faults.publisher import FLOW
 
 if TYPE_CHECKING:
-    from tests.faults.path import WholePath
+    from tests.faults.path import BrokerName, Program, WholePath
 
-DOWN = f"{NOTHING}it is down"
 COMMIT_S = 1.5
 """How long a commit is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
-class KillGateway(Fault):
+class Kill(Fault):
+    """Of one of our programs."""
+
+    who: ClassVar[Program]
+    longest_s: ClassVar[float] = 3.0
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.1, cls.longest_s))
+
+    def inject(self, path: WholePath) -> str:
+        return "killed" if path.end(self.who) else DOWN
+
+    def heal(self, path: WholePath) -> None:
+        path.begin(self.who)
+
+
+@dataclass(frozen=True, slots=True)
+class KillGateway(Kill):
     """The daemon; its slots end with it."""
 
+    who = "gateway"
     name = "kill the gateway"
 
-    @classmethod
-    def draw(cls, draw: Random) -> Self:
-        return cls(seconds(draw, 0.1, 2.0))
-
-    def inject(self, path: WholePath) -> str:
-        return "killed" if path.end("gateway") else DOWN
-
-    def heal(self, path: WholePath) -> None:
-        path.begin("gateway")
-
 
 @dataclass(frozen=True, slots=True)
-class KillCollector(Fault):
+class KillCollector(Kill):
+    who = "collector"
     name = "kill the collector"
 
-    @classmethod
-    def draw(cls, draw: Random) -> Self:
-        return cls(seconds(draw, 0.1, 3.0))
-
-    def inject(self, path: WholePath) -> str:
-        return "killed" if path.end("collector") else DOWN
-
-    def heal(self, path: WholePath) -> None:
-        path.begin("collector")
-
 
 @dataclass(frozen=True, slots=True)
-class KillGatewayAtCommit(KillGateway):
+class KillAtCommit(Kill):
     """Within or just after a commit: before or after acknowledgements and results leave."""
 
     delay_s: float
-    name = "kill the gateway at a commit"
+    longest_s = 1.5
 
     @classmethod
     def draw(cls, draw: Random) -> Self:
-        return cls(seconds(draw, 0.1, 1.0), round(draw.uniform(0.0, 0.03), 3))
+        return cls(seconds(draw, 0.1, cls.longest_s), round(draw.uniform(0.0, 0.03), 3))
 
     def inject(self, path: WholePath) -> str:
-        log = path.database.with_name(path.database.name + "-wal")
-        came = _changes(lambda: log.stat().st_mtime_ns if log.exists() else 0)
-        time.sleep(self.delay_s)
-        return _killed("gateway", path, came)
+        came = _changes(lambda: self.commits(path))
+        time.sleep(self.delay_s)  # no condition to wait for: it is the moment that is drawn
+        if not path.end(self.who):
+            return DOWN
+        return "killed at a commit" if came else f"killed; no commit came in {COMMIT_S:g} s"
+
+    def commits(self, path: WholePath) -> int:
+        """What changes with each."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class KillCollectorAtCommit(KillCollector):
-    """Just after a commit to the landing table: before or after its acknowledgement leaves."""
+class KillGatewayAtCommit(KillAtCommit):
+    who = "gateway"
+    name = "kill the gateway at a commit"
 
-    delay_s: float
+    def commits(self, path: WholePath) -> int:
+        log = path.database.with_name(path.database.name + "-wal")
+        return log.stat().st_mtime_ns if log.exists() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class KillCollectorAtCommit(KillAtCommit):
+    """Of the landing table."""
+
+    who = "collector"
     name = "kill the collector at a commit"
 
-    @classmethod
-    def draw(cls, draw: Random) -> Self:
-        return cls(seconds(draw, 0.1, 2.0), round(draw.uniform(0.0, 0.03), 3))
-
-    def inject(self, path: WholePath) -> str:
-        log = path.tables / "landing" / FLOW / "_delta_log"
-        came = _changes(lambda: len(list(log.glob("*.json"))))
-        time.sleep(self.delay_s)
-        return _killed("collector", path, came)
+    def commits(self, path: WholePath) -> int:
+        return path.commits(f"landing/{FLOW}")
 
 
 def _changes(look: Callable[[], int]) -> bool:
@@ -97,12 +104,6 @@ def _changes(look: Callable[[], int]) -> bool:
             return True
         time.sleep(0.001)
     return False
-
-
-def _killed(program: Literal["gateway", "collector"], path: WholePath, came: bool) -> str:
-    if not path.end(program):
-        return DOWN
-    return "killed at a commit" if came else f"killed; no commit came in {COMMIT_S:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class KillSlot(Fault):
         return cls(0.0, draw.randrange(64))
 
     @classmethod
-    def fits(cls, slots: int) -> bool:
+    def fits(cls, slots: int, spark: Spark) -> bool:
         return slots > 0
 
     def inject(self, path: WholePath) -> str:
@@ -133,67 +134,49 @@ class KillSlot(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class KillFleetJob(Fault):
-    """Spark's driver and, in local mode, its executor; the next one waits for its lease."""
-
-    name = "kill the fleet job"
-
-    @classmethod
-    def draw(cls, draw: Random) -> Self:
-        return cls(seconds(draw, 0.1, 3.0))
-
-    def inject(self, path: WholePath) -> str:
-        log = path.tables / "fleet" / FLOW / "_delta_log"
-        commits = len(list(log.glob("*.json")))
-        return f"killed after {commits} commits of its table" if path.end("fleet job") else DOWN
-
-    def heal(self, path: WholePath) -> None:
-        path.begin("fleet job")
-
-
-@dataclass(frozen=True, slots=True)
-class KillCentralBroker(Fault):
-    """It comes back with what it saved last, up to a second old."""
-
-    name = "kill the central broker"
+class KillBroker(Fault):
+    which: ClassVar[BrokerName]
+    keeps: ClassVar[Literal["all", "what it saved last", "nothing"]]
 
     @classmethod
     def draw(cls, draw: Random) -> Self:
         return cls(seconds(draw, 0.1, 2.0))
 
     def inject(self, path: WholePath) -> str:
-        return "killed" if path.end_broker("central") else DOWN
+        if not path.end_broker(self.which, forget=self.keeps == "nothing"):
+            return DOWN
+        return f"killed; it keeps {self.keeps}"
 
     def heal(self, path: WholePath) -> None:
-        path.begin_broker("central")
+        path.begin_broker(self.which)
 
 
 @dataclass(frozen=True, slots=True)
-class LoseCentralBroker(KillCentralBroker):
+class KillCentralBroker(KillBroker):
+    """It comes back with what it saved last, up to a second old: the rest of what it acknowledged is gone."""
+
+    which = "central"
+    keeps = "what it saved last"
+    name = "kill the central broker"
+
+
+@dataclass(frozen=True, slots=True)
+class LoseCentralBroker(KillBroker):
     """All that it had acknowledged is gone."""
 
+    which = "central"
+    keeps = "nothing"
     name = "kill the central broker and delete its storage"
-
-    def inject(self, path: WholePath) -> str:
-        return "killed, storage deleted" if path.end_broker("central", forget=True) else DOWN
 
 
 @dataclass(frozen=True, slots=True)
-class KillSensorsBroker(Fault):
+class KillSensorsBroker(KillBroker):
     """With durable storage: all that it knew when it was killed is on its disk.
 
     Mosquitto saves after it has acknowledged, so a kill at any moment may lose or repeat what it had acknowledged;
     nobody behind it could tell. So it is brought to a moment at which its file says all: nothing comes in or goes out.
     """
 
+    which = "sensors"
+    keeps = "all"
     name = "kill the sensors' broker"
-
-    @classmethod
-    def draw(cls, draw: Random) -> Self:
-        return cls(seconds(draw, 0.1, 1.5))
-
-    def inject(self, path: WholePath) -> str:
-        return "killed, all was saved" if path.end_broker("sensors") else DOWN
-
-    def heal(self, path: WholePath) -> None:
-        path.begin_broker("sensors")

@@ -1,23 +1,30 @@
-"""The whole path up to the landing table, as processes: what faults are done to.
+"""The whole path up to the landing or the fleet table, as processes: what faults are done to.
 
 publisher ──▶ sensors' broker ──hop──▶ gateway (slots) ──hop──▶ central broker ──hop──▶ collector ──▶ tables
+with Spark: ◀──▶ fleet job (its executor in it, or on a cluster)
 """
 
 from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from edgert.central.lease import Lease
 from edgert.flow.delivery import Delivery
 from tests.brokers import Broker, mosquitto
 from tests.faults import clocks
+from tests.faults.fault import Fault
 from tests.faults.links import HopName
 from tests.faults.plan import Plan
 from tests.faults.proxy import Hop, Loop
-from tests.faults.publisher import FLOW, Publisher, document
+from tests.faults.publisher import FLOW, WINDOW_S, Publisher, document
+from tests.faults.routes import Routes, address
+from tests.faults.spark import Cluster, Job
 from tests.integration.rig import Gateway, Process, Rig
+from tests.waiting import wait_until
 
 Program = Literal["gateway", "collector", "fleet job"]
 BrokerName = Literal["sensors", "central"]
@@ -26,10 +33,10 @@ QUIET_S = 0.3
 """So long after its clients were cut off a broker has read what they had sent."""
 FRESH_S = 0.6
 """What the page shows may be half a second old."""
-STOP_S = 40.0
-"""A gateway that stops waits for its flows, its slots and its connections."""
-CONNECT_S = 150.0
-"""A busy machine takes its time to start a process, and the central connection tries again after up to 60 s."""
+FIRST_S = 4 * WINDOW_S
+"""Of messages that come before all faults, so that some windows are closed and the fleet job has its first work."""
+STILL_S = 90.0
+"""Nothing that is waited for may stand still for so long: the central connection tries again after up to 60 s."""
 
 
 class WholePath(Rig):
@@ -42,22 +49,27 @@ class WholePath(Rig):
             self.brokers[name] = mosquitto(folder / name, persistence=True, settings=UNLIMITED)
         super().__init__(folder, self.brokers["central"])
         self._loop = Loop()
+        self.routes = Routes()
         sensors, central = self.brokers["sensors"].port, self.brokers["central"].port
         targets: dict[HopName, int] = {"sensors": sensors, "uplink": central, "collector": central}
-        self.hops = {name: Hop(self._loop, target) for name, target in targets.items()}
-        ports = self.hops["sensors"].port, self.hops["uplink"].port
-        env = clocks.environment(self.clock_file("gateway"))
-        self.daemon = Gateway(folder, "g1", *ports, {"pool": plan.pool}, env)
+        self.hops = {name: Hop(self._loop, target, address()) for name, target in targets.items()}
+        hops = {name: {"host": hop.host, "port": hop.port} for name, hop in self.hops.items()}
+        settings = {"pool": plan.pool, "sensors": hops["sensors"], "central": hops["uplink"]}
+        self.daemon = Gateway(folder, "g1", sensors, central, settings, clocks.environment(self.clock_file("gateway")))
+        self.daemon.progress = self.progress
         self.processes.append(self.daemon)
-        env = clocks.environment(self.clock_file("collector"))
+        hop = self.hops["collector"]
         self._programs: dict[Program, Process] = {
             "gateway": self.daemon,
-            "collector": self.collector(self.hops["collector"].port, env),
+            "collector": self.collector(hop.port, clocks.environment(self.clock_file("collector")), hop.host),
         }
+        self.cluster = Cluster(folder) if plan.spark == "cluster" else None
         if plan.spark:
-            arguments = ["edgert.cli.main", "central", "run", "--root", str(self.tables), "--trigger-s", "1"]
-            job = self._programs["fleet job"] = Process(arguments, folder / "fleet-job.log")
-            self.processes.append(job)
+            master = self.cluster.master if self.cluster else "local[2]"
+            env = clocks.environment(self.clock_file("fleet job"))
+            self._programs["fleet job"] = Job(folder, self.tables, master, env)
+        self.rivals: dict[Fault, Lease] = {}
+        """Who has taken the fleet job's lease."""
         self._wanted: set[Program] = set()
         self._plan = plan
         self._publisher: Publisher | None = None
@@ -65,15 +77,20 @@ class WholePath(Rig):
     # -- life
 
     def start(self) -> None:
-        """Returns when the flow runs; nothing is published yet."""
+        """Returns when the flow runs and, where there is a fleet job, its table has been written for the first time."""
         for broker in self.brokers.values():
             broker.start()
+        if self.cluster is not None:
+            self.cluster.start_ready()
         for program in self._programs:
             self.begin(program)
         self._connected()
         answer = self.deploy(self.daemon, document(self._plan.interval_s, self.delivery))
         assert answer["accepted"], answer
         self._publisher = Publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
+        if self._plan.spark:
+            self.publisher.more(int(self.publisher.rate * FIRST_S))
+            self._await(self.batches, "the fleet job's first batch")
 
     @property
     def delivery(self) -> Delivery:
@@ -88,35 +105,59 @@ class WholePath(Rig):
     def settle(self) -> None:
         """After all faults are healed: waits until all that was published has landed, open windows included."""
         self.publisher.finish()
-        gateway = self.daemon
         self._connected()
         self._taken()
-        self._remove()
-        self.drained(gateway, 120.0)
+        self._await(self._removed, "the flow's removal")
+        self.drained(self.daemon, STILL_S)
 
-    def _remove(self) -> None:
-        """Ships open windows. A flow with a slot that is starting again does not stop, and says to try again."""
-        for _ in range(5):
-            answer = self.tell(self.daemon, f"flows/{FLOW}", b"", f"flows/{FLOW}/state")
-            if answer["accepted"]:
-                return
-            time.sleep(1.0)
-        raise AssertionError(f"the flow could not be removed: {answer}")
+    def settled(self, holds: Callable[[], object], what: str) -> None:
+        """Waits for what follows from what landed."""
+        self._await(holds, what, poll_s=1.0)
+
+    def progress(self) -> object:
+        """Changes while anything moves on: messages, results, commits, and what starts."""
+        status = self.status()
+        shown: object = None
+        if status:
+            central, ingest = status["central"], status["ingest"]
+            shown = central["connected"], central["outbox_batches"], ingest["messages"], ingest["unacknowledged"]
+        # what starts works; what is idle does, too, but hardly
+        works = [int(program.cpu_s / 2) for program in self._programs.values()]
+        tables = [self.commits(table) for table in (f"landing/{FLOW}", f"fleet/{FLOW}", "leases")]
+        return shown, works, tables, self.batches(), [process.text().count("\n") for process in self._programs.values()]
+
+    def _await(self, holds: Callable[[], object], what: str, poll_s: float = 0.1) -> None:
+        def look() -> object:
+            self.check()
+            return holds()
+
+        wait_until(look, what, STILL_S, self.progress, poll_s)
+
+    def _removed(self) -> bool:
+        """Removing it ships open windows. A flow with a slot that is starting again does not stop, and says so."""
+        answer = self.tell(self.daemon, f"flows/{FLOW}", b"", f"flows/{FLOW}/state")
+        assert answer["accepted"] or "try again" in str(answer), answer
+        return bool(answer["accepted"])
 
     def _connected(self) -> None:
         both = "both connections"
-        self.daemon.wait(lambda s: s["ingest"]["connected"] and s["central"]["connected"], both, CONNECT_S)
+        self.daemon.wait(lambda s: s["ingest"]["connected"] and s["central"]["connected"], both, STILL_S)
+
+    def _later(self) -> dict[str, Any]:
+        """A status of which all is younger than this call."""
+        connected = self.daemon.wait(lambda s: s["ingest"]["connected"], "the connection", STILL_S)
+        since = connected["uptime_s"] + FRESH_S
+        return self.daemon.wait(lambda s: s["ingest"]["connected"] and s["uptime_s"] > since, "a status", STILL_S)
 
     def _taken(self) -> None:
         """Waits until the broker has nothing for the gateway: a message that is sent now is the very next to come."""
         gateway = self.daemon
         for _ in range(20):
-            time.sleep(FRESH_S)
-            before = gateway.wait(lambda s: s["ingest"]["connected"], "the connection", CONNECT_S)["ingest"]["messages"]
-            self.publisher.one_more()
-            came = gateway.wait(lambda s: s["ingest"]["messages"] > before, "the last message", 60.0)  # noqa: B023
-            time.sleep(FRESH_S)
-            status = gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+            before = self._later()["ingest"]["messages"]
+            self.publisher.more()
+            came = gateway.wait(lambda s: s["ingest"]["messages"] > before, "the last message", STILL_S)  # noqa: B023
+            self._later()
+            status = gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", STILL_S)
             if came["ingest"]["messages"] == status["ingest"]["messages"] == before + 1:
                 return
         raise AssertionError("the sensors' broker still has messages for the gateway")
@@ -124,6 +165,11 @@ class WholePath(Rig):
     def close(self) -> None:
         if self._publisher is not None:
             self._publisher.close()
+        self.routes.close()
+        if "fleet job" in self._programs:
+            self.job.close()
+        if self.cluster is not None:
+            self.cluster.close()
         super().close()
         for broker in self.brokers.values():
             broker.kill()
@@ -136,12 +182,26 @@ class WholePath(Rig):
     def program(self, name: Program) -> Process:
         return self._programs[name]
 
+    @property
+    def job(self) -> Job:
+        job = self._programs["fleet job"]
+        assert isinstance(job, Job)
+        return job
+
     def clock_file(self, name: Program) -> Path:
-        return self.folder / f"{name}.clock"
+        return self.folder / f"{name.replace(' ', '-')}.clock"
 
     @property
     def database(self) -> Path:
         return self.daemon.data / "gateway.db"
+
+    def commits(self, table: str) -> int:
+        """How many commits the log of a table has; 0 while there is none."""
+        return len(list((self.tables / table / "_delta_log").glob("*.json")))
+
+    def batches(self) -> int:
+        """How many the fleet job has finished, as its checkpoint says."""
+        return sum(1 for file in (self.tables / "_spark" / "fleet" / FLOW / "commits").glob("*") if file.name.isdigit())
 
     def status(self) -> dict[str, Any]:
         """What the gateway's page says; empty while there is none."""
@@ -154,17 +214,41 @@ class WholePath(Rig):
         self.check()
         self._wanted.remove(name)
         if in_order:
-            status = self.program(name).terminate(STOP_S)
-            # one that is still starting has not said yet what it does on SIGTERM
-            log = self.program(name).text()[-1500:]
-            assert status in (0, -signal.SIGTERM), f"the {name} was stopped, and ended with {status}: {log}"
+            self._stop(name)
         else:
             self.program(name).kill()
+        return True
+
+    def _stop(self, name: Program) -> None:
+        program = self.program(name)
+        # Python has not said yet what it does on SIGTERM while it starts
+        expected = {0} if program.handles(signal.SIGTERM) else {0, -signal.SIGTERM}
+        assert program.process is not None
+        program.process.send_signal(signal.SIGTERM)
+        self._gone(name, "stop")
+        status = program.process.returncode
+        assert status in expected, f"the {name} was stopped, and ended with {status}: {program.text()[-1500:]}"
+
+    def _gone(self, name: Program, what: str) -> None:
+        program = self.program(name)
+        wait_until(lambda: not program.running, f"the {what} of the {name}", STILL_S, lambda: int(program.cpu_s))
+
+    def end_job(self, kill: Callable[[], object]) -> bool:
+        """By killing a part of the fleet job: `kill`, which may say that there was nothing to kill. What is left of it
+        must end by itself, which `begin` waits for."""
+        if "fleet job" not in self._wanted:
+            return False
+        self.check()
+        if kill() is False:
+            return False
+        self._wanted.remove("fleet job")
         return True
 
     def begin(self, name: Program) -> None:
         """Starts it, if it is down."""
         if name not in self._wanted:
+            if self.program(name).running:
+                self._gone(name, "end")
             self.program(name).start()
             self._wanted.add(name)
 
@@ -197,3 +281,5 @@ class WholePath(Rig):
         for name, program in self._programs.items():
             if name in self._wanted and not program.running:
                 raise AssertionError(f"the {name} ended by itself: {program.text()[-1500:]}")
+        if self.cluster is not None and not self.cluster.running:
+            raise AssertionError(f"the cluster ended by itself: {self.cluster.text()[-1500:]}")

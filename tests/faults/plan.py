@@ -10,32 +10,47 @@ from edgert.flow.delivery import Delivery
 from tests.faults.changes import Redeploy, Stop
 from tests.faults.clocks import ClockStep
 from tests.faults.disks import DiskFull, TornWrite
-from tests.faults.fault import Fault
+from tests.faults.fault import Fault, Spark
+from tests.faults.jobs import (
+    DeleteCheckpoint,
+    KillExecutor,
+    KillFleetJob,
+    KillJava,
+    KillPython,
+    KillWorker,
+    StepFleetJobsClock,
+    StopFleetJob,
+    TakeLease,
+)
 from tests.faults.kills import (
     KillCentralBroker,
     KillCollector,
     KillCollectorAtCommit,
-    KillFleetJob,
     KillGateway,
     KillGatewayAtCommit,
     KillSensorsBroker,
     KillSlot,
     LoseCentralBroker,
 )
-from tests.faults.links import Cut, Delay, Flap, Repeat, Stall, Swallow
+from tests.faults.links import Cut, Delay, Flap, LoseRoute, Repeat, Stall, Swallow
 
 KINDS: tuple[type[Fault], ...] = (
     KillGateway, KillGatewayAtCommit, KillSlot, KillCollector, KillCollectorAtCommit,
     KillCentralBroker, LoseCentralBroker, KillSensorsBroker,
-    Cut, Flap, Stall, Swallow, Repeat, Delay,
+    Cut, Flap, LoseRoute, Stall, Swallow, Repeat, Delay,
     DiskFull, TornWrite,
     ClockStep,
     Redeploy, Stop,
 )  # fmt: skip
-DURATION_S, SPARK_DURATION_S = 8.0, 30.0
+JOB_KINDS: tuple[type[Fault], ...] = (
+    KillFleetJob, KillPython, KillJava, KillExecutor, KillWorker,
+    DeleteCheckpoint, TakeLease, StepFleetJobsClock, StopFleetJob,
+)  # fmt: skip
+"""Of the fleet job: they come beside the others, where there is one."""
+DURATION_S, SPARK_DURATION_S = 8.0, 15.0
 """How long messages are published."""
-SPARK_STARTS_S = 15.0
-"""The fleet job has begun its work by then, if the machine is not too busy."""
+MOST, MOST_OF_JOB = 7, 2
+"""Faults of a seed. A fleet job that starts anew costs a minute of CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +76,39 @@ class Plan:
     """Messages per second."""
     injections: tuple[Injection, ...]
     duration_s: float = DURATION_S
-    spark: bool = False
+    spark: Spark = ""
     """With the fleet job: what is compared is the fleet table."""
     delivery: Delivery = "exactly-once"
     """Of the flow. At least once: what is doubled must be foreseen by the gateway."""
 
     def __str__(self) -> str:
         pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
-        spark = " with Spark" if self.spark else ""
+        spark = {"": "", "local": " with Spark", "cluster": " with Spark on a cluster"}[self.spark]
         every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
         head = f"seed {self.seed}{spark}, {self.delivery}: pool: {pool}; {every}"
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
 
 
 def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") -> Plan:
-    """The plan of a seed. With Spark it takes longer, and the fleet job is killed too. An at-least-once flow meets the
-    same faults, between checkpoints that are far apart."""
+    """The plan of a seed. With Spark it takes longer; every third has a cluster. An at-least-once flow meets the same
+    faults, between checkpoints that are far apart."""
     draw = Random(seed)
     slots = draw.choice((0, 2))
     pool: dict[str, Any] = {"slots": slots, "fusion": draw.choice(("full", "none"))}
     if slots:
         pool["placement"] = draw.choice(("locality", "even"))
-    kinds = [kind for kind in KINDS if kind.fits(slots)]
-    duration_s = SPARK_DURATION_S if spark else DURATION_S
-    times = sorted(round(draw.uniform(0.3, duration_s), 2) for _ in range(draw.randint(3, 7)))
-    injections = [Injection(at, draw.choice(kinds).draw(draw)) for at in times]
     interval_s, rate = draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0))
+    job: Spark = draw.choice(("local", "local", "cluster")) if spark else ""
+    duration_s = SPARK_DURATION_S if spark else DURATION_S
+
+    def injections(kinds: tuple[type[Fault], ...], least: int, most: int) -> list[Injection]:
+        fitting = [kind for kind in kinds if kind.fits(slots, job)]
+        times = [round(draw.uniform(0.3, duration_s), 2) for _ in range(draw.randint(least, most))]
+        return [Injection(at, draw.choice(fitting).draw(draw)) for at in times]
+
+    drawn = injections(KINDS, 3, MOST)
     if spark:
-        at = round(draw.uniform(SPARK_STARTS_S, duration_s), 2)
-        injections.append(Injection(at, KillFleetJob.draw(draw)))
+        drawn += injections(JOB_KINDS, 1, MOST_OF_JOB)
     if delivery == "at-least-once":
         interval_s *= 5
-    return Plan(seed, pool, interval_s, rate, tuple(injections), duration_s, spark, delivery)
+    return Plan(seed, pool, interval_s, rate, tuple(sorted(drawn, key=lambda i: i.at)), duration_s, job, delivery)

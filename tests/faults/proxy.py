@@ -17,7 +17,7 @@ Tamper = Callable[[bytes], Sequence[tuple[float, bytes]]]
 
 PUBLISH = 3
 DUP = 0x08
-HOST = "127.0.0.1"
+TARGET_HOST = "127.0.0.1"
 
 
 def packets(buffer: bytearray) -> Iterator[bytes]:
@@ -75,10 +75,11 @@ class Loop:
 
 
 class Hop:
-    """Listens on a port of its own and connects each client to `target`. Its methods may be called from any thread."""
+    """Listens on a port of its own and connects each client to the port `target`. Its methods may be called from any
+    thread."""
 
-    def __init__(self, loop: Loop, target: int) -> None:
-        self._loop, self._target = loop, target
+    def __init__(self, loop: Loop, target: int, host: str) -> None:
+        self._loop, self._target, self.host = loop, target, host
         self._open = True
         self._swallows: set[Direction] = set()
         self._tampers: dict[Direction, Tamper] = {}
@@ -121,7 +122,7 @@ class Hop:
         for direction in ("up", "down"):
             self._gates[direction] = asyncio.Event()
             self._gates[direction].set()
-        return await asyncio.start_server(self._serve, HOST, 0)
+        return await asyncio.start_server(self._serve, self.host, 0)
 
     async def _cut(self, refuse: bool) -> int:
         self._open = not refuse
@@ -146,7 +147,7 @@ class Hop:
             writer.transport.abort()
             return
         try:
-            far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
+            far_reader, far_writer = await asyncio.open_connection(TARGET_HOST, self._target)
         except OSError:
             writer.transport.abort()
             return

@@ -22,6 +22,8 @@ SOURCES = 8
 WINDOW_S = 0.5
 MOST = 50
 FLOW = "faults"
+PATIENCE_S = 120.0
+"""With a broker that runs: nothing of ours is awaited, so only a busy machine takes long."""
 Window = tuple[float, str]
 """(window start, source)."""
 
@@ -59,8 +61,8 @@ class Publisher:
         assert rate / SOURCES * WINDOW_S <= MOST
         self.truth: Counter[Window] = Counter()
         self.sent = 0
+        self.rate = rate
         self._messages = int(rate * duration_s)
-        self._rate = rate
         self._base = time.time() // WINDOW_S * WINDOW_S
         self._lock = threading.Lock()
         """Held while one message is handed over, and by whoever pauses."""
@@ -86,18 +88,19 @@ class Publisher:
 
     def resume(self) -> None:
         """Returns when there is a connection again."""
-        wait_until(self._client.is_connected, "the publisher's connection", 20.0)
+        wait_until(self._client.is_connected, "the publisher's connection", PATIENCE_S)
         self._lock.release()
 
     def finish(self) -> None:
         """Returns when all was sent and acknowledged."""
-        self._thread.join(self._messages / self._rate + 60.0)
+        self._thread.join(self._messages / self.rate + PATIENCE_S)
         assert self.done, "the publisher did not come to its end"
         self._settle()
 
-    def one_more(self) -> None:
-        """One message after all others, counted as they are."""
-        self._send()
+    def more(self, messages: int = 1) -> None:
+        """At once, after all others, counted as they are; while nothing else is sent."""
+        for _ in range(messages):
+            self._send()
         self._settle()
 
     def close(self) -> None:
@@ -108,13 +111,13 @@ class Publisher:
     def _run(self) -> None:
         started = time.monotonic()
         for sent in range(self._messages):
-            if self._stop.wait(max(0.0, sent / self._rate - (time.monotonic() - started))):
+            if self._stop.wait(max(0.0, sent / self.rate - (time.monotonic() - started))):
                 return
             with self._lock:
                 self._send()
 
     def _send(self) -> None:
-        at = self._base + self.sent / self._rate
+        at = self._base + self.sent / self.rate
         source = f"s{self.sent % SOURCES}"
         window = (at // WINDOW_S * WINDOW_S, source)
         body = json.dumps({"time": at, "bit": 1 << self.truth[window]}).encode()
@@ -124,7 +127,7 @@ class Publisher:
         self.sent += 1
 
     def _settle(self) -> None:
-        wait_until(lambda: not self._client._out_messages, "PUBACKs for the publisher", 20.0)
+        wait_until(lambda: not self._client._out_messages, "PUBACKs for the publisher", PATIENCE_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,18 @@
-"""One seed: the path is started, the plan carried out, and the landing table compared with what was published."""
+"""One seed: the path is started, the plan carried out, and the table compared with what was published."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.faults import repetitions
 from tests.faults.fault import NOTHING
 from tests.faults.path import WholePath
 from tests.faults.plan import Plan
 from tests.faults.publisher import FLOW, Difference, Window, compare
-from tests.waiting import wait_until
-
-FLEET_S = 600.0
-"""For the fleet job to come to the end: it may wait 60 s for the lease of one that was killed."""
 
 
 @dataclass(slots=True)
@@ -26,24 +22,45 @@ class Outcome:
     plan: Plan
     told: list[str] = field(default_factory=list)
     """What was done when, in seconds after the first message."""
-    injected: int = 0
-    """Faults that had something to be done to."""
+    injected: Counter[str] = field(default_factory=Counter)
+    """Kind → faults that had something to be done to."""
     difference: Difference = field(default_factory=Difference)
     problems: list[str] = field(default_factory=list)
     messages: int = 0
     took_s: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    """How long each took, in s."""
     figures: dict[str, int] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
         return bool(self.difference or self.problems)
 
+    def as_dict(self) -> dict[str, Any]:
+        """For a summary in JSON."""
+        return {
+            "seed": self.plan.seed,
+            "spark": self.plan.spark,
+            "delivery": self.plan.delivery,
+            "ok": not self.failed,
+            "lost": self.difference.lost,
+            "doubled": self.difference.doubled,
+            "messages": self.messages,
+            "took_s": round(self.took_s, 1),
+            "phases_s": self.phases,
+            "faults": dict(self.injected),
+            "figures": self.figures,
+            "problems": [*self.problems, *self.difference.windows],
+        }
+
     def __str__(self) -> str:
         figures = ", ".join(f"{name} {n}" for name, n in self.figures.items())
         d = self.difference
         verdict = "FAILED" if self.failed else "ok"
         head = f"seed {self.plan.seed}: {verdict}: lost {d.lost}, doubled {d.doubled} of {self.messages:,} messages"
-        head += f" in {self.took_s:.0f} s; {self.injected} of {len(self.plan.injections)} faults; {figures}"
+        phases = ", ".join(f"{name} {took_s:.0f}" for name, took_s in self.phases.items())
+        faults = f"{self.injected.total()} of {len(self.plan.injections)} faults"
+        head += f" in {self.took_s:.0f} s ({phases}); {faults}; {figures}"
         return "\n".join([head, *(f"  {line}" for line in (*self.problems, *d.windows[:20]))])
 
 
@@ -53,10 +70,15 @@ def run(plan: Plan, folder: Path) -> Outcome:
     started = time.monotonic()
     path = WholePath(folder, plan)
     try:
-        path.start()
-        _carry_out(plan, path, outcome)
-        path.settle()
-        _judge(plan, path, outcome)
+        for phase, do in (
+            ("start", path.start),
+            ("faults", lambda: _carry_out(plan, path, outcome)),
+            ("settle", path.settle),
+            ("judge", lambda: _judge(plan, path, outcome)),
+        ):
+            began = time.monotonic()
+            do()
+            outcome.phases[phase] = round(time.monotonic() - began, 1)
     except Exception as error:  # noqa: BLE001 - a seed that fails must not end the others
         outcome.problems.append(f"{type(error).__name__}: {error}")
     finally:
@@ -76,7 +98,7 @@ def _carry_out(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         path.check()
         if begins:
             did = fault.inject(path)
-            outcome.injected += not did.startswith(NOTHING)
+            outcome.injected[fault.name] += not did.startswith(NOTHING)
         else:
             fault.heal(path)
             did = "healed"
@@ -109,10 +131,13 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         "epochs": len({row["epoch"] for row in path.table(f"landing/{FLOW}")}),
     }
     if plan.spark and not outcome.difference:
-        with contextlib.suppress(AssertionError):  # then what differs is told
-            wait_until(lambda: not _in_fleet(path), "the fleet table", FLEET_S)
+        try:
+            path.settled(lambda: not _in_fleet(path), "the fleet table")
+        except AssertionError as error:  # and what differs is told
+            outcome.problems.append(str(error))
         outcome.difference = _in_fleet(path)
         path.check()
+        outcome.figures["batches since the checkpoint was new"] = path.batches()
     if ingest["sessions_lost"]:
         outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
     for table in ("gaps", "quarantine"):
@@ -122,8 +147,7 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
 
 def _in_fleet(path: WholePath) -> Difference:
     """Between what was published and what the fleet table says now."""
-    time.sleep(1.0)
-    if not any((path.tables / "fleet" / FLOW / "_delta_log").glob("*.json")):  # not made, or just being made
+    if not path.commits(f"fleet/{FLOW}"):  # not made, or just being made
         return compare(path.publisher.truth, {}, {})
     counts: Counter[Window] = Counter()
     bits: Counter[Window] = Counter()

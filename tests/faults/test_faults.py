@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
-from tests.faults import clocks, plan, repetitions
+from edgert.core.clock import VirtualClock
+from tests import waiting
+from tests.faults import clocks, plan, repetitions, routes
+from tests.faults.__main__ import summary
 from tests.faults.disks import committed_bytes, tear
-from tests.faults.plan import KINDS
+from tests.faults.plan import JOB_KINDS, KINDS
 from tests.faults.proxy import packets, with_dup
 from tests.faults.publisher import compare
-from tests.faults.run import run
+from tests.faults.run import Outcome, run
 
-SEEDS = (26, 53, 73)
-"""Faults of most kinds, with and without slots."""
-AT_LEAST_ONCE_SEED = 53
+SEEDS = (153, 242, 239)
+"""Faults of nearly all kinds, with and without slots."""
+AT_LEAST_ONCE_SEED = 239
+SPARK_SEEDS = (254,)
+"""The fleet job's lease is taken by one that dies, then the job is killed."""
 
 
 @pytest.mark.integration
@@ -39,20 +49,51 @@ def test_nothing_is_lost_or_doubled_up_to_the_landing_table(seed: int, tmp_path:
 def test_an_at_least_once_flow_loses_nothing_and_what_is_doubled_is_foreseen(tmp_path: Path) -> None:
     outcome = run(plan.make(AT_LEAST_ONCE_SEED, delivery="at-least-once"), tmp_path)
     print(outcome.plan, *outcome.told, outcome, sep="\n")
-    assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {AT_LEAST_ONCE_SEED}"
+    assert not outcome.failed, (
+        f"{outcome}\nagain: python -m tests.faults --seed {AT_LEAST_ONCE_SEED} --delivery at-least-once"
+    )
     assert outcome.messages >= 400
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("seed", SPARK_SEEDS)
+def test_nothing_is_lost_or_doubled_up_to_the_fleet_table(seed: int, tmp_path: Path) -> None:
+    outcome = run(plan.make(seed, spark=True), tmp_path)
+    print(plan.make(seed, spark=True), *outcome.told, outcome, sep="\n")
+    assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {seed} --spark"
+    assert outcome.messages >= 1_000
+
+
+def test_a_summary_says_which_faults_there_were_and_which_seeds_failed() -> None:
+    made = [plan.make(seed) for seed in (1, 2)]
+    first = Outcome(made[0], injected=Counter({"cut": 2, "stop": 1}), messages=400, took_s=20.04)
+    second = Outcome(made[1], injected=Counter({"cut": 1}), messages=500, took_s=10.0)
+    second.difference = compare({WINDOW: 4}, {WINDOW: 3}, {WINDOW: 7})
+    said = json.loads(json.dumps(summary([first, second])))
+    runs = said.pop("runs")
+    assert said == {
+        "seeds": 2, "failed": [2], "lost": 1, "doubled": 0, "messages": 900, "took_s": 30,
+        "faults": {"cut": 3, "stop": 1},
+    }  # fmt: skip
+    assert [(r["seed"], r["ok"], len(r["problems"])) for r in runs] == [(1, True, 0), (2, False, 1)]
 
 
 # -- the plan
 
 
-def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind() -> None:
-    plans = [plan.make(seed) for seed in range(200)]
-    assert plans == [plan.make(seed) for seed in range(200)]
+@pytest.mark.parametrize(("spark", "least"), [(False, 20), (True, 5)])
+def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind(spark: bool, least: int) -> None:
+    plans = [plan.make(seed, spark) for seed in range(200)]
+    assert plans == [plan.make(seed, spark) for seed in range(200)]
     injected = [type(i.fault) for p in plans for i in p.injections]
-    assert {kind: injected.count(kind) >= 20 for kind in KINDS} == dict.fromkeys(KINDS, True)
+    kinds = (*KINDS, *JOB_KINDS) if spark else KINDS
+    assert {kind: injected.count(kind) >= least for kind in kinds} == dict.fromkeys(kinds, True)
+    assert set(injected) == set(kinds)
     assert {p.pool["slots"] for p in plans} == {0, 2}
-    assert all(i.fault.fits(p.pool["slots"]) for p in plans for i in p.injections)
+    assert {p.spark for p in plans} == ({"local", "cluster"} if spark else {""})
+    assert all(i.fault.fits(p.pool["slots"], p.spark) for p in plans for i in p.injections)
 
 
 # -- the comparison
@@ -121,6 +162,49 @@ def test_the_clock_of_a_process_steps_and_its_monotonic_one_does_not(tmp_path: P
         process.stdin.write("\n")
         process.stdin.close()
     assert [minutes - seen[0][0] for minutes, _ in seen] == [0, 60, -60]
+
+
+# -- the route
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="a route cannot be taken without root")
+@pytest.mark.parametrize("kind", ["blackhole", "unreachable"])
+def test_a_lost_route_lets_nothing_through_and_loses_nothing_of_what_was_sent(kind: routes.Kind) -> None:
+    lost, host = routes.Routes(), routes.address()
+    with (
+        socket.create_server((host, 0)) as server,
+        socket.create_connection(server.getsockname()) as near,
+        server.accept()[0] as far,
+    ):
+        try:
+            assert lost.lose(host, kind)
+            assert lost.lose(host, kind), "lost twice is lost once"
+            near.sendall(b"sent meanwhile")
+            far.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                far.recv(100)
+            with pytest.raises(OSError) as refused:
+                socket.create_connection(server.getsockname(), timeout=5)
+            assert refused.value.errno in (errno.EINVAL, errno.EHOSTUNREACH, errno.ENETUNREACH)
+        finally:
+            assert lost.give_back(host)
+        far.settimeout(20)
+        assert far.recv(100) == b"sent meanwhile"
+    assert not lost.give_back(host)
+
+
+# -- waiting
+
+
+def test_what_moves_is_waited_for_and_what_stands_still_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = VirtualClock()
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=clock.monotonic, sleep=clock.advance))
+    waiting.wait_until(lambda: clock.monotonic() > 95, "the end", 10, clock.monotonic)
+    with pytest.raises(AssertionError, match="waited 100 s for the end"):
+        waiting.wait_until(lambda: False, "the end", 10, clock.monotonic)
+    with pytest.raises(AssertionError, match="waited 10 s for nothing; progress: 7"):
+        waiting.wait_until(lambda: False, "nothing", 10, lambda: 7)
 
 
 # -- the torn write

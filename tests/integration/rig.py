@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
+import psutil
 
 from edgert.flow.document import to_toml
 from tests.brokers import Broker, free_port
@@ -31,22 +33,32 @@ FLEET = "test"
 class Process:
     """One of our programs, its log in a file."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None, own_session: bool = False
+    ) -> None:
         self.arguments = [sys.executable, "-m", *arguments]
         self.log = log
         self.env = env
         """Added to ours."""
+        self.own_session = own_session
+        """Whether `kill` ends all that it started, too."""
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as log:
             environment = {**os.environ, **(self.env or {})}
-            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log, cwd=ROOT, env=environment)
+            self.process = subprocess.Popen(
+                self.arguments, stdout=log, stderr=log, cwd=ROOT, env=environment, start_new_session=self.own_session
+            )
 
     def kill(self) -> None:
         """As a power cut would."""
         assert self.process is not None
-        self.process.kill()
+        if self.own_session:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
         self.process.wait()
 
     def terminate(self, deadline_s: float = 20.0) -> int:
@@ -62,6 +74,26 @@ class Process:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def cpu_s(self) -> float:
+        """What it and all that it started have used so far."""
+        if self.process is None or not self.running:
+            return 0.0
+        used = 0.0
+        with contextlib.suppress(psutil.Error):
+            itself = psutil.Process(self.process.pid)
+            for process in (itself, *itself.children(recursive=True)):
+                times = process.cpu_times()
+                used += times.user + times.system
+        return used
+
+    def handles(self, number: signal.Signals) -> bool:
+        """Whether it has said yet what it does on a signal."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (number - 1) & 1)
+
 
 class Gateway(Process):
     """One gateway daemon with its own data folder."""
@@ -76,6 +108,8 @@ class Gateway(Process):
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        self.progress: Callable[[], object] | None = None
+        """What shows that it moves on, where a busy machine is to be waited for: see `wait_until`."""
         self.port = free_port()
         self.data = folder / name
         document: dict[str, dict[str, Any]] = {
@@ -109,12 +143,10 @@ class Gateway(Process):
                 seen.append(status)
             elif self.process is not None and self.process.poll() is not None:
                 raise AssertionError(f"the gateway ended while {what} was awaited: {self.text()[-2000:]}")
-            else:
-                time.sleep(0.05)
             return bool(seen)
 
         try:
-            wait_until(look, f"{what} of gateway {self.name}", deadline_s)
+            wait_until(look, f"{what} of gateway {self.name}", deadline_s, self.progress, poll_s=0.05)
         except AssertionError as error:
             ingest = self.status().get("ingest")
             raise AssertionError(f"{error}; ingest: {ingest}; log: {self.text()[-1500:]}") from None
@@ -142,12 +174,12 @@ class Rig:
         self.processes.append(gateway)
         return gateway
 
-    def collector(self, port: int = 0, env: Mapping[str, str] | None = None) -> Process:
-        """`port`: where it finds the broker, if not at the broker's own."""
+    def collector(self, port: int = 0, env: Mapping[str, str] | None = None, host: str = "127.0.0.1") -> Process:
+        """`host`, `port`: where it finds the broker, if not at the broker's own."""
         config = self.folder / "collector.toml"
         config.write_text(to_toml({
             "collector": {"fleet": FLEET, "table_root": str(self.tables), "gather_s": 0.2, "hold_s": 2.0},
-            "central": {"port": port or self.broker.port},
+            "central": {"host": host, "port": port or self.broker.port},
         }))  # fmt: skip
         arguments = ["edgert.central.collector_main", "--config", str(config)]
         collector = Process(arguments, self.folder / "collector.log", env)
@@ -202,7 +234,7 @@ class Rig:
         client.subscribe(f"{base}/{answer}", 1)
         assert armed.wait(20), "waited 20 s for the central broker to take a subscription"
         client.publish(f"{base}/{topic}", payload, qos=1, retain=True)
-        wait_until(lambda: answers, f"an answer on {answer}; log: {gateway.text()[-1500:]}", 30.0)
+        wait_until(lambda: answers, f"an answer on {answer}; log: {gateway.text()[-1500:]}", 30.0, gateway.progress)
         client.disconnect()
         client.loop_stop()
         return answers[0]

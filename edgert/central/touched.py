@@ -1,0 +1,123 @@
+"""Which windows a batch of landing rows may have changed, told by little: where its rows stand, not which they are.
+
+Each stream lands in order, so a batch is told by the sequence before its first one, stream by stream; and its windows
+by the spans of time in which they begin, by which Delta leaves out files that have none of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from edgert.central.lineage import Epoch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Span = tuple[int, int]
+"""When windows begin, first and last, µs since the epoch."""
+_HOUR_US: Final = 3_600_000_000
+_MOST_SPANS: Final = 16
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Low:
+    """Which contributions of an epoch touch their window: those past a sequence of their stream."""
+
+    streams: Mapping[int, int]
+    others: int | None = None
+    """The same for all other streams (None: nothing of these)."""
+
+
+@dataclass(slots=True)
+class Touched:
+    """Where the touched windows are, and which contributions tell them from others there."""
+
+    lows: dict[Epoch, Low] = field(default_factory=dict)
+    opened: list[Epoch] = field(default_factory=list)
+    """Epochs that the batch opens."""
+    days: set[dt.date] = field(default_factory=set)
+    spans: list[Span] = field(default_factory=list)
+
+    def add(self, day: dt.date, span: Span) -> None:
+        """Windows of a day."""
+        self.days.add(day)
+        self.spans.append(span)
+
+    def add_void(self, void: Mapping[Epoch, Mapping[int, int]]) -> None:
+        """Also rows past a sequence of their stream; all those of a stream that is not named."""
+        for epoch, old in void.items():
+            new = self.lows.get(epoch, Low({})).streams
+            streams = {s: min(new.get(s, old.get(s, 0)), old.get(s, 0)) for s in {*new, *old}}
+            self.lows[epoch] = Low(streams, 0)
+
+    def within(self, table: str = "") -> str:
+        """As an SQL condition on the columns of a table (its name with a dot). Its literals are such that Delta leaves
+        out other partitions and files, in what is read and in what is merged into."""
+        days = ", ".join(f"DATE'{day}'" for day in sorted(self.days))
+        spans = " OR ".join(
+            f"{table}window_start BETWEEN {_literal(first)} AND {_literal(last)}"
+            for first, last in united(self.spans, _MOST_SPANS)
+        )
+        return f"{table}day IN ({days}) AND ({spans})"
+
+
+def touched_by(batch: DataFrame) -> Touched:
+    """In one pass over a batch of landing rows."""
+    start = F.unix_micros("window_start")
+    rows = (
+        batch.groupBy("gateway", "epoch", "stream", "day", F.floor(start / _HOUR_US).alias("hour"))
+        .agg(
+            F.min("sequence").alias("sequence"),
+            F.min(start).alias("first"),
+            F.max(start).alias("last"),
+            F.max(F.col("lineage").isNotNull()).alias("opens"),
+        )
+        .collect()
+    )
+    touched = Touched()
+    lows: dict[Epoch, dict[int, int]] = {}
+    for row in rows:
+        epoch = (row.gateway, row.epoch)
+        if row.opens:
+            touched.opened.append(epoch)
+        if row.day is not None:
+            touched.add(row.day, (row.first, row.last))
+            low = lows.setdefault(epoch, {})
+            low[row.stream] = min(row.sequence - 1, low.get(row.stream, row.sequence))
+    touched.lows = {epoch: Low(low) for epoch, low in lows.items()}
+    return touched
+
+
+def spans_of(contributions: DataFrame) -> list[tuple[dt.date, Span]]:
+    """The days of some contributions, and when their windows begin."""
+    start = F.unix_micros("window_start")
+    hour = F.floor(start / _HOUR_US)
+    rows = contributions.where("day IS NOT NULL").groupBy("day", hour.alias("hour"))
+    found = rows.agg(F.min(start).alias("first"), F.max(start).alias("last")).collect()
+    return [(row.day, (row.first, row.last)) for row in found]
+
+
+def united(spans: Iterable[Span], most: int) -> Sequence[Span]:
+    """So many spans at most that hold all of `spans`: those near each other become one."""
+    ordered = sorted(spans)
+    gap = _HOUR_US
+    while True:
+        done: list[Span] = []
+        for first, last in ordered:
+            if done and first <= done[-1][1] + gap:
+                done[-1] = (done[-1][0], max(last, done[-1][1]))
+            else:
+                done.append((first, last))
+        if len(done) <= most:
+            return done
+        ordered, gap = done, gap * 2
+
+
+def _literal(micros: int) -> str:
+    return f"TIMESTAMP'{_EPOCH + dt.timedelta(microseconds=micros)}'"

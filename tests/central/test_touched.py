@@ -1,0 +1,51 @@
+"""Which windows a batch may have changed: nothing is left out, whatever is told together."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.central.touched import Low, Touched, united
+
+HOUR = 3_600_000_000
+SPAN = st.tuples(st.integers(-HOUR, 2000 * HOUR), st.integers(0, 30 * HOUR)).map(lambda s: (s[0], s[0] + s[1]))
+
+
+@given(st.lists(SPAN, max_size=60), st.integers(1, 16))
+def test_united_spans_hold_all_spans_in_order_and_are_few(spans: list[tuple[int, int]], most: int) -> None:
+    done = united(spans, most)
+    assert len(done) <= most
+    for first, last in spans:
+        assert any(low <= first and last <= high for low, high in done)
+    ends = [moment for span in done for moment in span]
+    assert ends == sorted(ends)
+    assert all(later[0] - earlier[1] > HOUR for earlier, later in itertools.pairwise(done))
+
+
+def test_hours_beside_each_other_are_one_span_and_far_ones_are_not() -> None:
+    assert united([(5 * HOUR, 5 * HOUR + 9), (4 * HOUR, 5 * HOUR - 1), (90 * HOUR, 90 * HOUR)], 16) == [
+        (4 * HOUR, 5 * HOUR + 9),
+        (90 * HOUR, 90 * HOUR),
+    ]
+
+
+def test_a_condition_names_days_and_spans() -> None:
+    touched = Touched()
+    touched.add(dt.date(2025, 10, 9), (1_760_000_000_000_000, 1_760_000_001_500_000))
+    assert touched.within("t.") == (
+        "t.day IN (DATE'2025-10-09') AND (t.window_start BETWEEN TIMESTAMP'2025-10-09 08:53:20+00:00' "
+        "AND TIMESTAMP'2025-10-09 08:53:21.500000+00:00')"
+    )
+
+
+def test_of_an_epoch_that_became_void_all_streams_that_are_not_named_are_touched() -> None:
+    touched = Touched(lows={("g", 1): Low({0: 7, 1: 3}), ("h", 1): Low({0: 2})})
+    touched.add_void({("g", 1): {0: 9, 2: 4}, ("g", 0): {}})
+    assert touched.lows == {
+        ("g", 1): Low({0: 7, 1: 0, 2: 4}, 0),
+        ("g", 0): Low({}, 0),
+        ("h", 1): Low({0: 2}),
+    }

@@ -1,0 +1,108 @@
+"""The fleet job as a process with its JVM, and a Spark cluster on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from edgert.flow.document import to_toml
+from tests.brokers import free_port
+from tests.integration.rig import Process
+from tests.waiting import wait_until
+
+LEASE_S: Final = 15.0
+"""Of the fleet job: shorter than by default, since after each kill the next one waits for it."""
+READY_S: Final = 90.0
+WORKERS: Final = 2
+
+
+class Job(Process):
+    """`edgert central run`: Python, and a JVM that is Spark's driver and, without a cluster, its executor."""
+
+    def __init__(self, folder: Path, tables: Path, master: str, env: Mapping[str, str]) -> None:
+        config = folder / "fleet-job.toml"
+        settings = {"trigger_s": 1.0, "lease_s": LEASE_S, "master": master}
+        config.write_text(to_toml({"collector": {"table_root": str(tables)}, "fleet_job": settings}))
+        arguments = ["edgert.cli.main", "central", "run", "--config", str(config)]
+        super().__init__(arguments, folder / "fleet-job.log", env, own_session=True)
+        self._orphans: list[psutil.Process] = []
+
+    def kill_python(self) -> None:
+        """Alone: the JVM learns of it from its input, and may end what it is about."""
+        assert self.process is not None
+        self._orphans += _descendants(self.process.pid)
+        self.process.kill()
+        self.process.wait()
+
+    def kill_java(self) -> bool:
+        """Alone; false if there is none yet."""
+        assert self.process is not None
+        for child in _descendants(self.process.pid):
+            with contextlib.suppress(psutil.Error):
+                if child.name() == "java":
+                    child.kill()
+                    return True
+        return False
+
+    def close(self) -> None:
+        """Ends all that is left."""
+        if self.running:
+            self.kill()
+        _kill(self._orphans)
+
+
+class Cluster(Process):
+    """`edgert central cluster`, which starts again what is killed of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        arguments = ["edgert.cli.main", "central", "cluster", "--port", str(self.port), "--workers", str(WORKERS)]
+        super().__init__(arguments, folder / "cluster.log")
+
+    @property
+    def master(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def start_ready(self) -> None:
+        self.start()
+        wait_until(lambda: "Spark cluster:" in self.text(), "the cluster's master", READY_S, lambda: int(self.cpu_s))
+
+    def of(self, class_name: str) -> list[psutil.Process]:
+        """Its processes that run a class of Spark, by age."""
+        assert self.process is not None
+        found = []
+        for child in _descendants(self.process.pid):
+            with contextlib.suppress(psutil.Error):
+                if class_name in " ".join(child.cmdline()):
+                    found.append(child)
+        return sorted(found, key=lambda p: (p.create_time(), p.pid))
+
+    def close(self) -> None:
+        if self.process is None or not self.running:
+            return
+        below = _descendants(self.process.pid)
+        self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(Exception):
+            self.process.wait(READY_S)
+        _kill(below)
+        if self.running:
+            self.kill()
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    """Those that still run; psutil knows them from others that got their number."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
