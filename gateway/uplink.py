@@ -48,7 +48,6 @@ PAUSE_S, PAUSE_MOST_S = 1.0, 60.0
 """After a turn that failed; doubles while the next ones fail too."""
 HELLO_S = 10.0
 """A hello that nobody answers is repeated: the collector may start after us."""
-PARTITION = "0"
 
 Stream = tuple[str, int, int]
 """(flow, epoch, stream)."""
@@ -290,7 +289,7 @@ class Uplink:
         return wait > 0
 
     def _publish(self, flow: str, payload: bytes, limits: tuple[TokenBucket, ...]) -> bool:
-        topic = results_topic(self.fleet, self.gateway, flow, PARTITION)
+        topic = results_topic(self.fleet, self.gateway, flow)
         if not self.publish(topic, payload):
             return False
         size = len(topic) + len(payload) + OVERHEAD

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -144,6 +145,12 @@ class Acceptance(Generic[T]):
         held = len(stream.held)
         self._drop(key, stream)
         return held
+
+    def forget_gateways(self, gateways: Collection[str]) -> int:
+        """As `forget`, for all streams of some gateways. What was taken already stays to be taken."""
+        for key in [key for key in self._refused if key[0] in gateways]:
+            del self._refused[key]
+        return sum([self.forget(key) for key in list(self._streams) if key[0] in gateways])
 
     def _drop(self, key: Key, stream: _Stream[T]) -> None:
         for first in list(stream.held):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from edgert.central.acceptance import MOST_STREAMS, Acceptance, Key, Verdict
 from edgert.central.inbox import Message
 from edgert.central.landing import Batch, Landing, Report, key_of
+from edgert.central.lease import LeaseLost
 from edgert.central.recent import Recent
 from edgert.central.tables import Conflict, TableError
 from edgert.core.clock import Clock
@@ -63,6 +64,8 @@ class Counters:
 
 @dataclass(slots=True)
 class _Gateway:
+    partition: str = ""
+    """As the topic of its last result says."""
     acks: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
     """Flow -> (epoch, stream) -> sequence."""
     flows: set[str] = field(default_factory=set)
@@ -126,9 +129,29 @@ class Collector:
             self.counters.held = self._acceptance.held_items
             self._land()
             self.counters.last_error = ""
+        except LeaseLost:
+            pass  # what is not ours any more is forgotten before the next call
         except (TableError, Conflict) as error:
             self._failed(error)
         return self._acknowledgements()
+
+    def forget(self, partitions: Collection[str]) -> set[str]:
+        """Drop all that is known of the gateways of some partitions, and their results that have not landed.
+
+        To be called when partitions go to another collector or come from one. Returns the gateways.
+        """
+        gone = {name for name in self._gateways if self._gateways[name].partition in partitions}
+        for name in gone:
+            self._gateways.pop(name)
+        self._touched -= gone
+        self._waiting = deque(m for m in self._waiting if partition_of_topic(m.topic) not in partitions)
+        # What was taken but did not come to be landed goes, too: it is sent again.
+        self._unlanded = [b for b in (*self._unlanded, *self._acceptance.take()) if b.gateway not in gone]
+        self._acceptance.forget_gateways(gone)
+        for key in [key for key in self._landed if key[0] in gone]:
+            self._landed.pop(key)
+        self._landing.look_anew()
+        return gone
 
     @property
     def waits(self) -> bool:
@@ -143,6 +166,7 @@ class Collector:
             self._malformed(message, str(error))
             return
         gateway = self._meet(result.gateway, result.flow)
+        gateway.partition = partition_of_topic(message.topic)
         if isinstance(result, Hello):
             acks = gateway.acks.get(result.flow, {})  # none: a flow that another collector took, for example
             unknown = [epoch for epoch in result.epochs if (epoch, 0) not in acks]
@@ -262,6 +286,11 @@ class Collector:
             made.append(Acknowledgement(gateway=name, collector=self._name, acks=acks, answers=answers))
         self._touched.clear()
         return made
+
+
+def partition_of_topic(topic: str) -> str:
+    """The partition that a result was published to: edgert/v1/<fleet>/@results/<partition>/<gateway>/<flow>."""
+    return topic.rsplit("/", 3)[-3] if topic.count("/") >= 3 else ""
 
 
 def _check_topic(topic: str, result: Result) -> None:

@@ -12,23 +12,28 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central.collector import MOST_GATEWAYS, Collector
+from edgert.central import object_store
+from edgert.central.collector import MOST_GATEWAYS, Collector, partition_of_topic
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Landing
+from edgert.central.lease import LeaseLost
+from edgert.central.shares import Shares
+from edgert.central.tables import Conflict, TableError
 from edgert.central.upkeep import Schedule
 from edgert.core import log as logs
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
 from edgert.core.packing import MAX_BYTES
-from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_topic
+from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_filter
 from edgert.core.settings import CollectorSettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.address import split_broker
@@ -48,20 +53,25 @@ RETRY_S: Final = 15.0
 class Program:
     """One collector: the broker's thread fills the inbox, `run` empties it."""
 
-    def __init__(self, settings: CollectorSettings, root: str, partition: str = "0") -> None:
+    def __init__(self, settings: CollectorSettings, root: str) -> None:
         self.settings = settings
         own = settings.collector
         self._root = root
         self._fleet = own.fleet
         self._gather_s = own.gather_s
         self._inbox = Inbox(INBOX_BYTES)
-        self._landing = Landing(root)
+        holder = f"{own.id}:{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        self._lease_s = own.lease_s
+        self._shares = Shares(root, holder, own.lease_s) if own.lease_s else None
+        self._taken: frozenset[int] = frozenset()
+        """Those of the partitions that are subscribed to, where there are shares."""
+        self._landing = Landing(root, guard=self._shares.hold if self._shares else lambda: None)
         self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)
-        self._status_topic = f"edgert/v1/{own.fleet}/@collector/status"
+        self._status_topic = f"edgert/v1/{own.fleet}/@collector/{own.id}/status"
         self._broker = ControlConnection(
             settings.central,
             f"edgert-{own.id}-{secrets.token_hex(4)}",
-            subscriptions=[(results_topic(own.fleet, "+", "+", partition), 1)],
+            subscriptions=[] if self._shares else [(results_filter(own.fleet), 1)],
             will=(self._status_topic, json.dumps({"online": False, "collector": own.id}).encode()),
             on_message=lambda topic, payload, request: self._inbox.put(Message(topic, payload)),
             max_message_bytes=MAX_BYTES,
@@ -70,7 +80,7 @@ class Program:
         self._upkeep = Schedule(root, settings.upkeep)
         self._stopping = threading.Event()
         self._unsaid: dict[str, Acknowledgement] = {}
-        self._due = {"status": 0.0, "tell": time.monotonic() + TELL_S}
+        self._due = {"status": 0.0, "share": 0.0, "tell": time.monotonic() + TELL_S}
         self._told: dict[str, Any] = {}
 
     def stop(self) -> None:
@@ -86,26 +96,85 @@ class Program:
         wait_s = 0.0
         while not self._stopping.is_set():
             if self._collector.waits:
-                wait_s = min(RETRY_S, max(0.5, wait_s * 2))
+                wait_s = min(RETRY_S, self._lease_s / 5 or RETRY_S, max(0.5, wait_s * 2))
                 self._stopping.wait(wait_s)
                 messages = []
             else:
                 wait_s = 0.0
                 messages = self._inbox.take(self._gather_s, GATHER_BYTES, patience_s=1.0)
-            self._say(self._collector.handle(messages))
+            self._handle(messages)
+            if self._shares and self._is_due("share", self._lease_s / 5):
+                self._share(self._shares)
             self._housekeeping()
-        self._say(self._collector.handle(self._inbox.take(0, 0, 0)))
+        self._handle(self._inbox.take(0, 0, 0))
+        if self._shares:
+            self._leave(self._shares)
         self._upkeep.stop()
         self._broker.stop(farewell=(self._status_topic, self._status(online=False)))
         self._tell()
 
-    def _say(self, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """Publish; what finds no connection is said when there is one (the newest of each gateway)."""
+    def _handle(self, messages: list[Message]) -> None:
+        """Land and acknowledge what is ours, and stop taking what is ours no more."""
+        if self._shares is None:
+            self._keep(self._collector.handle(messages))
+            self._say()
+            return
+        names = set(map(str, self._taken))
+        self._keep(self._collector.handle([m for m in messages if partition_of_topic(m.topic) in names]))
+        try:
+            if self._unsaid:  # an acknowledgement is retained: an old one must not replace a new holder's
+                self._shares.hold()
+        except LeaseLost:
+            pass  # it says so itself
+        except (TableError, Conflict) as error:
+            log.warning("leases: %s; trying again", error)
+            return
+        self._follow(self._shares.held)
+        self._say()
+
+    def _share(self, shares: Shares) -> None:
+        """See what our share of the partitions is: take what is free of it, give back what is beyond it."""
+        try:
+            surplus = shares.turn()
+            self._follow(shares.held)
+            if surplus:
+                self._subscribe(self._taken - surplus)
+                self._handle(self._inbox.take(0, 0, 0))  # what had come by then is landed first
+                shares.give_back(surplus)
+                self._follow(shares.held)
+        except (TableError, Conflict) as error:
+            log.warning("leases: %s; trying again", error)
+
+    def _follow(self, held: frozenset[int]) -> None:
+        """Take the results of these partitions from now on, and of no others."""
+        changed = held ^ self._taken
+        if not changed:
+            return
+        self._taken = held
+        for gateway in self._collector.forget({str(partition) for partition in changed}):
+            self._unsaid.pop(gateway, None)
+        self._subscribe(held)
+        log.info("takes partitions %s", ", ".join(map(str, sorted(held))) or "none")
+
+    def _subscribe(self, partitions: Collection[int]) -> None:
+        self._broker.subscribe([(results_filter(self._fleet, p), 1) for p in sorted(partitions)])
+
+    def _leave(self, shares: Shares) -> None:
+        try:
+            shares.leave()
+        except (TableError, Conflict) as error:
+            log.warning("leases could not be given back, they run out: %s", error)
+
+    def _keep(self, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """The newest of each gateway is to be said."""
         for a in acknowledgements:
             older = self._unsaid.get(a.gateway)
             self._unsaid[a.gateway] = replace(a, answers=tuple({*a.answers, *older.answers})) if older else a
         for gateway in list(self._unsaid)[:-MOST_GATEWAYS]:
             del self._unsaid[gateway]  # it asks again
+
+    def _say(self) -> None:
+        """Publish; what finds no connection is said when there is one."""
         for a in list(self._unsaid.values()):
             if not self._broker.publish(acks_topic(self._fleet, a.gateway), pack_acknowledgement(a), retain=True):
                 break
@@ -128,7 +197,9 @@ class Program:
         counters = self._collector.counters.plain()
         dropped = self._inbox.dropped + self._broker.oversized
         upkeep = self._upkeep.totals
-        who = {"online": online, "collector": self.settings.collector.id}
+        who: dict[str, Any] = {"online": online, "collector": self.settings.collector.id}
+        if self._shares:
+            who |= {"partitions": sorted(self._taken), "lost_leases": self._shares.lost}
         return json.dumps({**who, **counters, "dropped": dropped, "upkeep": upkeep}).encode()
 
     def _tell(self) -> None:
@@ -184,6 +255,7 @@ def collect(options: argparse.Namespace) -> int:
         settings = settings_of(options)
         logs.set_up(settings.log.level, env=os.environ)
         root = table_root(settings)
+        object_store.prepare(root, settings.object_store, os.environ)
         make_root(root)
         program = Program(settings, root)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -123,12 +123,20 @@ class FlowTable:
 
 
 class Landing:
-    """Appends results to the tables under one root. Not for more than one thread; several processes may race."""
+    """Appends results to the tables under one root. Not for more than one thread; several processes may race.
+
+    `guard` is called before each commit, after the look at the table: what it raises comes out, and nothing is written.
+    """
 
     def __init__(
-        self, root: str, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+        self,
+        root: str,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
         self.root = root
+        self._guard = guard
         self._wall = wall
         self._monotonic = monotonic
         self._looked_at = float("-inf")
@@ -140,6 +148,10 @@ class Landing:
     def version(self, key: Key) -> int:
         """The last sequence of a stream that is in the tables (0: none)."""
         return self._version(key, self._refresh(key[1]))
+
+    def look_anew(self) -> None:
+        """Others may have landed results of gateways that are ours now: the next `known` looks at all tables."""
+        self._looked_at = float("-inf")
 
     def known(self, gateway: str, flow: str = "") -> dict[Key, int]:
         """For each flow of a gateway: the streams of its greatest epoch, with their last sequence in the tables.
@@ -201,6 +213,7 @@ class Landing:
                 pending = _due(pending, report.versions)
                 if not pending:
                     break
+                self._guard()
                 try:
                     self._round(at, pending, report)
                     attempts = 0
@@ -214,6 +227,7 @@ class Landing:
     def quarantine_payloads(self, payloads: Sequence[tuple[str, bytes, str]]) -> None:
         """Keep (topic, payload, reason) of messages that have no number, for people to look at."""
         self._quarantine.refresh()
+        self._guard()
         self._quarantine.append(frames.payload_rows(payloads, self._wall()), {})
 
     def _refresh(self, flow: str) -> FlowTable:

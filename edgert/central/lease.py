@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from edgert.central.tables import TIME, Conflict, Table, TableError, join
 from edgert.core.errors import EdgertError
 
 _ATTEMPTS: Final = 5
-_RELEASED: Final = 0.0
+RELEASED: Final = 0.0
 """When a lease ran out that was given back: long ago, on any clock."""
 
 
@@ -121,26 +122,19 @@ class Lease:
         with self._lock:
             try:
                 self._hold()
-                self._claim(self.token, expires=_RELEASED)
+                self._claim(self.token, expires=RELEASED)
             except (LeaseLost, TableError):
                 pass
             self._until = 0.0
 
     @property
     def _application(self) -> str:
-        return f"lease/{self._name}"
+        return application(self._name)
 
     def _claim(self, token: int, expires: float | None = None) -> None:
         until = self._monotonic() + self._duration_s
         expires = self._wall() + self._duration_s if expires is None else expires
-        row = pa.table(
-            {
-                "name": [self._name],
-                "token": pa.array([token + 1], pa.int64()),
-                "holder": [self._holder],
-                "expires": pa.array([round(expires * 1e6)], TIME),
-            }
-        )
+        row = claim_rows([self._name], [token + 1], self._holder, [expires])
         for _ in range(_ATTEMPTS):
             try:
                 self._table.replace(row, {self._application: token + 1}, self._mine)
@@ -153,3 +147,40 @@ class Lease:
         else:
             raise LeaseLost(f"lease {self._name}: its table is written to by others all the time")
         self.token, self._until = token + 1, until
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who has a lease, and until when (s since the epoch) if nothing is heard."""
+
+    name: str
+    holder: str
+    expires: float
+
+
+def claims(root: str) -> list[Claim]:
+    """The newest claim of each lease, by name. Raises `TableError`."""
+    table = Table(join(root, "leases"), partition_by="name")
+    table.refresh()
+    newest: dict[str, dict[str, Any]] = {}
+    for row in table.read(["name", "token", "holder", "expires"], "true"):
+        if row["name"] not in newest or row["token"] > newest[row["name"]]["token"]:
+            newest[row["name"]] = row
+    return [Claim(name, row["holder"], row["expires"].timestamp()) for name, row in sorted(newest.items())]
+
+
+def application(name: str) -> str:
+    """The name of a lease in Delta's transaction identifiers."""
+    return f"lease/{name}"
+
+
+def claim_rows(names: Sequence[str], tokens: Sequence[int], holder: str, expires: Sequence[float]) -> pa.Table:
+    """Rows of the table `leases`; `expires` in s since the epoch."""
+    return pa.table(
+        {
+            "name": list(names),
+            "token": pa.array(tokens, pa.int64()),
+            "holder": [holder] * len(names),
+            "expires": pa.array([round(s * 1e6) for s in expires], TIME),
+        }
+    )

@@ -37,6 +37,10 @@ class Recent(Generic[K, V]):
         """Forget one; returns its value."""
         return self._entries.pop(key, None)
 
+    def __getitem__(self, key: K) -> V:
+        """The value, which does not become the newest for it."""
+        return self._entries[key]
+
     def __contains__(self, key: K) -> bool:
         return key in self._entries
 

@@ -59,12 +59,14 @@ def training(spark: SparkSession, root: str, settings: CollectorSettings) -> Ite
 
 
 def _train(args: argparse.Namespace, read: Settings) -> int:
+    from edgert.central.object_store import check_spark
     from edgert.central.publication import Publication
     from edgert.central.training import load
     from edgert.core import log as logs
 
     settings, root = read(args)
     logs.set_up(settings.log.level, env=os.environ)
+    check_spark(root)
     document = load(args.file)
     publication = Publication(settings.central, settings.collector.fleet)
     publication.start()

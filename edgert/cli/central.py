@@ -61,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     readers.add_argument("--version", type=count, metavar="N", help="it has read all of this version (default: newest)")
     readers.add_argument("--json", action="store_true", help="one JSON object per line")
 
+    leases = _add(under, "leases", _leases, "list who has which lease: collectors, fleet job, upkeep (without Spark)")
+    leases.add_argument("--json", action="store_true", help="one JSON object per line")
+
     query = _add(under, "query", _query, "answer an SQL query over the tables (without Spark)")
     query.add_argument("sql", metavar="SQL", help='such as "SELECT source, max(t) FROM fleet_city_air GROUP BY source"')
     query.add_argument("--json", action="store_true", help="one JSON object per line")
@@ -93,14 +96,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> tuple[CollectorSettings, str]:
-    """(settings, root of the tables)."""
+    """(settings, root of the tables), which can be read and written from now on."""
+    from edgert.central import object_store
     from edgert.central.collector_main import settings_of, table_root
 
     for name in ("fleet", "broker"):
         if name not in args:
             setattr(args, name, None)
     settings = settings_of(args)
-    return settings, table_root(settings)
+    root = table_root(settings)
+    object_store.prepare(root, settings.object_store, os.environ)
+    return settings, root
 
 
 def _collect(args: argparse.Namespace) -> int:
@@ -111,10 +117,12 @@ def _collect(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from edgert.central.collector_main import make_root
+    from edgert.central.object_store import check_spark
     from edgert.core import log as logs
 
     settings, root = _settings(args)
     logs.set_up(settings.log.level, env=os.environ)
+    check_spark(root)
     make_root(root)
     job_settings = settings.fleet_job
     if args.master:
@@ -170,8 +178,10 @@ def _rebuild(args: argparse.Namespace) -> int:
     logs.set_up(settings.log.level, env=os.environ)
     from edgert.central import show
     from edgert.central.fleet_job import FleetJob
+    from edgert.central.object_store import check_spark
     from edgert.central.session import make_session
 
+    check_spark(root)
     show.find(root, f"landing/{args.flow}")
     spark = make_session("edgert-rebuild", args.master or settings.fleet_job.master)
     try:
@@ -259,5 +269,23 @@ def _readers(args: argparse.Namespace) -> int:
     for r in readers.all():
         seen = dt.datetime.fromtimestamp(round(r.seen), dt.UTC)
         rows.append([r.reader, r.table, r.reach.rows, r.reach.log, seen, r.state(now, patience_s)])
+    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    return 0
+
+
+def _leases(args: argparse.Namespace) -> int:
+    import datetime as dt
+    import time
+
+    from edgert.central import show
+    from edgert.central.lease import claims
+
+    _, root = _settings(args)
+    columns = ["lease", "holder", "until", "state"]
+    now = time.time()
+    rows = []
+    for claim in claims(root):
+        until = dt.datetime.fromtimestamp(round(claim.expires), dt.UTC) if claim.expires else None
+        rows.append([claim.name, claim.holder, until, "held" if claim.expires > now else "free"])
     print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
     return 0

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
+import xxhash
+
 from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
@@ -40,6 +42,9 @@ MOST_STREAMS: Final = 16
 """Streams of one epoch, since acknowledgements name them all. A gateway opens another epoch instead of one more."""
 QUANTILES: Final[Mapping[str, float]] = {"__p05": 0.05, "__p50": 0.5, "__p95": 0.95}
 """Suffix of the column -> rank. Nearer to 0 or 1 a sketch of this size is too rough."""
+PARTITIONS: Final = 16
+"""Into so many parts the results of a fleet are divided, by gateway. Fixed: gateways know their partition without being
+told, and however many collectors there are (16 at most with work to do), no gateway has to be changed for it."""
 FINALS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "count": (("", "long"),),
     **dict.fromkeys(("sum", "min", "max", "mean", "variance"), (("", "double"),)),
@@ -179,9 +184,19 @@ class Acknowledgement:
 Result = OpenBatch | RowsBatch | GapBatch | RefusedBatch | Hello
 
 
-def results_topic(fleet: str, gateway: str, flow: str, partition: str = "0") -> str:
-    """Where a gateway publishes the results of one flow ("+" as gateway and flow gives the collector's filter)."""
-    return f"edgert/v1/{fleet}/@results/{partition}/{gateway}/{flow}"
+def partition_of(gateway: str) -> int:
+    """The partition of a gateway's results, 0 to `PARTITIONS` - 1."""
+    return xxhash.xxh64_intdigest(gateway.encode()) % PARTITIONS
+
+
+def results_topic(fleet: str, gateway: str, flow: str) -> str:
+    """Where a gateway publishes the results of one flow."""
+    return f"edgert/v1/{fleet}/@results/{partition_of(gateway)}/{gateway}/{flow}"
+
+
+def results_filter(fleet: str, partition: int | None = None) -> str:
+    """What a collector subscribes to: the results of one partition, or (None) all."""
+    return f"edgert/v1/{fleet}/@results/{'+' if partition is None else partition}/+/+"
 
 
 def acks_topic(fleet: str, gateway: str) -> str:

@@ -23,6 +23,15 @@ def _fleet(text: str) -> str | None:
     return "a name, not nothing" if not text else _name(text)
 
 
+def _lease(seconds: float) -> str | None:
+    return "0, or at least 5: a collector looks after its leases every second" if 0 < seconds < 5 else None
+
+
+def _url(text: str) -> str | None:
+    fits = not text or text.startswith(("https://", "http://"))
+    return None if fits else "an address that begins with https:// or http://"
+
+
 def data_folder(env: Mapping[str, str], root: bool) -> str:
     """Where data lies when no setting says so: what systemd gave us, /var/lib/edgert for root, else the XDG folder."""
     given = env.get("STATE_DIRECTORY", "").split(":")[0]
@@ -235,7 +244,9 @@ class GatewaySettings:
 class Collector:
     """Takes results from the broker and appends them to the landing tables."""
 
-    id: str = setting("collector", doc="name of this collector, told in its acknowledgements", check=_fleet)
+    id: str = setting(
+        "collector", doc="name of this collector, told in its acknowledgements and its status", check=_fleet
+    )
     fleet: str = setting("default", doc="name of the fleet whose results it takes", check=_fleet)
     table_root: str = setting(
         "",
@@ -250,12 +261,34 @@ class Collector:
         minimum=0.01,
         maximum=60,
     )
+    lease_s: float = setting(
+        0.0,
+        doc="several collectors share the results by leases, and after one's death the others wait so long; the same "
+        "for all of them, each with an id of its own. 0: this collector takes all results",
+        unit="s",
+        minimum=0,
+        maximum=600,
+        check=_lease,
+    )
     hold_s: float = setting(
         10.0,
         doc="how long results after a missing one are held; then they are dropped and asked for again",
         unit="s",
         minimum=0.1,
         maximum=600,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """An S3-compatible store, where `collector.table_root` is a URI such as s3://bucket/tables."""
+
+    endpoint: str = setting("", doc="its URL, such as https://store.example:9000; empty: Amazon's", check=_url)
+    region: str = setting("us-east-1", doc="its region, where AWS_REGION does not say another")
+    credentials_file: str = setting(
+        "",
+        doc="file with aws_access_key_id and aws_secret_access_key under [default], which not everybody may read; "
+        "empty: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     )
 
 
@@ -343,6 +376,7 @@ class CollectorSettings:
 
     collector: Collector = section(Collector)
     central: Connection = section(Connection, doc="The broker between the gateways and the central side.")
+    object_store: ObjectStore = section(ObjectStore)
     fleet_job: FleetJob = section(FleetJob)
     upkeep: Upkeep = section(Upkeep)
     training: Training = section(Training)

@@ -71,6 +71,8 @@ class ControlConnection:
         self._settings = settings
         self._client_id = client_id
         self._subscriptions = list(subscriptions)
+        self._subscribing = threading.Lock()
+        """Held so that a connection that is just being made misses no change."""
         self._will = will
         self._on_message, self._on_retained = on_message, on_retained or on_message
         self._on_connected, self._on_disconnected = on_connected, on_disconnected
@@ -114,6 +116,16 @@ class ControlConnection:
         client = self._client
         client.connect_async(self._settings.host, self._settings.port, self._settings.keep_alive_s or 65_535)
         client.loop_start()
+
+    def subscribe(self, subscriptions: Sequence[tuple[str, int]]) -> None:
+        """These instead of what was subscribed to, now and at each connect. From any thread."""
+        with self._subscribing:
+            gone = [name for name, _ in self._subscriptions if name not in dict(subscriptions)]
+            self._subscriptions = list(subscriptions)
+            if self.connected and gone:
+                self._client.unsubscribe(gone)
+            if self.connected and self._subscriptions:
+                self._client.subscribe(self._subscriptions)
 
     def stop(self, farewell: tuple[str, bytes] | None = None, timeout_s: float = 2.0) -> None:
         """Publishes `farewell` (retained) if the connection stands, and ends it."""
@@ -220,9 +232,10 @@ class ControlConnection:
                 self._note(f"the broker refused: {reason}")
             return
         self._spoke_5 = self._spoke_5 or self.protocol == "5"
-        if self._subscriptions:
-            client.subscribe(self._subscriptions)
-        self.connected, self.error = True, ""
+        with self._subscribing:
+            if self._subscriptions:
+                client.subscribe(self._subscriptions)
+            self.connected, self.error = True, ""
         self.connects += 1
         self._returns = 0
         log.info("connected to %s, MQTT %s", self.address, self.protocol)

@@ -19,6 +19,7 @@ from edgert.core.results import (
     RowsBatch,
     Schema,
     pack_acknowledgement,
+    results_topic,
     unpack_result_untrusted,
 )
 from edgert.core.settings import Uplink as UplinkSettings
@@ -52,7 +53,7 @@ class Rig:
 
     def publish(self, topic: str, payload: bytes) -> bool:
         if self.connected:
-            assert topic.startswith("edgert/v1/fleet/@results/0/g1/")
+            assert topic == results_topic("fleet", "g1", topic.rpartition("/")[2])
             self.sent.append(unpack_result_untrusted(payload))
         return self.connected
 
