@@ -247,3 +247,21 @@ async def test_an_answer_about_a_flow_that_is_not_ours_is_nothing(rig: Rig) -> N
     rig.uplink.connected()
     await rig.acknowledge({("stranger", E1, 0): 3}, answers=("stranger",))
     assert (rig.renamed, rig.uplink.status.error) == ([], "")
+
+
+@in_loop
+async def test_results_may_leave_ahead_of_a_checkpoint_in_contact_or_where_nobody_was_asked_yet(rig: Rig) -> None:
+    rig.flow()
+    assert not rig.uplink.may_leave("f")
+    rig.uplink.connected()
+    assert rig.uplink.may_leave("f"), "the hello comes with the first of them"
+    assert await rig.turn() == ["f"]
+    assert not rig.uplink.may_leave("f"), "asked, and not answered"
+    await rig.acknowledge(answers=("f",))
+    assert rig.uplink.may_leave("f")
+    assert await rig.turn() == [(E1, 1)]
+    rig.clock.advance(RESEND_S + 1)
+    await rig.turn()
+    assert not rig.uplink.may_leave("f"), "the collector is silent"
+    rig.uplink.disconnected()
+    assert not rig.uplink.may_leave("f")

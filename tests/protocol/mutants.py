@@ -185,19 +185,6 @@ def _what_could_not_leave_ahead_is_dropped() -> Patch:
     return mock.patch.object(InProcess, "give_back", return_value=None)
 
 
-def _what_left_ahead_counts_as_committed() -> Patch:
-    write = Ahead._write
-
-    def commits(self: Ahead, runs: list[FlowRun]) -> bool:
-        written = write(self, runs)
-        for run in runs if written else ():
-            run.progress.committed = run.progress.position()
-        self._checkpointer._ingest.acknowledge()
-        return written
-
-    return mock.patch.object(Ahead, "_write", commits)
-
-
 def _repetitions_are_not_foreseen() -> Patch:
     return mock.patch.object(ahead, "put", return_value=None)
 
@@ -224,7 +211,6 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _positions_start_anew: 0,
     _every_flow_leaves_ahead_of_its_checkpoint: 1_000,
     _what_could_not_leave_ahead_is_dropped: 1_000,
-    _what_left_ahead_counts_as_committed: 1_000,
     _repetitions_are_not_foreseen: 1_000,
 }
 """Each with a seed near one whose walk finds it out: some take hundreds of walks."""

@@ -135,13 +135,14 @@ class World:
 
     def _send_ahead(self) -> None:
         if self.board:
-            self._publish()  # something new, or it would seldom find anything
-            self._broker_sends()
-            self._receive()
             for _ in range(self.draw.choice([0, 2, 2])):  # devices fall silent, and windows end
                 self.clock.advance(40.0)
                 self.board.host.tick(self.board.flows.runs.values())
                 self.board.work()
+            self._publish()  # and others begin
+            self._broker_sends()
+            self._receive()
+            self.board.work()
             if self.draw.random() < 0.2:
                 self.board.meanwhile = self._fill
             self.board.send_ahead()
