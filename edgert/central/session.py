@@ -81,6 +81,8 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         "spark.sql.debug.maxToStringFields": "100",
         # Nothing of ours is kept there, but Spark makes the folder: by default wherever it was started.
         "spark.sql.warehouse.dir": str(jar_cache().parent / "warehouse"),
+        # By hashing, an aggregation that collects makes a buffer per window, which costs more than all else of a row.
+        "spark.sql.execution.useObjectHashAggregateExec": "false",
         # Though nobody looks at them: plans as text, made anew with each stage, and the last 1,000 queries in memory.
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "2000",
