@@ -28,7 +28,7 @@ RATE: Final = 150_000.0
 """Landing rows per second in catch-up."""
 MEDIAN_S: Final = 4.0
 P95_S: Final = 8.0
-_TIMEOUT_S: Final = 180.0
+_TIMEOUT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ from edgert.central import recompute as sums
 from edgert.central.landing import FlowTable
 from edgert.central.lease import Lease
 from edgert.central.lineage import Opening, counted, unsettled
+from edgert.central.supervisor import Door
 from edgert.central.tables import join
 from edgert.central.touched import Low, Touched, spans_of, touched_by
 from edgert.core.errors import EdgertError
@@ -28,10 +28,6 @@ _CHECKPOINT_COMMITS: Final = 50
 """Delta's own 10 would make every tenth trigger at low rate write one; to read 50 commits costs little."""
 
 
-class BatchFailed(EdgertError):
-    """A batch could not be merged; Spark keeps its place in the landing table, and the next start tries again."""
-
-
 class FleetTable:
     """Keeps `fleet/<flow>` as `landing/<flow>` says. `update` is the function of Spark's `foreachBatch`."""
 
@@ -42,20 +38,11 @@ class FleetTable:
         self._landing = FlowTable(root, flow)
         self._lease = lease
         self._columns: list[str] | None = None
-        self._busy = threading.Lock()
-        self._closed = False
+        self.door = Door()
 
     def update(self, batch: DataFrame, _batch_id: int) -> None:
         """Recompute the windows that a batch of landing rows touches. Raises `BatchFailed`."""
-        with self._busy:
-            if self._closed:
-                raise BatchFailed("the job stops")
-            try:
-                self._update_beside_others(batch)
-            # Whatever Java or Python raised: its text runs to hundreds of lines, over which a regular expression in
-            # Spark's stream thread overflows its stack, and the thread would be gone without a word.
-            except Exception as error:  # noqa: BLE001
-                raise BatchFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}") from None
+        self.door.run(lambda: self._update_beside_others(batch))
 
     def rebuild(self, spark: SparkSession) -> Iterator[tuple[dt.date, int]]:
         """Puts every day of which there are contributions in the place of what the fleet table says of it, one by one;
@@ -76,12 +63,6 @@ class FleetTable:
             only = f"day = DATE'{day}'"
             windows.write.format("delta").mode("overwrite").option("replaceWhere", only).save(self._uri)
             yield day, target.toDF().where(only).count()
-
-    def close(self, patience_s: float) -> None:
-        """Let the batch under way end, and refuse the next one."""
-        self._closed = True
-        if self._busy.acquire(timeout=patience_s):
-            self._busy.release()
 
     def _update_beside_others(self, batch: DataFrame) -> None:
         """Again, when a compaction came first: to recompute is the same as often as it is done."""

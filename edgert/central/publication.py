@@ -51,11 +51,12 @@ def changing(root: str, name: str, patience_s: float = PATIENCE_S) -> Iterator[L
 
 
 class Publication:
-    """A connection to the broker, by which models are published. `on_connected` runs on a thread of the connection."""
+    """A connection to the broker, by which models and alerts are published. `on_connected` runs on a thread of the
+    connection."""
 
     def __init__(self, settings: Connection, fleet: str, on_connected: Callable[[], None] = lambda: None) -> None:
         self._fleet = fleet
-        client_id = f"edgert-models-{secrets.token_hex(4)}"
+        client_id = f"edgert-central-{secrets.token_hex(4)}"
         self._connection = ControlConnection(settings, client_id, on_connected=on_connected)
 
     def start(self) -> None:
@@ -96,6 +97,10 @@ class Publication:
             lease.hold()
             self._deliver(name, topic, payload)
         return topics
+
+    def tell_alert(self, rule: str, payload: bytes) -> str:
+        """Sends an alert, not retained; empty if the broker has it, else why not."""
+        return self._connection.deliver(f"edgert/v1/{self._fleet}/@alerts/{rule}", payload)
 
     def _topics(self, version: Version) -> list[str]:
         gateways: Sequence[str] = version.gateways.split(",")  # of an empty text: [""], which is the fleet

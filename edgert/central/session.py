@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SCALA: Final = "2.13"
 _OLDEST_JAVA: Final = 17
+_STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark brings all of this itself; without the exclusions Delta's package pulls in 74 MB of it a second time.
 _SPARK_HAS: Final = (
     "com.fasterxml.jackson.core",
@@ -91,6 +92,8 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         # New windows come as small files with every trigger: Delta gathers them once there are this many.
         "spark.databricks.delta.autoCompact.enabled": "true",
         "spark.databricks.delta.autoCompact.minNumFiles": "50",
+        # The only one that the alert job's streams can have; those of the fleet job keep no state.
+        "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         **_jars(),
     }
     if local:

@@ -19,9 +19,9 @@ from edgert.central.query import select as query_tables
 from edgert.central.tables import TableError, join, list_tables
 from edgert.core.errors import EdgertError
 
-SINGLE: Final = ("gaps", "quarantine", "drops", "models")
+SINGLE: Final = ("gaps", "quarantine", "drops", "models", "alerts")
 FOLDERS: Final = ("fleet", "landing")
-_ORDER: Final = ("window_start", "received", "trained")
+_ORDER: Final = ("window_start", "received", "trained", "raised")
 _WIDEST: Final = 40
 
 

@@ -1,4 +1,4 @@
-"""The fleet job as a registered reader: how far its Spark streams have read the landing tables.
+"""A job as a registered reader: how far its Spark streams have read the landing tables.
 
 How far that is is read from a stream's own checkpoint, since that is what it goes on from after a crash.
 """
@@ -20,13 +20,19 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME: Final = "fleet-job"
+"""Of the fleet job."""
 
 
 class StreamReader:
-    """One per job, which has the lease. Raises `TableError` and `Conflict` for tables and register."""
+    """One per name, whose job has the lease; a stream per flow, whose checkpoint is in `folder` under the root. Raises
+    `TableError` and `Conflict` for tables and register."""
 
-    def __init__(self, root: str, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, root: str, name: str = NAME, folder: str = "fleet", wall: Callable[[], float] = time.time
+    ) -> None:
         self._root = root
+        self._reader = name
+        self._checkpoints = folder
         self._wall = wall
         self._readers = Readers(root, wall)
         self._landing: dict[str, Table] = {}
@@ -38,7 +44,7 @@ class StreamReader:
     def ready(self, flow: str) -> bool:
         """Before a stream starts. Who is not in the register, or was left behind there, reads the table from its
         beginning: what its checkpoint wants next may be gone. Returns whether that is so."""
-        known = [r for r in self._readers.all() if (r.reader, r.table) == (NAME, _name(flow))]
+        known = [r for r in self._readers.all() if (r.reader, r.table) == (self._reader, _name(flow))]
         if known and not known[0].left:
             return False
         with told(self.checkpoint(flow), "the stream's checkpoint could not be deleted"):
@@ -46,13 +52,13 @@ class StreamReader:
             existed: bool = filesystem.get_file_info(path).type == fs.FileType.Directory
             if existed:
                 filesystem.delete_dir(path)
-        self._readers.begin(NAME, _name(flow))
+        self._readers.begin(self._reader, _name(flow))
         self._read.pop(flow, None)
         return existed
 
     def checkpoint(self, flow: str) -> str:
         """Where Spark keeps the place of a flow's stream."""
-        return join(self._root, "_spark", "fleet", flow)
+        return join(self._root, "_spark", self._checkpoints, flow)
 
     def look(self, flow: str) -> int:
         """The version of a landing table, noted: who looks for rows after this call finds all of it."""
@@ -81,7 +87,7 @@ class StreamReader:
             place = self._place(flow)
             if place is not None:
                 reaches[_name(flow)] = Reach(place.log, max(place.rows, self._read.get(flow, 0)))
-        left = self._readers.tell(NAME, reaches) if reaches else set()
+        left = self._readers.tell(self._reader, reaches) if reaches else set()
         return {flow for flow in flows if _name(flow) in left}
 
     def _place(self, flow: str) -> Reach | None:

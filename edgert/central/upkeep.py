@@ -35,6 +35,7 @@ QUIET_FILES: Final = 10
 """Of other days of a fleet table so many small files are rewritten: what is left over from a day stays for ever."""
 _OF_RESULTS: Final = ("gaps", "quarantine")
 _OF_OURS: Final = ("leases", "readers")
+_OF_ALERTS: Final = "alerts"
 _DAY_S: Final = 86_400.0
 
 
@@ -132,7 +133,7 @@ class Upkeep:
 
     def _names(self) -> list[str]:
         found = [f"{folder}/{name}" for folder in ("landing", "fleet") for name in list_tables(self._root, folder)]
-        single = (*_OF_RESULTS, *_OF_OURS)
+        single = (*_OF_RESULTS, *_OF_OURS, _OF_ALERTS)
         with told(self._root, "expected tables that can be read"):
             return found + [name for name in single if DeltaTable.is_deltatable(join(self._root, name))]
 

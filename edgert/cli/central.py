@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgert.cli import _models
+from edgert.cli import _alerts, _models
 
 if TYPE_CHECKING:
     from edgert.core.settings import CollectorSettings
@@ -129,7 +129,10 @@ def _run(args: argparse.Namespace) -> int:
         job_settings = replace(job_settings, master=args.master)
     if args.trigger_s is not None:
         job_settings = replace(job_settings, trigger_s=args.trigger_s)
-    from edgert.central.fleet_job import FleetJob, stop_on_signal
+    rules = _alerts.rules(settings)
+    from edgert.central.fleet_job import FleetJob
+    from edgert.central.job import stop_on_signal
+    from edgert.central.metrics import served
     from edgert.central.session import make_session
 
     spark = make_session("edgert-fleet", job_settings.master)
@@ -139,7 +142,11 @@ def _run(args: argparse.Namespace) -> int:
             job.run_once()
         else:
             stop_on_signal(job.stop)
-            with _models.training(spark, root, settings):
+            with (
+                _models.training(spark, root, settings),
+                _alerts.raised(spark, root, rules, settings) as alerts,
+                served(job_settings.metrics_port, lambda: _alerts.status(job, alerts)),
+            ):
                 job.run()
     finally:
         spark.stop()
@@ -151,7 +158,7 @@ def _cluster(args: argparse.Namespace) -> int:
 
     logs.set_up("INFO", env=os.environ)
     from edgert.central.cluster import Cluster
-    from edgert.central.fleet_job import stop_on_signal
+    from edgert.central.job import stop_on_signal
 
     cluster = Cluster(args.port, args.workers, args.cores, args.memory)
     stop_on_signal(cluster.stop)

@@ -310,6 +310,9 @@ class FleetJob:
         minimum=5,
         maximum=3600,
     )
+    metrics_port: int = setting(
+        0, doc="port of Prometheus metrics, on loopback (see metrics-central.md); 0: none", minimum=0, maximum=65_535
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +362,15 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
+class Alerts:
+    """Alerts that `edgert central run` raises and clears."""
+
+    files: tuple[str, ...] = setting((), doc="documents with alert rules (.toml), see alerts.md")
+    trigger_s: float = setting(15.0, doc="shortest time between two looks", unit="s", minimum=0.1, maximum=3600)
+    publish: bool = setting(False, doc="also as messages on `edgert/v1/<fleet>/@alerts/<rule>` of the central broker")
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorSettings:
     """The central side's file, `/etc/edgert/central.toml`."""
 
@@ -368,6 +380,7 @@ class CollectorSettings:
     fleet_job: FleetJob = section(FleetJob)
     upkeep: Upkeep = section(Upkeep)
     training: Training = section(Training)
+    alerts: Alerts = section(Alerts)
     log: Log = section(Log)
 
 

@@ -22,6 +22,7 @@ from edgert.central.fleet_job import FleetJob
 from edgert.central.landing import Landing
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.query import query
+from edgert.central.supervisor import NEW_COLUMNS
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.errors import EdgertError
 from edgert.core.results import Schema
@@ -218,7 +219,10 @@ def test_running_job_finds_new_tables_survives_new_columns_and_compaction(world:
 
     new = Gateway("g1", epoch=2 << 32, schema=Schema(60.0, SCHEMA.keys, (*SCHEMA.aggregates, ("top", "max"))))
     world.landing.land([new.open(g.epoch, {0: 2}), new.rows([*contribution(1, "a", 4.0), 4.0])])
+    world.landing.land([new.rows([*contribution(1, "a", 3.0), 3.0])])
     wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0)), "the new column", 60)
+    wait_until(lambda: [r["n"] for r in world.fleet()] == [1, 2], "each contribution once", 60)
+    assert running.streams.restarts[f"landing/{FLOW}", NEW_COLUMNS] == 1
 
     kept = KeptTable(str(world.root), f"landing/{FLOW}")
     assert sum(kept.compact(at_least=2, quiet_since=math.inf)) > 0

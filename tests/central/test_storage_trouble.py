@@ -16,10 +16,12 @@ from pyarrow import fs
 from pyspark.errors import AnalysisException
 
 from edgert.central import fleet_job, tables
+from edgert.central import job as jobs
 from edgert.central.collector import Collector
 from edgert.central.inbox import Message
 from edgert.central.landing import Landing
 from edgert.central.lease import Lease
+from edgert.central.supervisor import FAILURE
 from edgert.central.tables import Table, TableError, list_tables
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.clock import VirtualClock
@@ -152,8 +154,8 @@ class NoStreams:
 
 def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its start, while it holds its lease, and when a stream cannot be started."""
-    monkeypatch.setattr(fleet_job, "LOOK_S", 0.01)
-    monkeypatch.setattr(fleet_job, "RETRY_S", 0.01)
+    monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+    monkeypatch.setattr(jobs, "RETRY_S", 0.01)
     storage = Storage(Lease(str(tmp_path), "fleet", "me"))
     job = fleet_job.FleetJob(cast(Any, NoStreams()), str(tmp_path), Settings(), cast(Lease, storage))
     thread = threading.Thread(target=job.run, daemon=True)
@@ -170,7 +172,7 @@ def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path, monkeypatch: 
     tries_again()
     storage.away = False
     Landing(str(tmp_path)).land([Gateway("g1").open()])
-    wait_until(lambda: [s.failures for s in job._streams.values()] == [1], "a stream that could not be started")
+    wait_until(lambda: job.streams.restarts == {(f"landing/{FLOW}", FAILURE): 1}, "a stream that could not be started")
     tries_again()
     job.stop()
     thread.join(10)

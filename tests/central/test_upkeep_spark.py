@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from edgert.central import fleet_job, upkeep
+from edgert.central import job as jobs
+from edgert.central import upkeep
 from edgert.central.fleet_job import FleetJob
 from edgert.central.lease import Lease
 from edgert.central.readers import Reach, Readers
@@ -35,7 +36,7 @@ FLEET = f"fleet/{FLOW}"
 
 @pytest.fixture
 def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(fleet_job, "TELL_S", 0.5)
+    monkeypatch.setattr(jobs, "TELL_S", 0.5)
     return World(spark, tmp_path)
 
 
@@ -90,9 +91,8 @@ def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
         at = DeltaTable(str(world.root / LANDING)).version()
         wait_until(lambda: _reach(world).rows >= at, "the register", 120)
         done.append(keep(world))
-        (stream,) = job._streams.values()
-        assert stream.query is not None
-        assert stream.query.isActive
+        assert job.streams.states() == {LANDING: True}
+        assert not job.streams.restarts
     finally:
         job.stop()
         thread.join(120)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -42,6 +41,7 @@ class Outcome:
         return {
             "seed": self.plan.seed,
             "spark": self.plan.spark,
+            "delivery": self.plan.delivery,
             "ok": not self.failed,
             "lost": self.difference.lost,
             "doubled": self.difference.doubled,
@@ -131,8 +131,10 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         "epochs": len({row["epoch"] for row in path.table(f"landing/{FLOW}")}),
     }
     if plan.spark and not outcome.difference:
-        with contextlib.suppress(AssertionError):  # then what differs is told
+        try:
             path.settled(lambda: not _in_fleet(path), "the fleet table")
+        except AssertionError as error:  # and what differs is told
+            outcome.problems.append(str(error))
         outcome.difference = _in_fleet(path)
         path.check()
         outcome.figures["batches since the checkpoint was new"] = path.batches()

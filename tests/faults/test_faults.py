@@ -29,9 +29,9 @@ from tests.faults.run import Outcome, run
 
 SEEDS = (153, 242, 239)
 """Faults of nearly all kinds, with and without slots."""
-SPARK_SEEDS = (8,)
-"""The fleet job is killed, and its lease is taken."""
-AT_LEAST_ONCE_SEED = 53
+AT_LEAST_ONCE_SEED = 239
+SPARK_SEEDS = (254,)
+"""The fleet job's lease is taken by one that dies, then the job is killed."""
 
 
 @pytest.mark.integration
@@ -83,13 +83,13 @@ def test_a_summary_says_which_faults_there_were_and_which_seeds_failed() -> None
 # -- the plan
 
 
-@pytest.mark.parametrize("spark", [False, True])
-def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind(spark: bool) -> None:
+@pytest.mark.parametrize(("spark", "least"), [(False, 20), (True, 5)])
+def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind(spark: bool, least: int) -> None:
     plans = [plan.make(seed, spark) for seed in range(200)]
     assert plans == [plan.make(seed, spark) for seed in range(200)]
     injected = [type(i.fault) for p in plans for i in p.injections]
     kinds = (*KINDS, *JOB_KINDS) if spark else KINDS
-    assert {kind: injected.count(kind) >= 10 for kind in kinds} == dict.fromkeys(kinds, True)
+    assert {kind: injected.count(kind) >= least for kind in kinds} == dict.fromkeys(kinds, True)
     assert set(injected) == set(kinds)
     assert {p.pool["slots"] for p in plans} == {0, 2}
     assert {p.spark for p in plans} == ({"local", "cluster"} if spark else {""})

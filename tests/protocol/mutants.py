@@ -222,9 +222,9 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _a_redelivery_is_taken_again: 0,
     _a_redelivery_is_always_skipped: 0,
     _positions_start_anew: 0,
-    _every_flow_leaves_ahead_of_its_checkpoint: 0,
-    _what_could_not_leave_ahead_is_dropped: 0,
-    _what_left_ahead_counts_as_committed: 0,
-    _repetitions_are_not_foreseen: 0,
+    _every_flow_leaves_ahead_of_its_checkpoint: 1_000,
+    _what_could_not_leave_ahead_is_dropped: 1_000,
+    _what_left_ahead_counts_as_committed: 1_000,
+    _repetitions_are_not_foreseen: 1_000,
 }
 """Each with a seed near one whose walk finds it out: some take hundreds of walks."""

@@ -1,0 +1,186 @@
+"""The alert job: a Spark stream per rule on the flow's landing table, whose verdicts become rows of `alerts`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import socket
+import threading
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from edgert.central.alert_rules import Rule
+from edgert.central.alert_streams import RuleStream, rule_stream
+from edgert.central.alerts import Alert, Alerts
+from edgert.central.job import Job
+from edgert.central.landing import FlowTable
+from edgert.central.lease import Lease
+from edgert.central.publication import Publication
+from edgert.central.readers import Readers
+from edgert.central.stream_reader import StreamReader
+from edgert.central.supervisor import AllGivenUp, CannotStart, Door, Stream, Supervisor
+from edgert.central.tables import join, list_tables
+from edgert.core.errors import EdgertError
+from edgert.core.settings import Alerts as Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("edgert.central.alerts")
+READER: Final = "alert:"
+"""What the names of our readers begin with."""
+MOST_FILES: Final = 200
+AGAIN_S: Final = 60.0
+MOST_UNSAID: Final = 10_000
+
+
+def check_packages() -> None:
+    """Raises `EdgertError` if Spark's Python workers cannot keep state here."""
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
+        raise EdgertError(
+            "alerts need the Python package protobuf, by which Spark's workers reach their state, and it is not "
+            "installed; install it: pip install 'protobuf>=6.33.5,<7'"
+        )
+
+
+class AlertJob(Job):
+    """One job writes the alerts of a root: others wait for its lease. It runs on a thread of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        rules: Sequence[Rule],
+        settings: Settings,
+        publication: Publication | None = None,
+        lease: Lease | None = None,
+    ) -> None:
+        own = lease or Lease(root, "alerts", f"{socket.gethostname()}:{os.getpid()}")
+        super().__init__(own, log, Supervisor(in_turn=True))
+        self._spark = spark
+        self._root = root
+        self._rules = {READER + rule.name: rule for rule in rules}
+        self._settings = settings
+        self._publication = publication
+        self._readers = {
+            name: StreamReader(root, name, f"alerts/{rule.name}-{_state(rule)}") for name, rule in self._rules.items()
+        }
+        self._unsaid: deque[Alert] = deque()
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """(rule, `raised` or `cleared`) -> alerts; ("", `unsaid`): messages that were given up."""
+        self._cleaned = False
+        self._thread = threading.Thread(target=self._guarded, name="alerts", daemon=True)
+
+    def start(self) -> None:
+        if self._publication is not None:
+            self._publication.start()
+        self._thread.start()
+
+    def close(self, patience_s: float = 60.0) -> None:
+        """Ends after the batches under way."""
+        self.stop()
+        self._thread.join(patience_s)
+        if self._publication is not None:
+            self._publication.close()
+
+    def _guarded(self) -> None:
+        """Nothing that a table holds ends it for good, but failures without end."""
+        while not self._stopping.is_set():
+            try:
+                self.run()
+            except AllGivenUp as error:
+                log.error("no alerts are raised any more: %s", error)
+                return
+            except Exception:
+                log.exception("alerts: beginning again in %.0f s", AGAIN_S)
+                self._stopping.wait(AGAIN_S)
+
+    def _follow(self) -> None:
+        self._say()
+        if not self._cleaned:
+            self._strike_off()
+            self._cleaned = True
+        there = set(list_tables(self._root, "landing"))
+        for name, rule in self._rules.items():
+            if rule.flow in there:
+                self.streams.add(name, partial(self._start, name, rule))
+
+    def _strike_off(self) -> None:
+        """Readers of rules that are gone would hold up the upkeep of their tables."""
+        readers = Readers(self._root)
+        for name in {r.reader for r in readers.all() if r.reader.startswith(READER)} - self._rules.keys():
+            readers.remove(name)
+            log.info("%s: has no rule any more, struck off the register", name)
+
+    def _register(self, queries: Mapping[str, StreamingQuery]) -> Collection[str]:
+        return [name for name, query in queries.items() if self._readers[name].tell({self._rules[name].flow: query})]
+
+    def _start(self, name: str, rule: Rule) -> Stream:
+        table = FlowTable(self._root, rule.flow)
+        table.refresh()
+        if table.schema is None:
+            raise CannotStart(f"landing/{rule.flow}: expected an opening row, found none")
+        alerts = Alerts(self._root)
+        stream = rule_stream(rule, table.schema, self._root, alerts)
+        reader = self._readers[name]
+        if reader.ready(rule.flow):
+            log.warning("%s: not registered any more, reading all of landing/%s again", name, rule.flow)
+        self._note(alerts.open(rule.name))
+        landing = (
+            self._spark.readStream.format("delta")
+            .option("skipChangeCommits", "true")
+            .option("maxFilesPerTrigger", MOST_FILES)
+            .load(join(self._root, "landing", rule.flow))
+        )
+        door = Door()
+
+        def update(batch: DataFrame, _batch_id: int) -> None:
+            door.run(lambda: self._take(stream, alerts, batch))
+
+        writer = (
+            stream.frame(landing)
+            .writeStream.queryName(name)
+            .option("checkpointLocation", reader.checkpoint(rule.flow))
+            .foreachBatch(update)
+        )
+        return Stream(writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start(), door)
+
+    def _take(self, stream: RuleStream, alerts: Alerts, batch: DataFrame) -> None:
+        """On the thread of a stream."""
+        self._lease.hold()
+        verdicts = stream.verdicts(batch)
+        if not verdicts:
+            return
+        self._lease.hold()
+        changed = alerts.take(stream.rule, verdicts)
+        for alert in changed:
+            self.counts[alert.rule, alert.state] += 1
+            log.warning("%s %s: %s, since %s", alert.rule, alert.key, alert.state, alert.since.isoformat())
+        self._note(changed)
+
+    def _note(self, alerts: Sequence[Alert]) -> None:
+        """To be published by the job's own thread; what is open is said again at a start."""
+        if self._publication is not None:
+            self._unsaid.extend(alerts)
+
+    def _say(self) -> None:
+        while self._publication is not None and self._unsaid and not self._stopping.is_set():
+            while len(self._unsaid) > MOST_UNSAID:
+                self._unsaid.popleft()
+                self.counts["", "unsaid"] += 1
+            alert = self._unsaid[0]
+            if self._publication.tell_alert(alert.rule, json.dumps(alert.plain()).encode()):
+                return
+            self._unsaid.popleft()
+
+
+def _state(rule: Rule) -> str:
+    """What a stream's state depends on, in short: with other keys or columns it begins anew."""
+    told = json.dumps([rule.kind, rule.flow, rule.keys, rule.column, rule.windows])
+    return hashlib.blake2s(told.encode(), digest_size=4).hexdigest()

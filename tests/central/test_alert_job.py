@@ -1,0 +1,143 @@
+"""Around the alert job without Spark: its guide, its messages, its place in `edgert central run`, its metrics."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import paho.mqtt.client as paho
+import pytest
+
+from edgert.central import alert_job
+from edgert.central.alert_job import READER, AlertJob
+from edgert.central.alert_rules import OUTSIDE, SILENT, parse
+from edgert.central.alert_streams import widened
+from edgert.central.alerts import Alerts, Verdict
+from edgert.central.metrics import METRICS, Collector, markdown, served
+from edgert.central.publication import Publication
+from edgert.central.readers import Readers
+from edgert.cli._alerts import status
+from edgert.core.errors import EdgertError
+from edgert.core.settings import Alerts as Settings
+from edgert.core.settings import Connection
+from tests.brokers import Broker, free_port
+from tests.waiting import wait_until
+
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDE = (DOCS / "alerts.md").read_text(encoding="utf-8")
+(EXAMPLE,) = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+RULES = parse(EXAMPLE)
+
+
+def make_job(root: Path, publication: Publication | None = None) -> AlertJob:
+    """One without a session: no flow has landed, so it starts no stream."""
+    return AlertJob(cast(Any, None), str(root), RULES, Settings(), publication)
+
+
+def test_the_rules_of_the_guide_are_good_and_their_keys_told() -> None:
+    assert [(r.name, r.kind) for r in RULES] == [
+        ("quiet-sensor", SILENT), ("lost-gateway", SILENT), ("odd-value", OUTSIDE)
+    ]  # fmt: skip
+    for name in ("patience_s", "keys", "after_s", "column", "of", "low", "high", "margin", "days", "least", "windows"):
+        assert f"`{name}`" in GUIDE
+    assert f"{READER}quiet-sensor" in GUIDE
+
+
+def test_bounds_are_wider_by_a_part_of_what_lies_between() -> None:
+    (rule,) = (r for r in RULES if r.kind == OUTSIDE)
+    assert widened(rule, [10.0, 20.0]) == (5.0, 25.0)
+    assert widened(parse('[rules.a]\nflow="a"\nkind="outside-quantile"\ncolumn="t"\nhigh=0.9')[0], [7.0]) == (None, 7.0)
+    assert widened(parse('[rules.a]\nflow="a"\nkind="outside-quantile"\ncolumn="t"\nlow=0.1')[0], [7.0]) == (7.0, None)
+
+
+@pytest.mark.integration
+def test_alerts_are_published_when_there_is_a_broker_and_rules_that_are_gone_leave_the_register(
+    mosquitto: Callable[..., Broker], tmp_path: Path
+) -> None:
+    broker = mosquitto()
+    inbox: queue.Queue[paho.MQTTMessage] = queue.Queue()
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)  # type: ignore[attr-defined]
+    subscribed: queue.Queue[bool] = queue.Queue()
+    client.on_message = lambda _c, _d, message: inbox.put(message)
+    client.on_subscribe = lambda *_: subscribed.put(True)
+    client.connect(broker.host, broker.port)
+    client.loop_start()
+    client.subscribe("edgert/v1/#", 1)
+    subscribed.get(timeout=10)
+    for name in (f"{READER}gone", f"{READER}odd-value", "dashboard"):
+        Readers(str(tmp_path)).begin(name, "landing/city-air")
+
+    job = make_job(tmp_path, Publication(Connection(port=broker.port), "f"))
+    changed = Alerts(str(tmp_path)).take(RULES[0], [Verdict('{"source":"a"}', 700_000_000, 100_000_000)])
+    job._note(changed)
+    job.start()
+    try:
+        message = inbox.get(timeout=20)
+        told = json.loads(message.payload)
+        assert (message.topic, message.retain) == ("edgert/v1/f/@alerts/quiet-sensor", False)
+        assert (told["id"], told["state"], told["key"]) == (changed[0].id, "raised", {"source": "a"})
+        wait_until(lambda: len(Readers(str(tmp_path)).all()) == 2, "a register without the rule that is gone")
+        assert {r.reader for r in Readers(str(tmp_path)).all()} == {f"{READER}odd-value", "dashboard"}
+    finally:
+        job.close()
+        client.disconnect()
+        client.loop_stop()
+    assert inbox.empty()
+
+
+def test_messages_that_wait_for_a_broker_are_bounded_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alert_job, "MOST_UNSAID", 3)
+    job = make_job(tmp_path, Publication(Connection(port=free_port()), "f"))
+    verdicts = [Verdict(json.dumps({"source": n}), 700_000_000, 100_000_000) for n in range(5)]
+    job._note(Alerts(str(tmp_path)).take(RULES[0], verdicts))
+    job._say()
+    assert job.counts == {("", "unsaid"): 2}
+    assert {s.metric: s.value for s in scraped(job)} == {"edgert_alert_messages_dropped_total": 2}
+
+
+class Sample:
+    def __init__(self, metric: str, labels: dict[str, str], value: float) -> None:
+        self.metric, self.labels, self.value = metric, labels, value
+
+
+def scraped(job: AlertJob) -> list[Sample]:
+    families = Collector(lambda: status(cast(Any, job), job)).collect()
+    return [Sample(s.name, s.labels, s.value) for family in families for s in family.samples]
+
+
+def test_metrics_tell_streams_restarts_and_alerts(tmp_path: Path) -> None:
+    port = free_port()
+    found = {
+        "streams": {"landing/air": True, "alert:quiet": False, "alert:odd": None},
+        "restarts": {("landing/air", "new columns"): 2},
+        "alerts": {("quiet", "raised"): 3, ("", "unsaid"): 1},
+    }
+    with served(0, dict), served(port, lambda: found):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        with pytest.raises(EdgertError, match=f"expected a free port, got {port}"), served(port, dict):
+            pass
+    assert {line for line in text.splitlines() if not line.startswith("#")} == {
+        'edgert_stream_running{stream="landing/air"} 1.0',
+        'edgert_stream_running{stream="alert:quiet"} 0.0',
+        'edgert_stream_running{stream="alert:odd"} 0.0',
+        'edgert_stream_given_up{stream="landing/air"} 0.0',
+        'edgert_stream_given_up{stream="alert:quiet"} 0.0',
+        'edgert_stream_given_up{stream="alert:odd"} 1.0',
+        'edgert_stream_restarts_total{reason="new columns",stream="landing/air"} 2.0',
+        'edgert_alerts_total{rule="quiet",state="raised"} 3.0',
+        "edgert_alert_messages_dropped_total 1.0",
+    }
+    assert all(m.name.endswith("_total") == (m.kind == "counter") and m.doc.endswith(".") for m in METRICS)
+
+
+def test_the_page_of_metrics_is_the_one_generated_from_the_declarations() -> None:
+    page = DOCS / "metrics-central.md"
+    assert page.read_text() == markdown(), "run: python -m edgert.central.metrics > docs/metrics-central.md"

@@ -1,0 +1,108 @@
+"""The stateful processors in Spark's own tester, which needs neither Java nor a session."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from edgert.central.alert_state import Silence, Windows
+from edgert.central.silence import Limits
+
+MIN = 60_000
+LIMITS = Limits(after=10 * MIN, patience=60 * MIN)
+Said = list[tuple[str, int, int | None]]
+
+
+class Gateway:
+    """One group. Times in minutes."""
+
+    def __init__(self) -> None:
+        self.tester = TwsTester(Silence(LIMITS), timeMode="ProcessingTime")
+        self.now = 0.0
+
+    def batch(self, now: float, **ends: float) -> Said:
+        """What timers say, then what rows of these ends do."""
+        said = self.wait(now)
+        rows = [Row(key=key, ends=round(end * MIN * 1000)) for key, end in ends.items()]
+        return said + told(self.tester.test("g1", rows))
+
+    def wait(self, now: float) -> Said:
+        if now == self.now:
+            return []
+        self.now = now
+        return told(cast(list[Row], self.tester.setProcessingTime(round(now * MIN))))
+
+
+def told(rows: list[Row]) -> Said:
+    def minutes(micros: int) -> int:
+        return round(micros / 1000 / MIN)
+
+    return sorted((r.key, minutes(r.at), None if r.since is None else minutes(r.since)) for r in rows)
+
+
+def test_a_key_is_told_when_it_is_new_when_it_is_silent_and_when_it_is_back() -> None:
+    gateway = Gateway()
+    assert gateway.batch(100, a=100, b=100) == [("a", 100, None), ("b", 100, None)]
+    assert gateway.batch(105, a=105) == []
+    assert gateway.batch(111, a=111) == [("b", 111, 100)]
+    assert gateway.batch(115, a=115) == []
+    assert gateway.batch(120, a=120, b=119) == [("b", 119, None)]
+
+
+def test_an_outage_is_nobodys_silence_until_the_patience_ends() -> None:
+    gateway = Gateway()
+    gateway.batch(100, a=100, b=98)
+    assert gateway.wait(159) == []
+    assert gateway.wait(161) == [("a", 161, 100), ("b", 161, 98)]
+    assert gateway.wait(1000) == []
+    assert gateway.batch(1001, a=101) == [("a", 101, None)]
+
+
+def test_a_backlog_is_no_silence() -> None:
+    gateway = Gateway()
+    gateway.batch(100, a=100, b=100)
+    assert gateway.batch(150, a=150, b=101) == []
+    assert gateway.batch(155, a=155, b=102) == []
+    assert gateway.wait(166) == [("b", 155, 102)], "nothing of b came for ten minutes, of the gateway neither"
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.dictionaries(st.sampled_from("abc"), st.integers(-40, 3), min_size=1)),
+                min_size=1, max_size=15))  # fmt: skip
+def test_each_key_is_said_to_be_silent_and_heard_by_turns_and_all_are_silent_in_the_end(
+    steps: list[tuple[int, dict[str, int]]],
+) -> None:
+    gateway, now = Gateway(), 1000
+    alive: set[str] = set()
+
+    def check(said: Said) -> None:
+        for key, _, since in sorted(said, key=lambda s: s[2] is None):  # timers come first
+            assert (key in alive) == (since is not None)
+            alive.symmetric_difference_update({key})
+
+    for later, ends in steps:
+        now += later
+        check(gateway.wait(now))
+        check(gateway.batch(now, **{key: now + end for key, end in ends.items()}))
+        assert set(ends) <= alive
+    for _ in range(10):
+        now += 100
+        check(gateway.wait(now))
+    assert alive == set()
+
+
+def test_windows_merge_what_comes_late_and_tell_the_newest() -> None:
+    tester = TwsTester(Windows("mean", 2))
+
+    def batch(*rows: tuple[int, float, float]) -> tuple[int, int, list[float]]:
+        (said,) = tester.test("a", [Row(key="a", starts=w, ends=w + 60, a=n, b=total) for w, n, total in rows])
+        assert said.key == "a"
+        return said.since, said.at, said["values"]
+
+    assert batch((0, 1.0, 5.0)) == (0, 60, [5.0])
+    assert batch((60, 2.0, 8.0), (60, 2.0, 4.0)) == (0, 120, [5.0, 3.0])
+    assert batch((120, 1.0, 7.0), (60, 1.0, 3.0)) == (60, 180, [3.0, 7.0])
+    assert batch((0, 1.0, 7.0)) == (60, 180, [3.0, 7.0])
