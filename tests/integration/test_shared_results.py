@@ -13,7 +13,7 @@ from tests.integration import truth
 from tests.integration.rig import Rig
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 def holders(rig: Rig) -> dict[str, str]:
@@ -26,21 +26,21 @@ def holders(rig: Rig) -> dict[str, str]:
 def test_another_collector_takes_the_gateway_over_and_each_message_counts_once(rig: Rig) -> None:
     packs = truth.packs()
     collectors = {
-        name: rig.collector(env={"EDGERT_COLLECTOR_ID": name, "EDGERT_COLLECTOR_LEASE_S": "8"}) for name in ("a", "b")
+        name: rig.collector(env={"EDGERT_COLLECTOR_ID": name, "EDGERT_COLLECTOR_LEASE_S": "12"}) for name in ("a", "b")
     }
     for collector in collectors.values():
         collector.start()
     gateway = rig.gateway()
     gateway.start_ready()
-    wait_until(lambda: sorted(Counter(holders(rig).values()).values()) == [PARTITIONS // 2] * 2, "half for each", 60)
+    wait_until(lambda: sorted(Counter(holders(rig).values()).values()) == [PARTITIONS // 2] * 2, "half for each", 90)
     assert rig.deploy(gateway, truth.document(interval_s=0.2))["accepted"]
     publisher = rig.publishing(truth.as_messages(packs), rate=200.0)
-    wait_until((rig.tables / "landing" / "city-air").exists, "the first results", 60)
+    wait_until((rig.tables / "landing" / "city-air").exists, "the first results", 90)
     mine = f"partition {partition_of(gateway.name)}"
     first = holders(rig)[mine]
     collectors[first].kill()
     publisher.join()
-    wait_until(lambda: holders(rig).get(mine) not in (None, first), "the other collector", 60)
+    wait_until(lambda: holders(rig).get(mine) not in (None, first), "the other collector", 90)
     rig.finish(gateway, "city-air", len(packs))
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs).items()}
     assert set(holders(rig).values()) == {"b" if first == "a" else "a"}
