@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -68,6 +70,24 @@ def make_session(name: str, master: str = "local[2]", memory: str = "1g") -> Spa
         raise EdgertError(f"Spark could not start ({text[0] if text else type(error).__name__})") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def running(name: str, master: str) -> Iterator[SparkSession]:
+    """A session as `make_session` makes it, stopped at the end. Raises `EdgertError` if Spark ends before."""
+    spark = make_session(name, master)
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+    gone = (Py4JNetworkError, ConnectionError, EOFError)
+    try:
+        yield spark
+    except gone as error:
+        raise EdgertError(
+            "Spark's Java process is gone (killed, or out of memory?); what was committed stays: start this again"
+        ) from error
+    finally:
+        with suppress(*gone):
+            spark.stop()
 
 
 def _settings(local: bool, memory: str) -> dict[str, str]:

@@ -72,14 +72,11 @@ def _train(args: argparse.Namespace, read: Settings) -> int:
     publication.start()
     try:
         publication.wait()
-        from edgert.central.session import make_session
+        from edgert.central.session import running
         from edgert.central.trainer import train_and_publish
 
-        spark = make_session("edgert-train", args.master or settings.fleet_job.master)
-        try:
+        with running("edgert-train", args.master or settings.fleet_job.master) as spark:
             outcome = train_and_publish(spark, root, document, publication)
-        finally:
-            spark.stop()
     finally:
         publication.close()
     assert outcome is not None, "only a training on a schedule comes to nothing"

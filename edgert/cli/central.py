@@ -133,10 +133,9 @@ def _run(args: argparse.Namespace) -> int:
     from edgert.central.fleet_job import FleetJob
     from edgert.central.job import stop_on_signal
     from edgert.central.metrics import served
-    from edgert.central.session import make_session
+    from edgert.central.session import running
 
-    spark = make_session("edgert-fleet", job_settings.master)
-    try:
+    with running("edgert-fleet", job_settings.master) as spark:
         job = FleetJob(spark, root, job_settings)
         if args.once:
             job.run_once()
@@ -148,8 +147,6 @@ def _run(args: argparse.Namespace) -> int:
                 served(job_settings.metrics_port, lambda: _alerts.status(job, alerts)),
             ):
                 job.run()
-    finally:
-        spark.stop()
     return 0
 
 
@@ -179,18 +176,15 @@ def _rebuild(args: argparse.Namespace) -> int:
     from edgert.central import show
     from edgert.central.fleet_job import FleetJob
     from edgert.central.object_store import check_spark
-    from edgert.central.session import make_session
+    from edgert.central.session import running
 
     check_spark(root)
     show.find(root, f"landing/{args.flow}")
-    spark = make_session("edgert-rebuild", args.master or settings.fleet_job.master)
-    try:
-        days = windows = 0
+    days = windows = 0
+    with running("edgert-rebuild", args.master or settings.fleet_job.master) as spark:
         for day, count in FleetJob(spark, root, settings.fleet_job).rebuild(args.flow):
             days, windows = days + 1, windows + count
             print(f"{day}: {count:,} windows", flush=True)
-    finally:
-        spark.stop()
     print(f"fleet/{args.flow}: {days} days, {windows:,} windows made anew")
     return 0
 

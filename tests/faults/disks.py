@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import resource
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Literal, Self
 
-from tests.faults.fault import DOWN, Fault, seconds
+from tests.faults.fault import DOWN, STARTING, Fault, seconds
 
 if TYPE_CHECKING:
     from tests.faults.path import WholePath
@@ -21,7 +22,8 @@ HEADER, FRAME_HEADER = 32, 24
 @dataclass(frozen=True, slots=True)
 class DiskFull(Fault):
     """The process may write no file beyond a small size (RLIMIT_FSIZE: needs no root, and leaves nothing behind). As
-    on a full disk a write comes back short or fails; the error is EFBIG instead of ENOSPC."""
+    on a full disk a write comes back short or fails; the error is EFBIG instead of ENOSPC. Not while it starts: it then
+    says so and ends, for systemd to start it again."""
 
     who: Literal["gateway", "collector"]
     name = "disk full"
@@ -31,7 +33,10 @@ class DiskFull(Fault):
         return cls(seconds(draw, 0.5, 4.0), draw.choice(("gateway", "collector")))
 
     def inject(self, path: WholePath) -> str:
-        log = path.program(self.who).log
+        program = path.program(self.who)
+        if program.running and not program.handles(signal.SIGTERM):
+            return STARTING
+        log = program.log
         limit = ROOM + (log.stat().st_size if log.exists() else 0)
         return f"no file beyond {limit:,} bytes" if _limit(path, self.who, limit) else DOWN
 

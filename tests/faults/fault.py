@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NOTHING = "nothing: "
 """How `inject` begins what it says when there was nothing to be done."""
 DOWN = f"{NOTHING}it is down"
+STARTING = f"{NOTHING}it starts"
 Spark = Literal["", "local", "cluster"]
 """Where the fleet job runs: not at all, in one process with its executor, on a cluster of this machine."""
 

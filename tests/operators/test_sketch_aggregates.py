@@ -107,7 +107,8 @@ def test_estimates_of_many_values_are_within_their_errors() -> None:
         assert rank_of(result[f"spread__{suffix}"], values) == pytest.approx(rank, abs=0.03)
 
 
-VALUES = st.lists(st.integers(0, 30) | st.floats(-5, 5), max_size=30)
+# The sketches hash 64 bits, whatever these are of: the integer 1 and the least float above 0 are one value to them.
+VALUES = st.lists(st.integers(0, 30) | st.floats(-5, 5, allow_subnormal=False), max_size=30)
 
 
 @given(st.lists(st.tuples(VALUES, st.booleans()), min_size=1, max_size=6), st.booleans())
