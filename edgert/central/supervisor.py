@@ -141,8 +141,8 @@ class Supervisor:
 
     def running(self) -> dict[str, StreamingQuery]:
         """The queries that run, by name."""
-        streams = {name: w.stream.query for name, w in list(self._watched.items()) if w.stream is not None}
-        return {name: query for name, query in streams.items() if query.isActive}
+        found = {name: w.stream for name, w in list(self._watched.items())}  # read once: another thread ends them
+        return {name: stream.query for name, stream in found.items() if stream is not None and stream.query.isActive}
 
     def states(self) -> Mapping[str, bool | None]:
         """By name: whether it runs; None if it was given up."""
