@@ -20,7 +20,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.settings import ObjectStore
 
 SCHEME: Final = "s3://"
-_ID, _SECRET = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+_ID, _SECRET, _TOKEN = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
 
 
 def is_store(root: str) -> bool:
@@ -31,7 +31,8 @@ def is_store(root: str) -> bool:
 def prepare(root: str, settings: ObjectStore, env: MutableMapping[str, str]) -> None:
     """Tell this process's readers and writers of tables. Raises `EdgertError` for settings that cannot be used.
 
-    What `env` says already stays. Keys are never told to anybody else, neither in a log nor in an error.
+    Endpoint and keys that the settings name replace those in `env`, a region only where `env` has none. Keys are never
+    told to anybody else, neither in a log nor in an error.
     """
     if not is_store(root):
         return
@@ -42,6 +43,7 @@ def prepare(root: str, settings: ObjectStore, env: MutableMapping[str, str]) -> 
     env.setdefault("AWS_REGION", settings.region)
     if settings.credentials_file:
         env[_ID], env[_SECRET] = _keys(Path(settings.credentials_file))
+        env.pop(_TOKEN, None)  # it belongs to other keys: with it each request would be refused
 
 
 def check_spark(root: str) -> None:

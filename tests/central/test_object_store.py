@@ -134,6 +134,19 @@ def test_keys_come_from_a_file_that_not_everybody_may_read(tmp_path: Path) -> No
     assert not env
 
 
+def test_keys_of_the_file_replace_what_the_environment_has_whole(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    file.chmod(0o600)
+    theirs = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_SESSION_TOKEN": "z", "AWS_REGION": "here"}
+    env = dict(theirs)
+    prepare("s3://b/t", Settings(credentials_file=str(file)), env)
+    assert env == {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "here"}
+    env = dict(theirs)
+    prepare("s3://b/t", Settings(), env)
+    assert env == theirs
+
+
 @pytest.mark.parametrize("text", ["", "[default]\naws_access_key_id = s3cret", "s3cret", "[other]\nx = s3cret"])
 def test_bad_file_of_keys_is_named_and_not_shown(text: str, tmp_path: Path) -> None:
     file = tmp_path / "keys"
