@@ -59,7 +59,8 @@ METRICS = (
         "counter",
         "rows",
         "Result rows of an at-least-once flow that had left when a crash took it back to its last checkpoint: they are "
-        "made again, and count twice. Over all starts.",
+        "made again, and count twice, but for those that the outbox shed before they were sent: so many at most. Over "
+        "all starts.",
         ("flow",),
         each_flow(lambda flow: flow.get("rows_repeated")),
     ),
