@@ -6,8 +6,6 @@ import hashlib
 import importlib.util
 import json
 import logging
-import os
-import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +17,7 @@ from edgert.central.alert_streams import RuleStream, rule_stream
 from edgert.central.alerts import Alert, Alerts
 from edgert.central.job import Job
 from edgert.central.landing import FlowTable
-from edgert.central.lease import Lease
+from edgert.central.lease import Lease, own_name
 from edgert.central.publication import Publication
 from edgert.central.readers import Readers
 from edgert.central.stream_reader import StreamReader
@@ -61,7 +59,7 @@ class AlertJob(Job):
         publication: Publication | None = None,
         lease: Lease | None = None,
     ) -> None:
-        own = lease or Lease(root, "alerts", f"{socket.gethostname()}:{os.getpid()}")
+        own = lease or Lease(root, "alerts", own_name())
         super().__init__(own, log, Supervisor(in_turn=True))
         self._spark = spark
         self._root = root

@@ -12,7 +12,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from edgert.central import object_store
 from edgert.central.collector import MOST_GATEWAYS, Collector, partition_of_topic
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Landing
-from edgert.central.lease import LeaseLost
+from edgert.central.lease import LeaseLost, own_name
 from edgert.central.shares import Shares
 from edgert.central.tables import Conflict, TableError
 from edgert.central.upkeep import Schedule
@@ -60,7 +59,7 @@ class Program:
         self._fleet = own.fleet
         self._gather_s = own.gather_s
         self._inbox = Inbox(INBOX_BYTES)
-        holder = f"{own.id}:{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        holder = f"{own.id}:{own_name()}"
         self._lease_s = own.lease_s
         self._shares = Shares(root, holder, own.lease_s) if own.lease_s else None
         self._taken: frozenset[int] = frozenset()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
-import socket
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from edgert.central.fleet_table import FleetTable
 from edgert.central.job import Job
-from edgert.central.lease import Lease
+from edgert.central.lease import Lease, own_name
 from edgert.central.stream_reader import StreamReader
 from edgert.central.supervisor import Stream, Supervisor
 from edgert.central.tables import join, list_tables
@@ -29,7 +27,7 @@ class FleetJob(Job):
     """One job writes the fleet tables of a root: others wait for its lease."""
 
     def __init__(self, spark: SparkSession, root: str, settings: Settings, lease: Lease | None = None) -> None:
-        own = lease or Lease(root, "fleet", f"{socket.gethostname()}:{os.getpid()}", settings.lease_s)
+        own = lease or Lease(root, "fleet", own_name(), settings.lease_s)
         super().__init__(own, log, Supervisor())
         self._spark = spark
         self._root = root

@@ -9,6 +9,9 @@ time that it wrote is past, or when its token has stood still for the lease's du
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +35,8 @@ class LeaseLost(EdgertError):
 
 
 class Lease:
-    """`duration_s`: after a holder's death others wait so long; a shorter one is prolonged (written) more often. It is
-    the same for all who want this lease."""
+    """`holder` must be no other's (see `own_name`). `duration_s`: after a holder's death others wait so long; a
+    shorter one is prolonged (written) more often. It is the same for all who want this lease."""
 
     def __init__(
         self,
@@ -147,6 +150,12 @@ class Lease:
         else:
             raise LeaseLost(f"lease {self._name}: its table is written to by others all the time")
         self.token, self._until = token + 1, until
+
+
+def own_name() -> str:
+    """For a holder: host and process, for whoever reads it, and a part that no other has. Two containers may have the
+    same host name, and the same process number in it."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,13 @@ leave the older one at the broker. A broker that was away is told later: at the 
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from edgert.central.lease import Lease, LeaseLost
+from edgert.central.lease import Lease, LeaseLost, own_name
 from edgert.central.models import REPLACED, ROLLED_BACK, Registry, Version, current
 from edgert.core.errors import EdgertError
 from edgert.core.model_topic import model_topic
@@ -34,7 +32,7 @@ class NotPublished(EdgertError):
 @contextmanager
 def changing(root: str, name: str, patience_s: float = PATIENCE_S) -> Iterator[Lease]:
     """Only one at a time changes a model and publishes it. Raises `LeaseLost` if another takes too long."""
-    lease = Lease(root, f"model {name}", f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}")
+    lease = Lease(root, f"model {name}", own_name())
     end = time.monotonic() + patience_s
     while True:
         try:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ from typing import Any, Final
 
 from deltalake import DeltaTable
 
-from edgert.central.lease import Lease, LeaseLost
+from edgert.central.lease import Lease, LeaseLost, own_name
 from edgert.central.readers import Readers, Reading
 from edgert.central.tables import Conflict, TableError, join, list_tables, told
 from edgert.central.upkeep_table import KeptTable
@@ -102,7 +100,7 @@ class Upkeep:
         self._today = today or (lambda: dt.datetime.fromtimestamp(wall(), dt.UTC).date())
         self._stopping = stopping or threading.Event()
         self._readers = Readers(root, wall)
-        self._lease = Lease(root, "upkeep", f"{socket.gethostname()}:{os.getpid()}", LEASE_S, wall)
+        self._lease = Lease(root, "upkeep", own_name(), LEASE_S, wall)
         self._refused_from: dict[str, int] = {}
         """Table -> a version from which on no row before its first day has landed."""
         self.totals = Totals()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.lease import Lease, LeaseLost
+from edgert.central.lease import Lease, LeaseLost, own_name
 from edgert.core.clock import VirtualClock
 from tests.waiting import wait_until
 
@@ -26,6 +26,15 @@ def test_second_one_waits_until_the_first_ran_out(tmp_path: Path) -> None:
     with pytest.raises(LeaseLost, match="ran out"):
         one.hold()
     two.hold()
+
+
+def test_two_of_one_host_and_process_number_are_two_holders(tmp_path: Path) -> None:
+    """As two containers may be."""
+    clock = VirtualClock()
+    one, two = lease(tmp_path, own_name(), clock), lease(tmp_path, own_name(), clock)
+    one.acquire()
+    with pytest.raises(LeaseLost, match="held by"):
+        two.acquire()
 
 
 def test_holding_prolongs(tmp_path: Path) -> None:
