@@ -22,7 +22,7 @@ from edgert.central.publication import Publication
 from edgert.central.readers import Readers
 from edgert.central.stream_reader import StreamReader
 from edgert.central.supervisor import AllGivenUp, CannotStart, Door, Stream, Supervisor
-from edgert.central.tables import join, list_tables
+from edgert.central.tables import TableError, join, list_tables
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Alerts as Settings
 
@@ -121,7 +121,10 @@ class AlertJob(Job):
 
     def _start(self, name: str, rule: Rule) -> Stream:
         table = FlowTable(self._root, rule.flow)
-        table.refresh()
+        try:
+            table.refresh()
+        except TableError as error:  # the storage is there, or the lease would not be held: others go on
+            raise CannotStart(str(error)) from error
         if table.schema is None:
             raise CannotStart(f"landing/{rule.flow}: expected an opening row, found none")
         alerts = Alerts(self._root)

@@ -17,6 +17,8 @@ from pyspark.errors import AnalysisException
 
 from edgert.central import fleet_job, tables
 from edgert.central import job as jobs
+from edgert.central.alert_job import READER, AlertJob
+from edgert.central.alert_rules import parse
 from edgert.central.collector import Collector
 from edgert.central.inbox import Message
 from edgert.central.landing import Landing
@@ -26,6 +28,7 @@ from edgert.central.tables import Table, TableError, list_tables
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.clock import VirtualClock
 from edgert.core.results import Hello, pack_result, results_topic
+from edgert.core.settings import Alerts
 from edgert.core.settings import FleetJob as Settings
 from tests.central.results_examples import FLOW, Gateway, contribution
 from tests.waiting import wait_until
@@ -177,3 +180,19 @@ def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path, monkeypatch: 
     job.stop()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_table_that_cannot_be_read_is_the_failure_of_its_rule_and_the_others_go_on(tmp_path: Path) -> None:
+    Landing(str(tmp_path)).land([Gateway("g1", flow=flow).open() for flow in ("bad", "good")])
+    table = Table(str(tmp_path / "landing" / "bad"))
+    table.refresh()
+    table.append(pa.table({"gateway": ["x"], "epoch": pa.array([2], pa.int64()), "lineage": ["no json"]}), {})
+    rules = parse("".join(f'[rules.{f}]\nflow = "{f}"\nkind = "silent"\nafter_s = 60\n' for f in ("bad", "good")))
+    job = AlertJob(cast(Any, NoStreams()), str(tmp_path), rules, Alerts())
+    job.start()
+    try:
+        wait_until(lambda: len(job.streams.restarts) == 2, "a start of each rule's stream")
+        assert job.streams.states() == {f"{READER}bad": False, f"{READER}good": False}
+    finally:
+        job.close()
+    assert job.streams.restarts.keys() == {(f"{READER}bad", FAILURE), (f"{READER}good", FAILURE)}
