@@ -20,8 +20,8 @@ WINDOWS_OUT: Final = "key STRING, since BIGINT, at BIGINT, values ARRAY<DOUBLE>"
 
 
 class Silence(StatefulProcessor):
-    """Per group: which keys were heard, and when. In: `key`, `ends` (µs). Out: a key that is new or came back (`since`
-    is null), or one that is silent since its last window."""
+    """Per group: which keys were heard, and when. In: `key`, `ends` (µs). Out: a key that is new, came back or may
+    count as silent elsewhere (`since` is null), or one that is silent since its last window."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -40,7 +40,7 @@ class Silence(StatefulProcessor):
         group = silence.heard(Group(known[0], known[1]) if known else None, ends.values(), now)
         seen = self._all()
         for name, last in ends.items():
-            if name not in seen:
+            if silence.to_tell(seen.get(name), self._limits, now):
                 yield Row(key=name, at=last, since=None)
             seen[name] = Seen(max(last, seen[name].last) if name in seen else last, now)
             self._seen.updateValue((name,), tuple(seen[name]))

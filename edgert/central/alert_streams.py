@@ -85,7 +85,9 @@ class SilentStream(RuleStream):
             if row.key not in kind or kind[row.key].at < row.at:
                 kind[row.key] = Verdict(row.key, row.at, row.since)
         confirmed = self._confirmed([v for key, v in silent.items() if key not in well])
-        return [*well.values(), *confirmed]
+        # A gateway that catches up says of each of its keys, with each batch, that it is heard.
+        known = {alert.key for alert in self._alerts.open(self.rule.name)} if well else set()
+        return [*(verdict for key, verdict in well.items() if key in known), *confirmed]
 
     def _confirmed(self, silent: Sequence[Verdict]) -> list[Verdict]:
         """Those of which the whole landing table has nothing newer either: a sensor may have come to another gateway,

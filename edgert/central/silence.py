@@ -46,6 +46,13 @@ def clock_of(group: Group, limits: Limits, now: int) -> int:
     return max(now * 1000, group.clock) if now - group.arrived >= limits.patience else group.clock
 
 
+def to_tell(before: Seen | None, limits: Limits, now: int) -> bool:
+    """Whether it has to be said that a key is heard, of which something came. Another group that heard it before may
+    have said that it is silent, though it is not here: at a time that was not past `now`, and only if the windows that
+    were there, those seen here among them, were that old."""
+    return before is None or before.last + limits.after * 1000 <= now * 1000
+
+
 def silent(seen: Mapping[str, Seen], group: Group, limits: Limits, now: int) -> list[str]:
     """The keys of which nothing is there for so long, both of their group's time and of ours: what comes late, after an
     outage, is of old windows, but it comes."""

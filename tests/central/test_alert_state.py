@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from edgert.central.alert_rules import parse
 from edgert.central.alert_state import Silence, Windows
+from edgert.central.alert_streams import rule_stream
+from edgert.central.alerts import CLEARED, RAISED, Alerts
+from edgert.central.landing import Landing
 from edgert.central.silence import Limits
+from tests.central import results_examples as results
 
 MIN = 60_000
 LIMITS = Limits(after=10 * MIN, patience=60 * MIN)
@@ -65,14 +72,14 @@ def test_an_outage_is_nobodys_silence_until_the_patience_ends() -> None:
 def test_a_backlog_is_no_silence() -> None:
     gateway = Gateway()
     gateway.batch(100, a=100, b=100)
-    assert gateway.batch(150, a=150, b=101) == []
-    assert gateway.batch(155, a=155, b=102) == []
+    assert gateway.batch(150, a=150, b=101) == [("a", 150, None), ("b", 101, None)]
+    assert gateway.batch(155, a=155, b=102) == [("b", 102, None)]
     assert gateway.wait(166) == [("b", 155, 102)], "nothing of b came for ten minutes, of the gateway neither"
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.dictionaries(st.sampled_from("abc"), st.integers(-40, 3), min_size=1)),
                 min_size=1, max_size=15))  # fmt: skip
-def test_each_key_is_said_to_be_silent_and_heard_by_turns_and_all_are_silent_in_the_end(
+def test_each_silence_is_said_once_until_the_key_is_heard_and_all_are_silent_in_the_end(
     steps: list[tuple[int, dict[str, int]]],
 ) -> None:
     gateway, now = Gateway(), 1000
@@ -80,8 +87,8 @@ def test_each_key_is_said_to_be_silent_and_heard_by_turns_and_all_are_silent_in_
 
     def check(said: Said) -> None:
         for key, _, since in sorted(said, key=lambda s: s[2] is None):  # timers come first
-            assert (key in alive) == (since is not None)
-            alive.symmetric_difference_update({key})
+            assert key in alive or since is None
+            (alive.add if since is None else alive.remove)(key)
 
     for later, ends in steps:
         now += later
@@ -92,6 +99,43 @@ def test_each_key_is_said_to_be_silent_and_heard_by_turns_and_all_are_silent_in_
         now += 100
         check(gateway.wait(now))
     assert alive == set()
+
+
+class Batch:
+    """What a stream's batch holds, without a session."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = rows
+
+    def collect(self) -> list[Row]:
+        return self._rows
+
+
+@pytest.mark.parametrize("gap", [1, 12])
+def test_an_alert_is_cleared_by_a_gateway_that_was_out_and_had_heard_the_key_before(tmp_path: Path, gap: int) -> None:
+    """Its key is none that is new there: nobody else tells that it is well. `gap`: minutes between its windows."""
+    landing, alerts = Landing(str(tmp_path)), Alerts(str(tmp_path))
+    gateways = {name: results.Gateway(name) for name in ("g1", "g2")}
+    testers = {name: TwsTester(Silence(LIMITS), timeMode="ProcessingTime") for name in gateways}
+    landing.land([g.open() for g in gateways.values()])
+    (rule,) = parse('[rules.quiet]\nflow = "air"\nkind = "silent"\nafter_s = 600\n')
+    stream = rule_stream(rule, results.SCHEMA, str(tmp_path), alerts)
+
+    def comes(now: int, gateway: str, **ends: int) -> list[tuple[str, str]]:
+        """Rows land and are a batch; in minutes since `START`. Returns the alerts that change."""
+        landing.land([gateways[gateway].rows(*(results.contribution(end - 1, k, 1.0) for k, end in ends.items()))])
+        said = testers[gateway].setProcessingTime(round(results.START * 1000) + now * MIN)
+        rows = [Row(key=f'{{"source":"{k}"}}', ends=round((results.START + e * 60) * 1e6)) for k, e in ends.items()]
+        said = [*cast(list[Row], said), *testers[gateway].test(gateway, rows)]
+        verdicts = stream.verdicts(cast(Any, Batch(said)))
+        return [(alert.key, alert.state) for alert in alerts.take(rule, verdicts)]
+
+    assert comes(100, "g1", a=100, b=100) == []
+    assert comes(100, "g2", a=100) == []
+    assert comes(111, "g1", b=111) == [('{"source":"a"}', RAISED)]
+    assert comes(113, "g2", a=100 + gap) == [('{"source":"a"}', CLEARED)]
+    assert comes(114, "g2", a=101 + gap) == []
+    assert alerts.open("quiet") == []
 
 
 def test_windows_merge_what_comes_late_and_tell_the_newest() -> None:

@@ -19,6 +19,7 @@ from edgert.central.silence import (
     look_again,
     newest,
     silent,
+    to_tell,
     value,
 )
 
@@ -54,6 +55,23 @@ def test_what_comes_late_is_no_silence() -> None:
     assert silent(keys, group(500, 500), LIMITS, 500 * MIN) == []
     assert silent(keys, group(509, 509), LIMITS, 509 * MIN) == []
     assert silent(keys, group(509.9, 510), LIMITS, 510 * MIN) == ["backlog"]
+
+
+def test_a_key_that_may_count_as_silent_elsewhere_is_said_to_be_heard() -> None:
+    assert to_tell(None, LIMITS, 100 * MIN)
+    assert not to_tell(seen(100, 100), LIMITS, 109 * MIN)
+    assert to_tell(seen(100, 100), LIMITS, 110 * MIN)
+    assert to_tell(seen(100, 109), LIMITS, 110 * MIN), "a backlog comes, and others' time has gone on"
+
+
+@given(st.floats(0, 300), st.builds(group, st.floats(0, 300), st.floats(0, 300)), st.floats(0, 300), st.floats(0, 300))
+def test_no_group_can_call_a_key_silent_of_which_another_would_keep_quiet(
+    last: float, other: Group, now: float, later: float
+) -> None:
+    """The newest window of all is the other's last one; then this group hears the key again."""
+    judged = max(round(now * MIN), -(-other.clock // 1000), other.arrived)
+    if silent({"a": seen(last, 0)}, other, LIMITS, judged):
+        assert to_tell(seen(last, now), LIMITS, judged + round(later * MIN))
 
 
 def test_a_window_of_the_future_does_not_put_the_clock_ahead() -> None:
