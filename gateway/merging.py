@@ -1,5 +1,5 @@
 """Large state is merged into a snapshot by a process of its own: `python -m gateway.merging DATABASE FLOW LAST FUSION
-FISSION` writes the snapshot of a flow's state up to number LAST to its standard output.
+FISSION` writes the snapshot of a flow's state up to number LAST to its standard output, and a checksum behind it.
 
 In the gateway that would take the interpreter for a second per 100,000 keys, in steps of a tenth of a second in which
 nothing is read or acknowledged, and as much memory again as the state has. Checkpoints go on meanwhile.
@@ -17,7 +17,9 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
+
+import xxhash
 
 from edgert.core.errors import EdgertError
 from edgert.core.position import Position
@@ -30,6 +32,7 @@ from edgert.store.file import read_state
 
 log = logging.getLogger(__name__)
 
+CHECKSUM_BYTES: Final = 8
 AGAIN_S = 60.0
 """After a failure it is not tried for so long: it costs room only."""
 
@@ -44,16 +47,18 @@ class Merging:
         self._database, self._store, self._runs = database, store, runs
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
+        self._stopped = False
 
     def begin(self, run: FlowRun) -> None:
         """Merges what is stored of a flow, unless that is being done, or failed a moment ago."""
         name = run.flow.name
-        if name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
+        if not self._stopped and name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
             task = self._tasks[name] = asyncio.create_task(self._merge(run))
             task.add_done_callback(lambda task: self._tasks.pop(name))
 
     async def stop(self) -> None:
-        """Gives up what is under way."""
+        """Gives up what is under way, and begins nothing more."""
+        self._stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -96,15 +101,19 @@ async def _merged(path: Path, run: FlowRun, last: int) -> bytes:
     )
     try:
         process = await asyncio.shield(starting)
-        snapshot, _ = await process.communicate()
+        written, _ = await process.communicate()
     except asyncio.CancelledError:
         process = await starting
         if process.returncode is None:
             process.kill()
         await process.wait()
         raise
-    if process.returncode or not snapshot:
-        raise EdgertError(f"expected a snapshot of process {process.pid}, it ended with status {process.returncode}")
+    snapshot, checksum = written[:-CHECKSUM_BYTES], written[-CHECKSUM_BYTES:]
+    if process.returncode or not snapshot or xxhash.xxh64_digest(snapshot) != checksum:
+        raise EdgertError(
+            f"expected a snapshot and its checksum of process {process.pid}, got {len(written):,} bytes and status "
+            f"{process.returncode}"
+        )
     return snapshot
 
 
@@ -118,6 +127,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the gateway, which ends this
     with suppress(OSError):
         os.nice(10)
+    out = os.dup(1)
+    os.dup2(2, 1)  # what an operator's package prints goes to the log, not into the snapshot
     gc.disable()  # it would look at all state again and again
     path, name, last, fusion, fission = sys.argv[1:]
     try:
@@ -125,8 +136,10 @@ def main() -> int:
         registry, _ = with_installed()
         flow = from_plain(document, registry, what=f"stored flow {name}")
         run = FlowRun(flow, registry, 0, 0, Progress(Position()), cast(Fusion, fusion), fission == "1")
-        sys.stdout.buffer.write(run.compact(blobs))
-        sys.stdout.flush()
+        snapshot = run.compact(blobs)
+        with open(out, "wb") as stream:
+            stream.write(snapshot)
+            stream.write(xxhash.xxh64_digest(snapshot))
     except BrokenPipeError:  # the gateway is gone
         os._exit(1)
     except EdgertError as error:

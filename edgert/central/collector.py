@@ -75,8 +75,16 @@ class _Gateway:
     def note(self, known: dict[Key, int]) -> None:
         """What the tables hold of this gateway."""
         for (_, flow, epoch, stream), version in known.items():
-            self.acks.setdefault(flow, {})[(epoch, stream)] = version
+            self.acknowledge(flow, epoch, stream, version)
             self.flows.add(flow)
+
+    def acknowledge(self, flow: str, epoch: int, stream: int, version: int) -> None:
+        """A stream is in the tables up to `version`; of too many those of the oldest epochs are named no more."""
+        acks = self.acks.setdefault(flow, {})
+        acks[(epoch, stream)] = version
+        most = min(_STREAMS_PER_FLOW, max(MOST_STREAMS_OF_EPOCH, _STREAMS_PER_GATEWAY // len(self.acks)))
+        for old in sorted(acks)[:-most]:
+            del acks[old]
 
 
 class Collector:
@@ -267,11 +275,7 @@ class Collector:
             landed = self._landing.version(key)
             self._landed.set(key, landed)
         if landed:
-            acks = gateway.acks.setdefault(flow, {})
-            acks[(epoch, stream)] = landed
-            most = min(_STREAMS_PER_FLOW, max(MOST_STREAMS_OF_EPOCH, _STREAMS_PER_GATEWAY // len(gateway.acks)))
-            for old in sorted(acks)[:-most]:
-                del acks[old]
+            gateway.acknowledge(flow, epoch, stream, landed)
         self._touched.add(name)
 
     def _acknowledgements(self) -> list[Acknowledgement]:

@@ -143,6 +143,7 @@ class Program:
                 self._follow(shares.held)
         except (TableError, Conflict) as error:
             log.warning("leases: %s; trying again", error)
+            self._subscribe(self._taken)  # what was not given back is heard
 
     def _follow(self, held: frozenset[int]) -> None:
         """Take the results of these partitions from now on, and of no others."""

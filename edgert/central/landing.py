@@ -70,6 +70,10 @@ def application(key: Key) -> str:
     return "/".join(map(str, key))
 
 
+class Spoilt(TableError):
+    """A landing table has rows that no collector would have let in."""
+
+
 class FlowTable:
     """`landing/<flow>` and what its opening rows say: the schema of each epoch and of the table."""
 
@@ -94,7 +98,8 @@ class FlowTable:
         return exists
 
     def read_opens(self) -> None:
-        """Read the opening rows, which stand in a partition of their own (day is null). Raises `TableError`."""
+        """Read the opening rows, which stand in a partition of their own (day is null). Raises `TableError`, `Spoilt`
+        if one of them says what cannot be."""
         columns = ["gateway", "epoch", "lineage"]
         for row in sorted(self.table.read(columns, "day IS NULL"), key=lambda row: row["epoch"]):
             epoch = (row["gateway"], row["epoch"])
@@ -104,9 +109,7 @@ class FlowTable:
                     schema, parent, cut = frames.lineage_of(row["lineage"])
                     self.note(Opening(*epoch, parent, cut), schema)
                 except (PayloadError, LookupError, TypeError, ValueError, AttributeError) as error:
-                    raise TableError(
-                        f"{self.table.uri}: opening row of {epoch}: expected a lineage: {error}"
-                    ) from error
+                    raise Spoilt(f"{self.table.uri}: opening row of {epoch}: expected a lineage: {error}") from error
 
     def schema_of(self, epoch: tuple[str, int]) -> Schema | None:
         """The schema of an epoch (gateway, epoch), also if another collector landed its opening batch."""
@@ -160,7 +163,12 @@ class Landing:
         """
         if self._monotonic() - self._looked_at >= LOOK_S:
             for name in list_tables(self.root, "landing"):
-                self._refresh(name).read_opens()
+                try:
+                    self._refresh(name).read_opens()
+                except Spoilt as error:
+                    if name == flow:
+                        raise
+                    log.error("%s; other flows go on", error)
             self._looked_at = self._monotonic()
         elif flow:
             self._refresh(flow).read_opens()
@@ -208,6 +216,8 @@ class Landing:
             attempts = 0
             while pending:
                 at = self._refresh(flow)
+                if any(isinstance(batch, OpenBatch) for batch in pending):
+                    at.read_opens()  # another collector may have widened the schema; from here on that conflicts
                 for key in {key_of(b) for b in pending}:
                     report.versions[key] = self._version(key, at)
                 pending = _due(pending, report.versions)

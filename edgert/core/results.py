@@ -58,7 +58,7 @@ THETA_LG_K: Final = 12
 KLL_K: Final = 200
 """Sizes of the sketches, common to all, so that any two merge without losing accuracy: standard errors of 1.6 %, ranks
 wrong by 1.3 % at most with 99 % confidence; 2.1, 33 and some 5 kB."""
-HELLO_EPOCHS: Final = 32
+HELLO_EPOCHS: Final = 8
 """Epochs that a hello names at most."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 RESERVED_COLUMNS: Final = frozenset(

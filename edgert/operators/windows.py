@@ -279,10 +279,7 @@ class TumblingWindow(Logic):
         dirty, emitted, gone, forgotten = self._dirty, self._emitted_dirty, self._gone, self._forgotten
         if not (dirty or emitted or gone or forgotten) and self._saved_marks == self._marks:
             return None
-        self._dirty, self._emitted_dirty, self._gone, self._forgotten = [], [], set(), set()
-        self._generation += 1
-        self._saved_marks = list(self._marks)
-        return {
+        told = {
             "gone": sorted(gone),
             "forgotten": sorted(forgotten),
             **self._changed("windows", dirty, self.windows, gone),
@@ -290,6 +287,11 @@ class TumblingWindow(Logic):
             "marks": list(self._marks),
             "watermark": self.watermark,
         }
+        # only now: what cannot be packed, or finds no memory, is told the next time
+        self._dirty, self._emitted_dirty, self._gone, self._forgotten = [], [], set(), set()
+        self._generation += 1
+        self._saved_marks = list(self._marks)
+        return told
 
     def _changed(
         self, name: str, dirty: Sequence[tuple[float, Key, Slots]], kept: Mapping[float, Mapping[Key, Slots]],

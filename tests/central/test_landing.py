@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +44,45 @@ def test_results_of_many_gateways_land_in_one_commit(landing: Landing, tmp_path:
     assert (report.commits, report.rows) == (1, 20)
     assert DeltaTable(str(tmp_path / "landing" / FLOW)).version() == 1
     assert set(report.versions.values()) == {2}
+
+
+def other_schema(how: str) -> Schema:
+    return Schema(SCHEMA.window_s, SCHEMA.keys, (*SCHEMA.aggregates, ("more", how)))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_another_collector_made_of_the_schema_is_known_when_an_epoch_opens(tmp_path: Path, at_once: bool) -> None:
+    """A column is one aggregate's, whoever is first: the second is refused, and the table stays whole."""
+    one, two = Gateway("g1"), Gateway("g2")
+    first = Landing(str(tmp_path))
+    first.land([one.open()])
+
+    def widens() -> None:
+        first.land([Gateway("g1", epoch=9 << 32, schema=other_schema("sum")).open()])
+
+    meanwhile = [widens]
+    second = Landing(str(tmp_path), guard=lambda: meanwhile.pop()() if at_once and meanwhile else None)
+    if not at_once:
+        second.land([two.open()])
+        meanwhile.pop()()
+    report = second.land([Gateway("g2", epoch=9 << 32, schema=other_schema("min")).open()])
+    assert report.refused_batches == 1
+    assert "more" in report.reasons[0]
+    again = Landing(str(tmp_path))
+    assert set(again.known("g1", FLOW)) == {("g1", FLOW, 9 << 32, 0)}
+
+
+def test_a_table_that_somebody_else_wrote_to_does_not_stop_the_other_flows(landing: Landing, tmp_path: Path) -> None:
+    g, strange = Gateway("g1"), Gateway("g1", flow="strange")
+    landing.land([g.open(), strange.open()])
+    table = tmp_path / "landing" / "strange"
+    row = {**query(DeltaTable(str(table)))[0], "epoch": 77 << 32, "lineage": "{}"}
+    known = DeltaTable(str(table)).schema().to_arrow()
+    write_deltalake(str(table), pa.Table.from_pylist([row], schema=pa.schema(known)), mode="append")
+    again = Landing(str(tmp_path))
+    assert {flow for _, flow, _, _ in again.known("g1", FLOW)} >= {FLOW}
+    with pytest.raises(TableError, match="expected a lineage"):
+        Landing(str(tmp_path)).known("g1", "strange")
 
 
 def test_columns_and_partitions_are_those_of_the_design(landing: Landing, tmp_path: Path) -> None:

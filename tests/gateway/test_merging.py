@@ -64,6 +64,24 @@ def kept(gateway: Gateway) -> dict[str, Any]:
 
 
 @in_loop
+@pytest.mark.parametrize("noise", ["before", "behind"])
+async def test_what_is_no_whole_snapshot_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: str
+) -> None:
+    run = f'{sys.executable} "$@"'
+    text = f"echo hello; {run}" if noise == "before" else f"{run}; echo hello"
+    monkeypatch.setattr(sys, "executable", script(tmp_path, text))
+    gateway = await deployed(tmp_path)
+    await checkpoint(gateway, 1)
+    before = kept(gateway)
+    deltas = gateway.database.state("f")
+    await gateway.checkpointer.merging.done()
+    assert gateway.database.state("f") == deltas
+    assert stored(gateway) == before
+    gateway.crash()
+
+
+@in_loop
 async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

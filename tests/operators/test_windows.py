@@ -379,3 +379,13 @@ def test_names_that_no_table_can_hold_are_refused_with_their_path(
     with pytest.raises(DocumentError) as refused:
         from_plain(document, REGISTRY)
     assert [p.path for p in refused.value.problems] == [".".join(filter(None, ["operators.minute", path]))]
+
+
+def test_what_changed_is_told_again_where_it_could_not_be_packed() -> None:
+    """A key that is no Unicode comes from operators of other packages only."""
+    made = TumblingWindow("w", SIZE, (Aggregate("rows", "count", None),), (("source", "string"),))
+    for source in ("good", "\ud800"):
+        made.process(Batch([{"time": 1.0, "source": source}], 0.0, 1.0), 0, NOW)
+    for _ in range(2):
+        with pytest.raises(UnicodeEncodeError):
+            made.delta()
