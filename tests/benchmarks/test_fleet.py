@@ -70,6 +70,7 @@ def test_growth_is_that_of_the_line_through_the_second_half() -> None:
     assert growth(at, [0.0] * 101) == 0.0
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.integration
 @pytest.mark.timeout(400)
@@ -84,6 +85,7 @@ def test_the_benchmark_in_short(tmp_path: Path) -> None:
     report.write_json(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.integration
 @pytest.mark.timeout(300)

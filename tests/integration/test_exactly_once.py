@@ -81,6 +81,7 @@ def _after_a_commit(rig: Rig, publisher: threading.Thread) -> None:
     wait_until(lambda: not publisher.is_alive() or len(list(log.glob("*.json"))) > count, "a commit", 60.0)
 
 
+@pytest.mark.long
 def test_windows_of_two_gateways_merge_into_one_row(rig: Rig) -> None:
     packs = truth.packs()
     gateways = [rig.gateway("g1"), rig.gateway("g2")]

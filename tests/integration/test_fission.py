@@ -7,7 +7,7 @@ import pytest
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(240)]
 COPIES = {"readings": 2, "valid": 3, "window": 2, "central": 2}
 
 
