@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.lineage import Cut, Epoch
@@ -31,7 +30,6 @@ _TYPES: Mapping[str, str] = {
 _LINEAGE: Final = "@lineage"
 _COUNTS: Final = "@counts"
 _TOUCHED: Final = "@touched"
-_DEVIATIONS: Final = "@deviations of "
 
 
 def window_columns(schema: Schema) -> list[str]:
@@ -111,9 +109,8 @@ def _merged(contributions: DataFrame, lineage: DataFrame, schema: Schema, *other
     def of(column: str) -> Column:
         return F.when(F.col(f"`{_COUNTS}`"), F.col(column))
 
-    rows = _with_deviations(rows.repartition(*window_columns(schema)), schema, of)
     values = [column.alias(name) for a in schema.aggregates for name, column in _columns(*a, of)]
-    gateways = F.count_distinct(of("gateway")).cast("int").alias("gateways")
+    gateways = F.size(F.collect_set(of("gateway"))).alias("gateways")
     groups = rows.groupBy(*window_columns(schema)).agg(*values, gateways, *others)
     for name, kind in schema.aggregates:
         if kind in _READS:
@@ -138,23 +135,23 @@ def _mean(name: str, of: Of) -> Column:
     return F.when(count > 0, F.sum(of(f"{name}__sum")) / count)
 
 
-def _with_deviations(rows: DataFrame, schema: Schema, of: Of) -> DataFrame:
-    """With the sum of squares of each contribution to a variance, about the mean of the whole window. Two passes lose
-    no digits where values are large and close to each other, and spare Spark lists of contributions, which it is slow
-    at. In order, so that the same contributions give the same digits."""
-    ordered = Window.partitionBy(*window_columns(schema)).orderBy("gateway", "epoch", "stream", "sequence")
-    whole = ordered.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    for name in (name for name, kind in schema.aggregates if kind == "variance"):
-        n, mean, m2 = of(f"{name}__count"), of(f"{name}__mean"), of(f"{name}__m2")
-        total = F.sum(n).over(whole)
-        apart = mean - F.when(total > 0, F.sum(n * mean).over(whole) / total)
-        rows = rows.withColumn(_DEVIATIONS + name, F.when(n > 0, m2 + n * apart * apart))
-    return rows
-
-
 def _variance(name: str, of: Of) -> Column:
-    n = F.sum(of(f"{name}__count"))
-    return F.when(n > 1, F.sum(F.col(f"`{_DEVIATIONS}{name}`")) / (n - 1))
+    """Sample variance, merged pairwise by the rule of Chan, Golub and LeVeque (1979): sums of squares of large values
+    close to each other would lose every digit. Sorted, so that the same contributions give the same digits."""
+    n, mean, m2 = of(f"{name}__count"), of(f"{name}__mean"), of(f"{name}__m2")
+    part = F.struct(n.cast("double").alias("n"), mean.alias("mean"), m2.alias("m2"))
+    parts = F.sort_array(F.collect_list(F.when(n > 0, part)))
+    zero = F.struct(F.lit(0.0).alias("n"), F.lit(0.0).alias("mean"), F.lit(0.0).alias("m2"))
+    merged = F.aggregate(parts, zero, _chan)
+    return F.when(merged["n"] > 1, merged["m2"] / (merged["n"] - 1))
+
+
+def _chan(a: Column, b: Column) -> Column:
+    n = a["n"] + b["n"]
+    delta = b["mean"] - a["mean"]
+    mean = a["mean"] + delta * b["n"] / n
+    m2 = a["m2"] + b["m2"] + delta * delta * a["n"] * b["n"] / n
+    return F.struct(n.alias("n"), mean.alias("mean"), m2.alias("m2"))
 
 
 _MERGES: Mapping[str, Callable[[str, Of], Any]] = {
