@@ -19,8 +19,8 @@ from tests.central.results_examples import Gateway
 from tests.central.test_fleet_spark import World
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420), pytest.mark.xdist_group("spark")]
-PATIENCE_S = 150.0
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
+PATIENCE_S = 400.0
 
 
 @pytest.fixture
