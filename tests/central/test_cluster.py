@@ -19,7 +19,7 @@ from tests.central.results_examples import Gateway
 from tests.central.test_fleet_spark import World
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
 PATIENCE_S = 400.0
 
 

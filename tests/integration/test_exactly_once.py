@@ -14,6 +14,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(240)]
 
 
+@pytest.mark.long
 def test_the_fleet_table_of_the_real_trace_equals_plain_python(rig: Rig) -> None:
     packs = truth.packs()
     gateway, collector = rig.gateway(), rig.collector()
