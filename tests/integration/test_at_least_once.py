@@ -70,8 +70,8 @@ def test_kills_of_gateway_and_collector_lose_nothing(rig: Rig) -> None:
     collector.start()
     gateway.start_ready()
     assert rig.deploy(gateway, document(interval_s=2.0))["accepted"]
-    for at in range(0, 1000, 200):
-        rig.publish(truth.as_messages(packs[at : at + 200]))
+    for at in range(0, 1000, 500):
+        rig.publish(truth.as_messages(packs[at : at + 500]))
         before = len(landed(rig))
         wait_until(lambda: len(landed(rig)) > before, "more results in the table", 60.0)  # noqa: B023
         gateway.kill()
