@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.pictures import save
 from benchmarks.report import Report
 
 
@@ -29,8 +30,4 @@ def draw(report: Report, folder: Path, panels: Sequence[tuple[str, float, str]])
         axes.set_xlabel(label)
         axes.tick_params(axis="y", labelsize=6)
         axes.spines[["top", "right"]].set_visible(False)
-    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
-    path = folder / f"{report.name}.png"
-    picture.savefig(path, dpi=110)
-    plt.close(picture)
-    return path
+    return save(picture, report, folder)

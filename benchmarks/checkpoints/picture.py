@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.pictures import save
 from benchmarks.report import Report
 
 CURVE = "curve of MB to the card per hour: "
@@ -31,8 +32,4 @@ def draw(report: Report, folder: Path) -> Path:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
-    path = folder / f"{report.name}.png"
-    picture.savefig(path, dpi=110)
-    plt.close(picture)
-    return path
+    return save(picture, report, folder)

@@ -16,7 +16,8 @@ from edgert.central.inbox import Message
 from edgert.central.landing import Landing
 from edgert.central.show import select
 from edgert.core.ids import make_epoch
-from edgert.core.results import OpenBatch, RowsBatch, Schema, pack_result, results_topic
+from edgert.core.result_schema import Schema
+from edgert.core.results import OpenBatch, RowsBatch, pack_result, results_topic
 from edgert.core.system_clock import SystemClock
 
 FLOW: Final = "city-air"

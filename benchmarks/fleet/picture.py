@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.pictures import save
 from benchmarks.report import Report
 
 
@@ -35,8 +36,4 @@ def draw(report: Report, folder: Path) -> Path:
         axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
-    path = folder / f"{report.name}.png"
-    picture.savefig(path, dpi=110)
-    plt.close(picture)
-    return path
+    return save(picture, report, folder)

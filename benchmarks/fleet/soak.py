@@ -23,6 +23,7 @@ from deltalake import DeltaTable
 from benchmarks import machine
 from benchmarks.fleet.landings import FLOW, count, files
 from benchmarks.outage.rows import READINGS
+from benchmarks.pictures import save
 from benchmarks.processes import Child, module, wait_for
 from benchmarks.report import Report
 
@@ -182,11 +183,7 @@ def draw(samples: Samples, report: Report, folder: Path) -> Path:
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
     places.flat[-1].set_axis_off()
-    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
-    path = folder / f"{report.name}.png"
-    picture.savefig(path, dpi=110)
-    plt.close(picture)
-    return path
+    return save(picture, report, folder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pictures import save
 from benchmarks.report import Figure, Report
 
 GREY, BLUE, RED = "#9a9a9a", "#2f6fb0", "#b0413e"
@@ -25,11 +26,7 @@ def draw(report: Report, folder: Path) -> Path:
     )
     _bars(above, cost, "CPU per message (user and system time)", "µs per message, less is better")
     _bars(below, latency, "Latency added by the gateway, one more pass through the broker included", "ms")
-    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}, {report.repetitions} repetition(s)")
-    path = folder / f"{report.name}.png"
-    picture.savefig(path, dpi=110)
-    plt.close(picture)
-    return path
+    return save(picture, report, folder)
 
 
 def _bars(axes: Any, figures: list[Figure], title: str, unit: str) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pictures import save
 from benchmarks.report import Report
 
 
@@ -37,8 +38,4 @@ def draw(report: Report, folder: Path) -> Path:
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
-    path = folder / f"{report.name}.png"
-    picture.savefig(path, dpi=110)
-    plt.close(picture)
-    return path
+    return save(picture, report, folder)

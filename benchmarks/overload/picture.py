@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.pictures import save
 from benchmarks.report import Report
 from edgert.runtime.build import QUEUE_BYTES
 
@@ -47,8 +48,4 @@ def draw(report: Report, folder: Path) -> Path:
     if curves:
         for row in panels[1:]:
             row[0].legend(fontsize=8)
-    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
-    path = folder / f"{report.name}.png"
-    picture.savefig(path, dpi=110)
-    plt.close(picture)
-    return path
+    return save(picture, report, folder)

@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.pictures import save
 from benchmarks.report import Report
 
 PANELS: Final = {
@@ -61,8 +62,4 @@ def draw(report: Report, folder: Path) -> Path:
     if curves:
         lines, labels = panels[0][0].get_legend_handles_labels()
         picture.legend(lines, labels, loc="outside lower center", fontsize=9, ncols=6, frameon=False)
-    picture.suptitle(f"{report.name}: {report.machine.get('cpu', '')}")
-    path = folder / f"{report.name}.png"
-    picture.savefig(path, dpi=110)
-    plt.close(picture)
-    return path
+    return save(picture, report, folder)

@@ -117,7 +117,14 @@ class AlertJob(Job):
             log.info("%s: has no rule any more, struck off the register", name)
 
     def _register(self, queries: Mapping[str, StreamingQuery]) -> Collection[str]:
-        return [name for name, query in queries.items() if self._readers[name].tell({self._rules[name].flow: query})]
+        told = []
+        for name, query in queries.items():
+            try:
+                if self._readers[name].tell({self._rules[name].flow: query}):
+                    told.append(name)
+            except TableError as error:  # of this flow's table: others are told
+                log.warning("%s: the register was not told how far it has read: %s", name, error)
+        return told
 
     def _start(self, name: str, rule: Rule) -> Stream:
         table = FlowTable(self._root, rule.flow)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from edgert.central.written import Bounds, instead_of, read_file
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import FLOW_NAME
-from edgert.core.results import COLUMN_NAME
+from edgert.core.result_schema import COLUMN_NAME
 from edgert.flow.document import read_untrusted
 
 SILENT: Final = "silent"
@@ -53,29 +52,15 @@ class Rule:
     """With fewer values there are no quantiles."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
-    least: float
-    greatest: float
-    whole: bool = False
-
-    def __str__(self) -> str:
-        return f"{'an integer' if self.whole else 'a number'} from {self.least:g} to {self.greatest:g}"
-
-    def holds(self, value: Any) -> bool:
-        kind = isinstance(value, int if self.whole else int | float) and not isinstance(value, bool)
-        return kind and math.isfinite(value) and self.least <= value <= self.greatest
-
-
-_NUMBERS: Final[Mapping[str, _Number]] = {
-    "after_s": _Number(1, 366 * _DAY_S),
-    "patience_s": _Number(1, 366 * _DAY_S),
-    "low": _Number(0, 1),
-    "high": _Number(0, 1),
-    "margin": _Number(0, 1e6),
-    "days": _Number(1 / 1440, 3660),
-    "windows": _Number(1, MOST_WINDOWS, whole=True),
-    "least": _Number(2, 1e12, whole=True),
+_NUMBERS: Final[Mapping[str, Bounds]] = {
+    "after_s": Bounds(1, 366 * _DAY_S),
+    "patience_s": Bounds(1, 366 * _DAY_S),
+    "low": Bounds(0, 1),
+    "high": Bounds(0, 1),
+    "margin": Bounds(0, 1e6),
+    "days": Bounds(1 / 1440, 3660),
+    "windows": Bounds(1, MOST_WINDOWS, whole=True),
+    "least": Bounds(2, 1e12, whole=True),
 }
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     SILENT: ("flow", "kind", "keys", "after_s", "patience_s"),
@@ -88,11 +73,7 @@ def load(paths: Sequence[Path | str]) -> list[Rule]:
     that is no file, and for two rules of one name."""
     rules: dict[str, Rule] = {}
     for path in paths:
-        try:
-            text = Path(path).read_bytes()
-        except OSError as error:
-            raise EdgertError(f"{path}: expected a readable file: {error.strerror or error}") from error
-        for rule in parse(text, str(path)):
+        for rule in parse(read_file(path), str(path)):
             if rule.name in rules:
                 raise EdgertError(f"{path}: rules.{rule.name}: expected a name of its own, got one of another file")
             rules[rule.name] = rule
@@ -134,9 +115,7 @@ class _Reader:
             self._fault("kind", f"one of {', '.join(_KEYS)}", show(kind))
             return None
         for key in self._given.keys() - set(_KEYS[kind]):
-            near = difflib.get_close_matches(key, _KEYS[kind], n=1)
-            known = f"nearest: {near[0]}" if near else ", ".join(_KEYS[kind])
-            self._fault(key, f"a known key of {kind} ({known})", "an unknown one")
+            self._fault(key, f"a known key of {kind} ({instead_of(key, _KEYS[kind])})", "an unknown one")
         flow = self._given.get("flow")
         if not isinstance(flow, str) or not FLOW_NAME.fullmatch(flow):
             self._fault("flow", "a flow's name", show(flow))

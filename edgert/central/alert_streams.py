@@ -19,7 +19,7 @@ from edgert.central.query import literal
 from edgert.central.silence import MERGES, Limits
 from edgert.central.supervisor import CannotStart
 from edgert.central.tables import Table, join, list_tables
-from edgert.core.results import Schema
+from edgert.core.result_schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

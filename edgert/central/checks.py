@@ -11,16 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edgert.core.errors import PayloadError, show
-from edgert.core.results import (
-    HLL_LG_K,
-    INT64,
-    KLL_K,
-    THETA_LG_K,
-    RowsBatch,
-    Schema,
-    row_columns,
-    schema_untrusted,
-)
+from edgert.core.result_schema import HLL_LG_K, KLL_K, THETA_LG_K, Schema, row_columns, schema_untrusted
+from edgert.core.results import INT64, RowsBatch
 
 LATEST_S: Final = 253402300800.0
 """10000-01-01: past it neither Spark nor Python can show a time."""

@@ -18,7 +18,7 @@ from edgert.central.supervisor import Door
 from edgert.central.tables import join
 from edgert.central.touched import Low, Touched, spans_of, touched_by
 from edgert.core.errors import EdgertError
-from edgert.core.results import Schema
+from edgert.core.result_schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,16 +10,8 @@ import pyarrow as pa
 
 from edgert.central.checks import CheckedRows
 from edgert.central.tables import TIME
-from edgert.core.results import (
-    GapBatch,
-    OpenBatch,
-    RefusedBatch,
-    RowsBatch,
-    Schema,
-    lineage_text,
-    partial_columns,
-    schema_untrusted,
-)
+from edgert.core.result_schema import Schema, partial_columns, schema_untrusted
+from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
 
 Batch = OpenBatch | RowsBatch | GapBatch | RefusedBatch
 _TYPES: Final = {

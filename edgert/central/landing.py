@@ -25,7 +25,8 @@ from edgert.central.lineage import Opening
 from edgert.central.tables import Conflict, Table, TableError, join, list_tables, told
 from edgert.central.upkeep_table import FIRST_DAY
 from edgert.core.errors import PayloadError
-from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch, Schema
+from edgert.core.result_schema import Schema
+from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch
 
 Batch = OpenBatch | RowsBatch | GapBatch | RefusedBatch
 Key = tuple[str, str, int, int]

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.lineage import Cut, Epoch
 from edgert.central.touched import Low
-from edgert.core.results import QUANTILES, WINDOW_COLUMNS, Schema, final_columns
+from edgert.core.result_schema import QUANTILES, WINDOW_COLUMNS, Schema, final_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

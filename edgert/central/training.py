@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.core.errors import DocumentError, EdgertError, Problem, show
+from edgert.central.written import Bounds, instead_of, read_file
+from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.flow.document import read_untrusted
 from edgert.operators.fields import field_name, field_names
@@ -20,41 +19,24 @@ from edgert.operators.models import KINDS, MAX_TREE_DEPTH
 MOST_FEATURES: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a number may be."""
-
-    default: float
-    least: float
-    greatest: float
-    whole: bool = False
-
-    def __str__(self) -> str:
-        return f"{'an integer' if self.whole else 'a number'} from {self.least:g} to {self.greatest:g}"
-
-    def holds(self, value: Any) -> bool:
-        kind = isinstance(value, int if self.whole else int | float) and not isinstance(value, bool)
-        return kind and math.isfinite(value) and self.least <= value <= self.greatest
-
-
 PARAMETERS: Final[Mapping[str, Mapping[str, Bounds]]] = {
     "linear_regression": {
-        "regularization": Bounds(0.0, 0.0, 1e6),
-        "elastic_net": Bounds(0.0, 0.0, 1.0),
-        "max_iterations": Bounds(100, 1, 10_000, whole=True),
+        "regularization": Bounds(0.0, 1e6),
+        "elastic_net": Bounds(0.0, 1.0),
+        "max_iterations": Bounds(1, 10_000, whole=True, default=100),
     },
     "decision_tree": {
-        "max_depth": Bounds(5, 1, MAX_TREE_DEPTH, whole=True),
-        "max_bins": Bounds(32, 2, 10_000, whole=True),
-        "least_rows_per_leaf": Bounds(1, 1, 1_000_000, whole=True),
+        "max_depth": Bounds(1, MAX_TREE_DEPTH, whole=True, default=5),
+        "max_bins": Bounds(2, 10_000, whole=True, default=32),
+        "least_rows_per_leaf": Bounds(1, 1_000_000, whole=True, default=1),
     },
 }
 """By kind: what `[parameters]` may hold."""
 _NUMBERS: Final = {
-    "days": Bounds(0.0, 1e-6, 36_525.0),
-    "holdout": Bounds(0.2, 0.01, 0.9),
-    "least_rows": Bounds(100, 2, 1_000_000_000, whole=True),
-    "every_s": Bounds(0.0, 60.0, 31_622_400.0),
+    "days": Bounds(1e-6, 36_525.0),
+    "holdout": Bounds(0.01, 0.9, default=0.2),
+    "least_rows": Bounds(2, 1_000_000_000, whole=True, default=100),
+    "every_s": Bounds(60.0, 31_622_400.0),
 }
 _TEXTS: Final = ("table", "sql", "where", "time", "label")
 _KEYS: Final = ("name", "kind", *_TEXTS, "features", "since", "until", *_NUMBERS, "parameters", "gateways")
@@ -99,11 +81,7 @@ class Training:
 
 def load(path: Path | str) -> Training:
     """The training that a file describes. Raises `DocumentError` with every fault, `EdgertError` if it is no file."""
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise EdgertError(f"{path}: expected a readable file: {error.strerror or error}") from error
-    return parse(text, str(path))
+    return parse(read_file(path), str(path))
 
 
 def parse(text: str | bytes, what: str = "training") -> Training:
@@ -129,8 +107,7 @@ class _Reader:
     def read(self) -> Training:
         given = self._document
         for key in given.keys() - set(_KEYS):
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            self._fault(key, f"a known key ({f'nearest: {near[0]}' if near else ', '.join(_KEYS)})", "an unknown one")
+            self._fault(key, f"a known key ({instead_of(key, _KEYS)})", "an unknown one")
         kind = given.get("kind")
         if kind not in KINDS:
             self._fault("kind", f"one of {', '.join(KINDS)}", show(kind))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from edgert.core.errors import Problem, show
 
@@ -21,3 +21,13 @@ def not_plain(value: Any, path: str = "") -> Iterator[Problem]:
             yield Problem(path, "an integer of 64 bits (or a decimal number: 1e30)", show(value))
     elif value is not None and not isinstance(value, str | float):
         yield Problem(path, "a string, a number, true, false, a list or a table", show(value))
+
+
+def is_integer(value: Any) -> TypeGuard[int]:
+    """Whether it is one; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_texts(value: Any) -> TypeGuard[list[str]]:
+    """Whether it is a list of strings."""
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import xxhash
 
@@ -23,69 +23,19 @@ from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
 from edgert.core.packing import pack, unpack_untrusted
+from edgert.core.plain import is_integer, is_texts
+from edgert.core.result_schema import Schema, schema_untrusted
 
 VERSION: Final = 1
-KEY_TYPES: Final = ("string", "double", "long", "boolean")
-AGGREGATES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "count": (("", "long"),),
-    "sum": (("", "double"),),
-    "min": (("", "double"),),
-    "max": (("", "double"),),
-    "mean": (("__count", "long"), ("__sum", "double")),
-    "variance": (("__count", "long"), ("__mean", "double"), ("__m2", "double")),
-    "distinct": (("__hll", "binary"),),
-    "distinct_set": (("__theta", "binary"),),
-    "quantiles": (("__kll", "binary"),),
-}
-"""Aggregate -> its partial columns as (suffix of the aggregate's name, type). Binary: DataSketches bytes or null."""
 MOST_STREAMS: Final = 16
 """Streams of one epoch, since acknowledgements name them all. A gateway opens another epoch instead of one more."""
-QUANTILES: Final[Mapping[str, float]] = {"__p05": 0.05, "__p50": 0.5, "__p95": 0.95}
-"""Suffix of the column -> rank. Nearer to 0 or 1 a sketch of this size is too rough."""
 PARTITIONS: Final = 16
 """Into so many parts the results of a fleet are divided, by gateway. Fixed: gateways know their partition without being
 told, and however many collectors there are (16 at most with work to do), no gateway has to be changed for it."""
-FINALS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "count": (("", "long"),),
-    **dict.fromkeys(("sum", "min", "max", "mean", "variance"), (("", "double"),)),
-    "distinct": (("", "long"), ("__hll", "binary")),
-    "distinct_set": (("", "long"), ("__theta", "binary")),
-    "quantiles": (*((suffix, "double") for suffix in QUANTILES), ("__kll", "binary")),
-}
-"""Aggregate -> its columns in the fleet table, as above. A window's own result has all but the binary ones."""
-HLL_LG_K: Final = 12
-THETA_LG_K: Final = 12
-KLL_K: Final = 200
-"""Sizes of the sketches, common to all, so that any two merge without losing accuracy: standard errors of 1.6 %, ranks
-wrong by 1.3 % at most with 99 % confidence; 2.1, 33 and some 5 kB."""
 HELLO_EPOCHS: Final = 8
 """Epochs that a hello names at most."""
-WINDOW_COLUMNS: Final = ("window_start", "window_end")
-RESERVED_COLUMNS: Final = frozenset(
-    (*WINDOW_COLUMNS, "gateway", "epoch", "stream", "sequence", "flow_version", "lineage", "day", "gateways")
-)
-"""Names that the tables use themselves: neither a key nor an aggregate may have one (whatever the case)."""
 
-COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 INT64: Final = range(-(2**63), 2**63)
-_MAX_COLUMNS: Final = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """What the rows of an epoch look like: window size in seconds, (key, type) and (aggregate's name, kind)."""
-
-    window_s: float
-    keys: tuple[tuple[str, str], ...]
-    aggregates: tuple[tuple[str, str], ...]
-
-    def plain(self) -> dict[str, Any]:
-        """The same of JSON types only, as it travels and as it stands in the landing table."""
-        return {
-            "window_s": self.window_s,
-            "keys": [list(k) for k in self.keys],
-            "aggregates": [list(a) for a in self.aggregates],
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,21 +154,6 @@ def acks_topic(fleet: str, gateway: str) -> str:
     return f"edgert/v1/{fleet}/@acks/{gateway}"
 
 
-def partial_columns(schema: Schema) -> tuple[tuple[str, str], ...]:
-    """(name, type) of the partial columns, in the order in which they stand in a rows batch after the keys."""
-    return tuple((name + suffix, kind) for name, how in schema.aggregates for suffix, kind in AGGREGATES[how])
-
-
-def final_columns(schema: Schema) -> tuple[tuple[str, str], ...]:
-    """(name, type) of the aggregates' columns in the fleet table."""
-    return tuple((name + suffix, kind) for name, how in schema.aggregates for suffix, kind in FINALS[how])
-
-
-def row_columns(schema: Schema) -> tuple[str, ...]:
-    """The columns of a rows batch: the window's bounds, the keys, the partial columns."""
-    return (*WINDOW_COLUMNS, *(k for k, _ in schema.keys), *(c for c, _ in partial_columns(schema)))
-
-
 def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
     """One result as the payload of one MQTT message. Rows are compressed where that makes them smaller."""
     head: dict[str, Any] = {"v": VERSION, "gateway": result.gateway, "flow": result.flow}
@@ -268,12 +203,12 @@ def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
     kind = plain.get("kind")
     if kind == "rows":
         columns, rows = plain.get("columns"), plain.get("rows")
-        if not _is_texts(columns) or not isinstance(rows, list):
+        if not is_texts(columns) or not isinstance(rows, list):
             raise PayloadError(f"rows: expected columns (texts) and rows (a list), got {show(columns)}, {show(rows)}")
         return RowsBatch(**number, columns=tuple(columns), rows=rows)
     if kind == "open":
         parent = plain.get("parent")
-        if parent is not None and not (_is_integer(parent) and 0 <= parent < number["epoch"]):
+        if parent is not None and not (is_integer(parent) and 0 <= parent < number["epoch"]):
             raise PayloadError(f"parent: expected an epoch older than {number['epoch']} or nil, got {show(parent)}")
         cut = _cut(plain.get("cut"))
         return OpenBatch(**number, schema=schema_untrusted(plain.get("schema")), parent=parent, cut=cut)
@@ -281,61 +216,20 @@ def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
         rows, reason, text = plain.get("rows"), plain.get("reason"), plain.get("text", "")
         if not isinstance(reason, str) or not isinstance(text, str):
             raise PayloadError(f"gap: expected reason and text as texts, got {show(reason)}, {show(text)}")
-        if rows is not None and not (_is_integer(rows) and rows >= 0):
+        if rows is not None and not (is_integer(rows) and rows >= 0):
             raise PayloadError(f"gap: expected rows as an integer of at least 0 or nil, got {show(rows)}")
         numbers = plain.get("numbers", 1)
-        if not _is_integer(numbers) or not 1 <= numbers <= number["sequence"]:
+        if not is_integer(numbers) or not 1 <= numbers <= number["sequence"]:
             raise PayloadError(f"gap: expected numbers from 1 to {number['sequence']}, got {show(numbers)}")
         return GapBatch(**number, reason=reason, rows=rows, text=text, numbers=numbers)
     raise PayloadError(f"kind: expected open, rows, gap or hello, got {show(kind)}")
-
-
-def schema_untrusted(plain: object) -> Schema:
-    """Read a schema from its plain form. Raises `PayloadError`; the names are safe as columns of a table."""
-    if not isinstance(plain, dict):
-        raise PayloadError(f"schema: expected a map, got {show(plain)}")
-    window_s = plain.get("window_s")
-    if isinstance(window_s, bool) or not isinstance(window_s, int | float) or not 0 < window_s <= 1e10:
-        raise PayloadError(f"schema.window_s: expected seconds greater than 0, got {show(window_s)}")
-    keys = _pairs(plain.get("keys"), "keys", KEY_TYPES)
-    aggregates = _pairs(plain.get("aggregates"), "aggregates", tuple(AGGREGATES))
-    schema = Schema(float(window_s), keys, aggregates)
-    _check_names(schema)
-    return schema
-
-
-def _check_names(schema: Schema) -> None:
-    """Columns of a table are told apart whatever their case, so `n` and `N` are one name."""
-    names = [n for n, _ in (*schema.keys, *schema.aggregates)]
-    seen = set(RESERVED_COLUMNS)
-    for name in names:
-        if not COLUMN_NAME.fullmatch(name):
-            raise PayloadError(f"schema: expected letters, digits and _ as the name of a column, got {show(name)}")
-    partials = [c for c, _ in partial_columns(schema)]
-    finals = [c for c, _ in final_columns(schema)]
-    for group in (dict.fromkeys([k for k, _ in schema.keys]), dict.fromkeys(partials + finals)):
-        for name in group:
-            if name.lower() in seen:
-                raise PayloadError(f"schema: expected a name that is not taken yet, got {show(name)}")
-            seen.add(name.lower())
-    if any(len(n) != len(set(n)) for n in (names, partials, finals)) or len(seen) > _MAX_COLUMNS:
-        raise PayloadError(f"schema: expected at most {_MAX_COLUMNS} different names, got {show(names)}")
-
-
-def _pairs(plain: object, where: str, allowed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    if not isinstance(plain, list):
-        raise PayloadError(f"schema.{where}: expected a list of pairs, got {show(plain)}")
-    for pair in plain:
-        if not (_is_texts(pair) and len(pair) == 2 and pair[1] in allowed):
-            raise PayloadError(f"schema.{where}: expected [name, {' | '.join(allowed)}], got {show(pair)}")
-    return tuple((name, kind) for name, kind in plain)
 
 
 def _cut(plain: object) -> dict[int, int]:
     if plain is None:
         return {}
     if not isinstance(plain, dict) or not all(
-        _is_integer(k) and _is_integer(v) and k >= 0 and v >= 0 for k, v in plain.items()
+        is_integer(k) and is_integer(v) and k >= 0 and v >= 0 for k, v in plain.items()
     ):
         raise PayloadError(f"cut: expected a map from stream to sequence, got {show(plain)}")
     return dict(plain)
@@ -363,7 +257,7 @@ def unpack_acknowledgement_untrusted(payload: bytes) -> Acknowledgement:
     """Read an acknowledgement. Raises `PayloadError`: one that is wrong in any part is not used at all."""
     plain = _map_untrusted(payload, "an acknowledgement")
     collector, answers, entries = plain.get("collector"), plain.get("answers", []), plain.get("acks")
-    if not isinstance(collector, str) or not _is_texts(answers) or not isinstance(entries, list):
+    if not isinstance(collector, str) or not is_texts(answers) or not isinstance(entries, list):
         raise PayloadError(f"acknowledgement: expected collector, answers and acks, got {show(plain)}")
     acks: dict[tuple[str, int, int], int] = {}
     for entry in entries:
@@ -371,7 +265,7 @@ def unpack_acknowledgement_untrusted(payload: bytes) -> Acknowledgement:
             isinstance(entry, list)
             and len(entry) == 4
             and isinstance(entry[0], str)
-            and all(_is_integer(n) and n >= 0 for n in entry[1:])
+            and all(is_integer(n) and n >= 0 for n in entry[1:])
         ):
             raise PayloadError(f"acks: expected [flow, epoch, stream, sequence], got {show(entry)}")
         acks[(entry[0], entry[1], entry[2])] = entry[3]
@@ -397,24 +291,12 @@ def _name(plain: Mapping[str, Any], key: str, pattern: re.Pattern[str]) -> str:
 
 def _integer(plain: Mapping[str, Any], key: str, least: int, below: int = INT64.stop) -> int:
     value = plain.get(key)
-    if not _is_integer(value) or not least <= value < below:
+    if not is_integer(value) or not least <= value < below:
         raise PayloadError(f"{key}: expected an integer from {least} and below {below}, got {show(value)}")
     return int(value)
 
 
 def _epochs(value: Any) -> tuple[int, ...]:
-    if (
-        not isinstance(value, list)
-        or len(value) > HELLO_EPOCHS
-        or not all(_is_integer(e) and e in INT64 for e in value)
-    ):
+    if not isinstance(value, list) or len(value) > HELLO_EPOCHS or not all(is_integer(e) and e in INT64 for e in value):
         raise PayloadError(f"epochs: expected at most {HELLO_EPOCHS} integers of 64 bits, got {show(value)}")
     return tuple(value)
-
-
-def _is_integer(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_texts(value: Any) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(v, str) for v in value)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from edgert.core.batch import GREATEST
 from edgert.core.errors import show
-from edgert.core.results import AGGREGATES, FINALS, RESERVED_COLUMNS
+from edgert.core.result_schema import AGGREGATES, FINALS, RESERVED_COLUMNS
 
 if TYPE_CHECKING:
     from edgert.sketches.mergeable import Kind

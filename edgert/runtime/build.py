@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from edgert.core.results import Schema
+from edgert.core.result_schema import Schema
 from edgert.flow.fission import uncopied
 from edgert.flow.physical import Output, PhysicalInstance, Plan, fields_needed
 from edgert.flow.spec import Registry

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgert.core.batch import Row
 from edgert.core.position import Position
-from edgert.core.results import row_columns
+from edgert.core.result_schema import row_columns
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, PhysicalInstance, Plan, plan
 from edgert.flow.spec import Registry

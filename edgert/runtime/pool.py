@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
-from edgert.runtime.gate import Gate
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.lending import MOST_WORKERS, SLOW_S, Lending, Mine, fast
+from edgert.runtime.pauses import Pauses
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
 from edgert.scheduling.congestion_aware import CongestionAware
@@ -31,7 +31,7 @@ Send = Callable[[Instance, Sequence[Message]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
 
-class Pool:
+class Pool(Pauses):
     """K workers, M instances, at most one worker per instance at a time (so order is kept per queue)."""
 
     def __init__(
@@ -43,20 +43,12 @@ class Pool:
         consumption: Consumption | None = None,
         send: Send = lambda instance, messages: None,
     ) -> None:
-        self._clock = clock
-        self._policy = policy or CongestionAware()
+        super().__init__(clock, policy or CongestionAware())
         self.consumption = consumption or at_most(50)
         self._send = send
-        self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
-        self._quiet = threading.Condition(self._lock)
-        self._instances: dict[int, Instance] = {}
         self._next_number = 0
         self._stopping = False
         self._asleep = 0
-        self._watching = 0
-        """Threads that wait for an instance to come to rest."""
-        self._gate = Gate(self._policy, self._instances)
         self._lending = Lending(workers)
         self._in_hand: tuple[Instance, list[Entry]] | None = None
         """The next turn of whoever lends its thread."""
@@ -204,56 +196,6 @@ class Pool:
         """It has not any more."""
         with self._lock:
             self._relieved(number)
-
-    # -- pauses
-
-    def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
-        """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
-        self.begin_hold(instances)
-        with self._lock:
-            if self._wait_quiet(lambda: not any(i.running for i in instances), timeout_s):
-                return True
-            self._let_go(instances)
-            return False
-
-    def begin_hold(self, instances: Sequence[Instance]) -> None:
-        """As `hold`, without waiting for the turns under way: see `at_rest`."""
-        with self._lock:
-            for instance in instances:
-                self._gate.hold(instance.number)
-
-    def at_rest(self, instances: Sequence[Instance]) -> bool:
-        """Whether none of `instances` is running."""
-        with self._lock:
-            return not any(instance.running for instance in instances)
-
-    def release(self, instances: Sequence[Instance]) -> None:
-        """Lets held instances go on."""
-        with self._lock:
-            self._let_go(instances)
-
-    def _let_go(self, instances: Sequence[Instance]) -> None:
-        now = self._clock.monotonic()
-        for instance in instances:
-            self._gate.let_go(instance.number, now)
-        self._work.notify_all()
-
-    def locked(self, read: Callable[[], None]) -> None:
-        """Runs `read` under the pool's lock: for looks at several queues and positions that must agree."""
-        with self._lock:
-            read()
-
-    def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:
-        """Waits until `instances` have nothing left to do; false when time ran out."""
-        with self._lock:
-            return self._wait_quiet(lambda: not any(i.running or i.queue.entries for i in instances), timeout_s)
-
-    def _wait_quiet(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        self._watching += 1
-        try:
-            return self._quiet.wait_for(condition, timeout_s)
-        finally:
-            self._watching -= 1
 
     # -- turns
 

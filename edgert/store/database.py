@@ -19,23 +19,14 @@ import msgspec
 
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
-from edgert.core.results import OpenBatch, Schema, pack_result
+from edgert.core.result_schema import Schema
+from edgert.core.results import OpenBatch, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
 from edgert.store import ahead, file, outbox, quota
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
 from edgert.store.records import FlowCommit, FlowResults, StoredFlow
 from edgert.store.schema import upgrade
-
-CHECKED_BYTES = 64 << 20
-"""A larger file is checked at a start without its outbox, or a long outage would be followed by a long start."""
-PAGE_BYTES = 1024
-"""A checkpoint changes a few bytes in a dozen pages, and writes them whole: of SQLite's own 4,096 bytes it would write
-twice as much at 10 messages per second, and a third more at 100. A large blob takes as long either way."""
-WAL_BYTES = 4_096_000
-"""The log is written back into the database when it is as long: pages that change with every checkpoint, once."""
-CACHE_KIB = 512
-"""SQLite's page cache (its default: 2 MB). A larger transaction spills to the log before its end."""
 
 LEAVING_AHEAD = 256
 """So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate
@@ -86,21 +77,7 @@ class Database:
             raise
 
     def _open(self) -> None:
-        path = self.path
-        try:
-            file.private(path)
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a file that is new
-            self._db.execute("PRAGMA journal_mode = WAL")
-            pages = WAL_BYTES // int(self._db.execute("PRAGMA page_size").fetchone()[0])
-            self._db.execute(f"PRAGMA wal_autocheckpoint = {pages}")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            fault = self._fault()
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
-        if fault != "ok":
-            raise StoreError(f"the database {path} is damaged ({fault}); move it away to begin anew")
+        self._db = file.connect(self.path)
         self._change = OutboxSize(0, 0, 0)
         self.outbox_size = self._change
         """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
@@ -110,7 +87,7 @@ class Database:
             self._db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
             self.again = ahead.go_back(self._db)
         except sqlite3.Error as error:
-            raise StoreError(f"the database {path} could not be brought up to date: {error}") from error
+            raise StoreError(f"the database {self.path} could not be brought up to date: {error}") from error
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
         self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
@@ -119,14 +96,6 @@ class Database:
             name: full_outbox.of_document(json.loads(document))
             for name, document in self._rows("SELECT name, document FROM flow")
         }
-
-    def _fault(self) -> str:
-        """ "ok", or what is wrong with the file."""
-        if self.path.stat().st_size <= CHECKED_BYTES:
-            return str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
-        names = self._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'outbox'").fetchall()
-        found = (self._db.execute(f"PRAGMA quick_check('{name}')").fetchone()[0] for (name,) in names)
-        return next((fault for fault in found if fault != "ok"), "ok")
 
     def close(self) -> None:
         self._db.close()

@@ -12,6 +12,16 @@ from typing import IO, Any
 
 from edgert.core.errors import StoreError
 
+CHECKED_BYTES = 64 << 20
+"""A larger file is checked at a start without its outbox, or a long outage would be followed by a long start."""
+PAGE_BYTES = 1024
+"""A checkpoint changes a few bytes in a dozen pages, and writes them whole: of SQLite's own 4,096 bytes it would write
+twice as much at 10 messages per second, and a third more at 100. A large blob takes as long either way."""
+WAL_BYTES = 4_096_000
+"""The log is written back into the database when it is as long: pages that change with every checkpoint, once."""
+CACHE_KIB = 512
+"""SQLite's page cache (its default: 2 MB). A larger transaction spills to the log before its end."""
+
 
 def private(path: Path) -> None:
     """Makes the file if need be, readable to its owner only; SQLite gives its -wal and -shm files the same mode."""
@@ -52,6 +62,35 @@ def lock(path: Path) -> IO[str]:
     file.write(f"{os.getpid()}\n")
     file.flush()
     return file
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Opens the database, which is made if need be, and looks whether it is whole. Raises `StoreError`."""
+    try:
+        private(path)
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a file that is new
+        db.execute("PRAGMA journal_mode = WAL")
+        pages = WAL_BYTES // int(db.execute("PRAGMA page_size").fetchone()[0])
+        db.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        fault = _fault(db, path.stat().st_size)
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
+    if fault != "ok":
+        db.close()
+        raise StoreError(f"the database {path} is damaged ({fault}); move it away to begin anew")
+    return db
+
+
+def _fault(db: sqlite3.Connection, size: int) -> str:
+    """ "ok", or what is wrong with the file."""
+    if size <= CHECKED_BYTES:
+        return str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+    names = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'outbox'").fetchall()
+    found = (db.execute(f"PRAGMA quick_check('{name}')").fetchone()[0] for (name,) in names)
+    return next((fault for fault in found if fault != "ok"), "ok")
 
 
 def read_state(path: Path, flow: str, last: int) -> tuple[dict[str, Any], list[bytes]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, Schema, row_columns
+from edgert.core.result_schema import Schema, row_columns
+from edgert.core.results import GapBatch, OpenBatch, RowsBatch
 
 FLOW = "air"
 SCHEMA = Schema(

@@ -26,7 +26,8 @@ from edgert.central.readers import Readers
 from edgert.central.stream_reader import position
 from edgert.central.supervisor import FAILURE, NEW_COLUMNS
 from edgert.central.tables import Table
-from edgert.core.results import RowsBatch, Schema
+from edgert.core.result_schema import Schema
+from edgert.core.results import RowsBatch
 from edgert.core.settings import Alerts as Settings
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.waiting import wait_until

@@ -9,7 +9,8 @@ import pytest
 
 from edgert.central.checks import check_rows, unite
 from edgert.core.errors import PayloadError
-from edgert.core.results import RowsBatch, Schema, row_columns
+from edgert.core.result_schema import Schema, row_columns
+from edgert.core.results import RowsBatch
 
 SCHEMA = Schema(60.0, (("source", "string"), ("floor", "long")), (("n", "count"), ("t", "mean"), ("v", "variance")))
 GOOD = [1e9, 1e9 + 60, "a", 3, 5, 5, 12.5, 5, 2.5, 0.5]

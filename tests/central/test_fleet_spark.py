@@ -25,7 +25,7 @@ from edgert.central.query import query
 from edgert.central.supervisor import NEW_COLUMNS
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.errors import EdgertError
-from edgert.core.results import Schema
+from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.waiting import wait_until

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from edgert.central.landing import Batch, Landing, key_of
 from edgert.central.query import query
 from edgert.central.tables import Conflict, Table, TableError
-from edgert.core.results import RefusedBatch, RowsBatch, Schema
+from edgert.core.result_schema import Schema
+from edgert.core.results import RefusedBatch, RowsBatch
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 
 

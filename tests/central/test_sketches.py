@@ -13,7 +13,8 @@ from edgert.central.checks import check_rows
 from edgert.central.frames import landing_rows
 from edgert.central.sketches import CHECKS
 from edgert.core.batch import Batch
-from edgert.core.results import RowsBatch, Schema, pack_result, row_columns, unpack_result_untrusted
+from edgert.core.result_schema import Schema, row_columns
+from edgert.core.results import RowsBatch, pack_result, unpack_result_untrusted
 from edgert.operators.aggregates import parse_aggregate
 from edgert.operators.logic import Now
 from edgert.operators.sketch_kinds import KINDS

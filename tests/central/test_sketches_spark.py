@@ -14,7 +14,7 @@ from edgert.central.fleet_job import FleetJob
 from edgert.central.landing import Landing
 from edgert.central.lease import Lease
 from edgert.central.query import query
-from edgert.core.results import QUANTILES, Schema, row_columns
+from edgert.core.result_schema import QUANTILES, Schema, row_columns
 from edgert.core.settings import FleetJob as Settings
 from edgert.operators.sketch_kinds import KINDS
 from tests.central.results_examples import START, Gateway

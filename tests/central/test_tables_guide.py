@@ -14,7 +14,7 @@ from edgert.central.fleet_job import FleetJob
 from edgert.central.landing import Landing
 from edgert.central.query import query
 from edgert.cli.main import main
-from edgert.core.results import Schema
+from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings
 from tests.central.results_examples import SCHEMA, START, Gateway, contribution
 from tests.central.sketch_examples import KIND_OF, sketch

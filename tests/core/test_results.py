@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import PayloadError
+from edgert.core.result_schema import Schema, partial_columns, row_columns
 from edgert.core.results import (
     Acknowledgement,
     GapBatch,
@@ -17,11 +18,8 @@ from edgert.core.results import (
     OpenBatch,
     RefusedBatch,
     RowsBatch,
-    Schema,
     pack_acknowledgement,
     pack_result,
-    partial_columns,
-    row_columns,
     unpack_acknowledgement_untrusted,
     unpack_result_untrusted,
 )

@@ -11,13 +11,13 @@ from edgert.central.lineage import Opening, counted
 from edgert.core.clock import VirtualClock
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
+from edgert.core.result_schema import Schema
 from edgert.core.results import (
     Acknowledgement,
     GapBatch,
     Hello,
     OpenBatch,
     RowsBatch,
-    Schema,
     pack_acknowledgement,
     results_topic,
     unpack_result_untrusted,

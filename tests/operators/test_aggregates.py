@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import GREATEST
-from edgert.core.results import Schema, partial_columns
+from edgert.core.result_schema import Schema, partial_columns
 from edgert.operators.aggregates import FUNCTIONS, SKETCHES, Aggregates, Slots, compile_function, parse_aggregate
 
 EXACT = [f for f in FUNCTIONS if f not in SKETCHES]

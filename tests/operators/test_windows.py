@@ -345,7 +345,7 @@ def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_me
 
 
 def test_partials_stand_in_the_columns_that_the_wire_format_names() -> None:
-    from edgert.core.results import Schema, row_columns
+    from edgert.core.result_schema import Schema, row_columns
 
     schema = Schema(SIZE, (("source", "string"),), tuple((a.name, a.function) for a in AGGREGATES))
     (got,) = rows_at(window().process(at(10.0, row(1.0)), 0, NOW), CONTRIBUTION)

@@ -11,7 +11,8 @@ import pytest
 
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, Schema, unpack_result_untrusted
+from edgert.core.result_schema import Schema
+from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store import database as database_module
 from edgert.store.database import Database
 from edgert.store.quota import FULL, TOO_OLD

@@ -1,0 +1,78 @@
+"""Instances that stand still for a while: for a checkpoint, to be taken out, or until they have nothing left to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from edgert.core.clock import Clock
+from edgert.runtime.gate import Gate
+from edgert.runtime.instance import Instance
+from edgert.scheduling.policies import Policy
+
+
+class Pauses:
+    """The part of a pool that is not about turns: its lock, what keeps instances from running, and who waits for that.
+
+    Whoever ends a turn wakes `_quiet` if somebody is `_watching`.
+    """
+
+    def __init__(self, clock: Clock, policy: Policy) -> None:
+        self._clock = clock
+        self._policy = policy
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        """Waited for by workers."""
+        self._quiet = threading.Condition(self._lock)
+        self._watching = 0
+        """Threads that wait for an instance to come to rest."""
+        self._instances: dict[int, Instance] = {}
+        self._gate = Gate(policy, self._instances)
+
+    def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
+        """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
+        self.begin_hold(instances)
+        with self._lock:
+            if self._wait_quiet(lambda: not any(i.running for i in instances), timeout_s):
+                return True
+            self._let_go(instances)
+            return False
+
+    def begin_hold(self, instances: Sequence[Instance]) -> None:
+        """As `hold`, without waiting for the turns under way: see `at_rest`."""
+        with self._lock:
+            for instance in instances:
+                self._gate.hold(instance.number)
+
+    def at_rest(self, instances: Sequence[Instance]) -> bool:
+        """Whether none of `instances` is running."""
+        with self._lock:
+            return not any(instance.running for instance in instances)
+
+    def release(self, instances: Sequence[Instance]) -> None:
+        """Lets held instances go on."""
+        with self._lock:
+            self._let_go(instances)
+
+    def _let_go(self, instances: Sequence[Instance]) -> None:
+        now = self._clock.monotonic()
+        for instance in instances:
+            self._gate.let_go(instance.number, now)
+        self._work.notify_all()
+
+    def locked(self, read: Callable[[], None]) -> None:
+        """Runs `read` under the pool's lock: for looks at several queues and positions that must agree."""
+        with self._lock:
+            read()
+
+    def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:
+        """Waits until `instances` have nothing left to do; false when time ran out."""
+        with self._lock:
+            return self._wait_quiet(lambda: not any(i.running or i.queue.entries for i in instances), timeout_s)
+
+    def _wait_quiet(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        self._watching += 1
+        try:
+            return self._quiet.wait_for(condition, timeout_s)
+        finally:
+            self._watching -= 1
