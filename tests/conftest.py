@@ -21,6 +21,8 @@ settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
 
 ROOT = Path(__file__).parents[1]
+# For work of a few seconds Java's thorough compiler costs more than it brings.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 def _lack_of(marker: str) -> str | None:

@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -16,7 +15,8 @@ from edgert.central.lease import Lease
 from edgert.central.lineage import Opening, counted, unsettled
 from edgert.central.supervisor import Door
 from edgert.central.tables import join
-from edgert.central.touched import Low, Touched, spans_of, touched_by
+from edgert.central.touched import LAST, Low, Touched, spans_of, touched_by
+from edgert.central.windows_table import WindowsTable
 from edgert.core.errors import EdgertError
 from edgert.core.result_schema import Schema
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ATTEMPTS: Final = 3
-_CHECKPOINT_COMMITS: Final = 50
-"""Delta's own 10 would make every tenth trigger at low rate write one; to read 50 commits costs little."""
+_MANY: Final = 20_000
+"""Contributions of a batch from which on it pays to look first whether their windows are all new."""
 
 
 class FleetTable:
@@ -34,10 +34,9 @@ class FleetTable:
     def __init__(self, root: str, flow: str, lease: Lease) -> None:
         self.flow = flow
         self._landing_uri = join(root, "landing", flow)
-        self._uri = join(root, "fleet", flow)
         self._landing = FlowTable(root, flow)
+        self._windows = WindowsTable(join(root, "fleet", flow), lease)
         self._lease = lease
-        self._columns: list[str] | None = None
         self.door = Door()
 
     def update(self, batch: DataFrame, _batch_id: int) -> None:
@@ -54,15 +53,12 @@ class FleetTable:
         if schema is None:
             raise EdgertError(f"landing/{self.flow}: expected a table with results of this flow, found none")
         landing = spark.read.format("delta").load(self._landing_uri)
-        lineage = sums.lineage_frame(spark, counted(self._landing.openings))
+        lineage = sums.Lineage(spark, counted(self._landing.openings))
         rows = landing.where("day IS NOT NULL").select("day").distinct().collect()
         for day in sorted(row.day for row in rows):
-            windows = sums.merged(landing.where(F.col("day") == F.lit(day)), lineage, schema).where("gateways > 0")
-            target = self._prepare(spark, schema)
-            self._lease.hold()
-            only = f"day = DATE'{day}'"
-            windows.write.format("delta").mode("overwrite").option("replaceWhere", only).save(self._uri)
-            yield day, target.toDF().where(only).count()
+            windows = sums.merged(landing.where(F.col("day") == F.lit(day)), lineage, schema)
+            self._windows.widen(spark, schema)
+            yield day, self._windows.put_day(windows, day)
 
     def _update_beside_others(self, batch: DataFrame) -> None:
         """Again, when a compaction came first: to recompute is the same as often as it is done."""
@@ -87,8 +83,8 @@ class FleetTable:
         openings = self._landing.openings
         void = unsettled(openings, touched.opened)
         if void:
-            lows = {epoch: Low(streams, 0) for epoch, streams in void.items()}
-            for day, span in spans_of(sums.rows_past(landing, sums.lineage_frame(spark, {}, lows))):
+            lows = {e: Low({s: (low, LAST) for s, low in streams.items()}, 0) for e, streams in void.items()}
+            for day, span in spans_of(sums.touching(landing, sums.Lineage(spark, {}, lows))):
                 touched.add(day, span)
             touched.add_void(void)
         if touched.days:
@@ -97,34 +93,13 @@ class FleetTable:
     def _write(
         self, spark: SparkSession, landing: DataFrame, touched: Touched, schema: Schema, openings: list[Opening]
     ) -> None:
-        lineage = sums.lineage_frame(spark, counted(openings), touched.lows)
-        windows = sums.recompute(landing.where(touched.within()), lineage, schema)
-        target = self._prepare(spark, schema)
-        self._lease.hold()
-        same = " AND ".join(f"t.`{n}` <=> s.`{n}`" for n in sums.window_columns(schema))
-        (
-            target.alias("t")
-            .merge(windows.alias("s"), f"{touched.within('t.')} AND {same}")
-            .whenMatchedDelete("s.gateways = 0")
-            .whenMatchedUpdateAll()
-            .whenNotMatchedInsertAll("s.gateways > 0")
-            .execute()
-        )
-
-    def _prepare(self, spark: SparkSession, schema: Schema) -> DeltaTable:
-        """The fleet table, made or widened to the schema."""
-        columns = sums.fleet_columns(schema)
-        if self._columns is None:
-            builder = DeltaTable.createIfNotExists(spark).location(self._uri).partitionedBy("day")
-            for name, kind in columns:
-                builder = builder.addColumn(name, kind)
-            table = builder.execute()
-            # A change of metadata makes a commit fail that another job has under way with an older token.
-            properties = f"'edgert.lease' = '{self._lease.token}', 'delta.checkpointInterval' = '{_CHECKPOINT_COMMITS}'"
-            spark.sql(f"ALTER TABLE delta.`{self._uri}` SET TBLPROPERTIES ({properties})")
-            self._columns = table.toDF().columns
-        new = [f"`{name}` {kind}" for name, kind in columns if name not in self._columns]
-        if new:
-            spark.sql(f"ALTER TABLE delta.`{self._uri}` ADD COLUMNS ({', '.join(new)})")
-            self._columns += [name for name, _ in columns if name not in self._columns]
-        return DeltaTable.forPath(spark, self._uri)
+        lineage = sums.Lineage(spark, counted(openings), touched.lows)
+        contributions = landing.where(touched.within())
+        windows = sums.recompute(contributions, lineage, schema, touched.void)
+        self._windows.widen(spark, schema)
+        if touched.rows >= _MANY and not touched.void:
+            keys = sums.touching(contributions, lineage).select(*sums.window_columns(schema))
+            if not self._windows.has_any(keys, touched.within(), schema):
+                self._windows.append(windows, touched.days)
+                return
+        self._windows.merge(windows, touched.within("t."), schema, touched.days)

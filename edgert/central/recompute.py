@@ -6,13 +6,15 @@ the same table.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.lineage import Cut, Epoch
-from edgert.central.touched import Low
+from edgert.central.touched import LAST, Low
 from edgert.core.result_schema import QUANTILES, WINDOW_COLUMNS, Schema, final_columns
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ _LINEAGE: Final = "@lineage"
 _COUNTS: Final = "@counts"
 _TOUCHED: Final = "@touched"
 
+_WORD: Final = 63
+"""Bits of a long that are no sign."""
+_MOST_BITS: Final = 8 * _WORD
+
 
 def window_columns(schema: Schema) -> list[str]:
     """The columns that tell the rows of a fleet table apart."""
@@ -48,24 +54,32 @@ def fleet_columns(schema: Schema) -> list[tuple[str, str]]:
     ]
 
 
-def lineage_frame(
-    spark: SparkSession, limits: Mapping[Epoch, Cut], lows: Mapping[Epoch, Low] | None = None
-) -> DataFrame:
-    """(gateway, epoch) with their cuts, and which of their rows touch their window, as a small frame to join with.
+class Lineage:
+    """Which contributions count, and which touch their window, as a small frame to join with.
 
     It is made as text: rows given as Python objects would start Python workers, 100 MB of them.
     """
-    lows = lows or {}
-    rows = []
-    for gateway, epoch in limits.keys() | lows.keys():
-        cut = limits.get((gateway, epoch), {})
-        low = lows.get((gateway, epoch), Low({}))
-        others = "NULL" if low.others is None else f"{low.others}L"
-        rows.append(f"('{gateway}', {epoch}L, {cut is None}, {_map(cut or {})}, {_map(low.streams)}, {others})")
-    values = ", ".join(rows) or f"('', 0L, true, {_map({})}, {_map({})}, NULL)"
-    of = "struct(whole, cut, low, CAST(others AS BIGINT) AS others)"
-    table = f"VALUES {values} AS lineage(gateway, epoch, whole, cut, low, others)"
-    return F.broadcast(spark.sql(f"SELECT gateway, epoch, {of} AS `{_LINEAGE}` FROM {table}"))
+
+    def __init__(
+        self, spark: SparkSession, limits: Mapping[Epoch, Cut], lows: Mapping[Epoch, Low] | None = None
+    ) -> None:
+        lows = lows or {}
+        numbers = {gateway: number for number, gateway in enumerate(sorted({gateway for gateway, _ in limits}))}
+        self.gateways = len(numbers)
+        """Whose contributions may count: they are numbered from 0."""
+        rows = []
+        for gateway, epoch in limits.keys() | lows.keys():
+            cut = limits.get((gateway, epoch), {})
+            low = lows.get((gateway, epoch), Low({}))
+            others = "NULL" if low.others is None else f"{low.others}L"
+            number = numbers.get(gateway, 0)
+            after, up_to = ({stream: span[at] for stream, span in low.streams.items()} for at in (0, 1))
+            told = f"{number}, {cut is None}, {_map(cut or {})}, {_map(after)}, {_map(up_to)}, {others}"
+            rows.append(f"('{gateway}', {epoch}L, {told})")
+        values = ", ".join(rows) or f"('', 0L, 0, true, {_map({})}, {_map({})}, {_map({})}, NULL)"
+        of = "struct(number, whole, cut, after, up_to, CAST(others AS BIGINT) AS others)"
+        table = f"VALUES {values} AS lineage(gateway, epoch, number, whole, cut, after, up_to, others)"
+        self.frame = F.broadcast(spark.sql(f"SELECT gateway, epoch, {of} AS `{_LINEAGE}` FROM {table}"))
 
 
 def _map(cut: Mapping[int, int]) -> str:
@@ -73,44 +87,48 @@ def _map(cut: Mapping[int, int]) -> str:
     return f"CAST(map({pairs}) AS MAP<INT, BIGINT>)"
 
 
-def rows_past(landing: DataFrame, lows: DataFrame) -> DataFrame:
-    """The contributions of some epochs past a sequence of their stream."""
-    return landing.join(lows, ["gateway", "epoch"]).where(_past())
+def touching(landing: DataFrame, lineage: Lineage) -> DataFrame:
+    """The contributions that touch their window."""
+    return landing.join(lineage.frame, ["gateway", "epoch"]).where(_past())
 
 
 def _past() -> Column:
     """Whether a contribution joined with the lineage touches its window."""
-    low = F.coalesce(_of_lineage("low")[F.col("stream")], _of_lineage("others"))
-    return F.coalesce(F.col("sequence") > low, F.lit(False))
+    after = F.coalesce(_of_lineage("after")[F.col("stream")], _of_lineage("others"))
+    up_to = F.coalesce(_of_lineage("up_to")[F.col("stream")], F.lit(LAST))
+    sequence = F.col("sequence")
+    return F.coalesce((sequence > after) & (sequence <= up_to), F.lit(False))
 
 
 def _of_lineage(name: str) -> Column:
     return F.col(f"`{_LINEAGE}`.{name}")
 
 
-def recompute(contributions: DataFrame, lineage: DataFrame, schema: Schema) -> DataFrame:
+def recompute(contributions: DataFrame, lineage: Lineage, schema: Schema, void: bool) -> DataFrame:
     """Each touched window from all its contributions, which must be among those given; `gateways` is 0 where none of
-    them counts any more."""
-    groups = _merged(contributions, lineage, schema, F.bool_or(_past()).alias(_TOUCHED)).where(f"`{_TOUCHED}`")
+    them counts. Without `void`, windows that only lose contributions are left out."""
+    touches = F.bool_or(_past()).alias(_TOUCHED)
+    groups = _merged(contributions, lineage, schema, void, touches).where(f"`{_TOUCHED}`")
     return groups.select(*(name for name, _ in fleet_columns(schema)))
 
 
-def merged(contributions: DataFrame, lineage: DataFrame, schema: Schema) -> DataFrame:
-    """Every window of which there are `contributions`, which must be all of it; `gateways` as in `recompute`."""
-    return _merged(contributions, lineage, schema).select(*(name for name, _ in fleet_columns(schema)))
+def merged(contributions: DataFrame, lineage: Lineage, schema: Schema) -> DataFrame:
+    """Every window of which there are `contributions`, which must be all of it."""
+    return _merged(contributions, lineage, schema, False).select(*(name for name, _ in fleet_columns(schema)))
 
 
-def _merged(contributions: DataFrame, lineage: DataFrame, schema: Schema, *others: Column) -> DataFrame:
-    """With further columns from all rows of a window."""
-    rows = contributions.join(lineage, ["gateway", "epoch"], "left")
+def _merged(contributions: DataFrame, lineage: Lineage, schema: Schema, void: bool, *others: Column) -> DataFrame:
+    """With further columns from all rows of a window: from those that count, if `void` is not asked for."""
+    rows = contributions.join(lineage.frame, ["gateway", "epoch"], "left")
     within = F.coalesce(_of_lineage("cut")[F.col("stream")], F.lit(0)) >= F.col("sequence")
-    rows = rows.withColumn(_COUNTS, F.coalesce(_of_lineage("whole") | within, F.lit(False)))
+    counts = F.coalesce(_of_lineage("whole") | within, F.lit(False))
+    rows = rows.withColumn(_COUNTS, counts) if void else rows.where(counts)
 
     def of(column: str) -> Column:
-        return F.when(F.col(f"`{_COUNTS}`"), F.col(column))
+        return F.when(F.col(f"`{_COUNTS}`"), F.col(column)) if void else F.col(column)
 
     values = [column.alias(name) for a in schema.aggregates for name, column in _columns(*a, of)]
-    gateways = F.size(F.collect_set(of("gateway"))).alias("gateways")
+    gateways = _gateways(lineage.gateways, of).cast("int").alias("gateways")
     groups = rows.groupBy(*window_columns(schema)).agg(*values, gateways, *others)
     for name, kind in schema.aggregates:
         if kind in _READS:
@@ -119,6 +137,17 @@ def _merged(contributions: DataFrame, lineage: DataFrame, schema: Schema, *other
 
 
 Of = Callable[[str], Any]
+
+
+def _gateways(known: int, of: Of) -> Column:
+    """How many gateways contribute: a bit for each, as long as these are few. To count different names doubles the
+    cost of a window."""
+    if known > _MOST_BITS:
+        return F.count_distinct(of("gateway"))
+    number = of(f"`{_LINEAGE}`.number")
+    bit = F.expr(f"shiftleft(1L, `{_LINEAGE}`.number % {_WORD})")
+    words = [F.bit_or(F.when(F.floor(number / _WORD) == word, bit)) for word in range(-(-known // _WORD))]
+    return reduce(operator.add, (F.coalesce(F.bit_count(word), F.lit(0)) for word in words), F.lit(0))
 
 
 def _columns(name: str, kind: str, of: Of) -> list[tuple[str, Column]]:
@@ -136,22 +165,20 @@ def _mean(name: str, of: Of) -> Column:
 
 
 def _variance(name: str, of: Of) -> Column:
-    """Sample variance, merged pairwise by the rule of Chan, Golub and LeVeque (1979): sums of squares of large values
-    close to each other would lose every digit. Sorted, so that the same contributions give the same digits."""
+    """Sample variance. What the means x, each of n values, add to the sum of squares is Σ n (x - M)²: made from
+    covariances over the contributions, which Spark adds up without the loss of digits that sums of squares of large
+    values close to each other have, and without keeping a list per window:
+
+        Σ n (x - x̄)² = C(x, n x) - x̄ C(x, n),   M - x̄ = C(x, n) / Σ n,   C(a, b) = Σ (a - ā) (b - b̄)
+    """
     n, mean, m2 = of(f"{name}__count"), of(f"{name}__mean"), of(f"{name}__m2")
-    part = F.struct(n.cast("double").alias("n"), mean.alias("mean"), m2.alias("m2"))
-    parts = F.sort_array(F.collect_list(F.when(n > 0, part)))
-    zero = F.struct(F.lit(0.0).alias("n"), F.lit(0.0).alias("mean"), F.lit(0.0).alias("m2"))
-    merged = F.aggregate(parts, zero, _chan)
-    return F.when(merged["n"] > 1, merged["m2"] / (merged["n"] - 1))
-
-
-def _chan(a: Column, b: Column) -> Column:
-    n = a["n"] + b["n"]
-    delta = b["mean"] - a["mean"]
-    mean = a["mean"] + delta * b["n"] / n
-    m2 = a["m2"] + b["m2"] + delta * delta * a["n"] * b["n"] / n
-    return F.struct(n.alias("n"), mean.alias("mean"), m2.alias("m2"))
+    some = n > 0
+    n, x, within = F.when(some, n.cast("double")), F.when(some, mean), F.sum(F.when(some, m2))
+    parts, total = F.count(x), F.sum(n)
+    with_n = F.covar_pop(x, n) * parts
+    between = F.covar_pop(x, n * x) * parts - F.avg(x) * with_n - with_n * with_n / total
+    squares = F.when(parts > 1, within + F.greatest(between, F.lit(0.0))).otherwise(within)
+    return F.when(total > 1, squares / (total - 1))
 
 
 _MERGES: Mapping[str, Callable[[str, Of], Any]] = {

@@ -111,9 +111,10 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "200",
         "spark.ui.dagGraph.retainedRootRDDs": "10",
-        # New windows come as small files with every trigger: Delta gathers them once there are this many.
-        "spark.databricks.delta.autoCompact.enabled": "true",
-        "spark.databricks.delta.autoCompact.minNumFiles": "50",
+        # What a compaction leaves alone: more would be written again and again.
+        "spark.databricks.delta.optimize.minFileSize": str(16 * 1024 * 1024),
+        # A file for each of a few days at once, instead of all rows sorted by their day first.
+        "spark.sql.maxConcurrentOutputFileWriters": "4",
         # The only one that the alert job's streams can have; those of the fleet job keep no state.
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         **_jars(),
@@ -127,8 +128,7 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
             "spark.default.parallelism": "2",
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-            # The quick compiler alone: the first batch then costs half the CPU, and the later ones no more.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=192m",
         }
     return settings
 

@@ -1,7 +1,7 @@
 """Which windows a batch of landing rows may have changed, told by little: where its rows stand, not which they are.
 
-Each stream lands in order, so a batch is told by the sequence before its first one, stream by stream; and its windows
-by the spans of time in which they begin, by which Delta leaves out files that have none of them.
+Each stream lands in order, so a batch is told by two sequences of each: the one before its first row and that of its
+last; and its windows by the spans of time in which they begin, by which Delta leaves out files that have none of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 """When windows begin, first and last, µs since the epoch."""
+LAST: Final = 2**63 - 1
+"""No sequence comes after it."""
 _HOUR_US: Final = 3_600_000_000
 _MOST_SPANS: Final = 16
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -27,11 +29,11 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Low:
-    """Which contributions of an epoch touch their window: those past a sequence of their stream."""
+    """Which contributions of an epoch touch their window: those past a sequence of their stream, up to another."""
 
-    streams: Mapping[int, int]
+    streams: Mapping[int, tuple[int, int]]
     others: int | None = None
-    """The same for all other streams (None: nothing of these)."""
+    """All past this sequence, of all other streams (None: nothing of these)."""
 
 
 @dataclass(slots=True)
@@ -43,6 +45,10 @@ class Touched:
     """Epochs that the batch opens."""
     days: set[dt.date] = field(default_factory=set)
     spans: list[Span] = field(default_factory=list)
+    rows: int = 0
+    """Contributions of the batch."""
+    void: bool = False
+    """Whether windows are among them that lose contributions."""
 
     def add(self, day: dt.date, span: Span) -> None:
         """Windows of a day."""
@@ -51,10 +57,11 @@ class Touched:
 
     def add_void(self, void: Mapping[Epoch, Mapping[int, int]]) -> None:
         """Also rows past a sequence of their stream; all those of a stream that is not named."""
+        self.void = self.void or bool(void)
         for epoch, old in void.items():
             new = self.lows.get(epoch, Low({})).streams
-            streams = {s: min(new.get(s, old.get(s, 0)), old.get(s, 0)) for s in {*new, *old}}
-            self.lows[epoch] = Low(streams, 0)
+            streams = {s: min(new[s][0] if s in new else old.get(s, 0), old.get(s, 0)) for s in {*new, *old}}
+            self.lows[epoch] = Low({s: (low, LAST) for s, low in streams.items()}, 0)
 
     def within(self, table: str = "") -> str:
         """As an SQL condition on the columns of a table (its name with a dot). Its literals are such that Delta leaves
@@ -73,23 +80,27 @@ def touched_by(batch: DataFrame) -> Touched:
     rows = (
         batch.groupBy("gateway", "epoch", "stream", "day", F.floor(start / _HOUR_US).alias("hour"))
         .agg(
-            F.min("sequence").alias("sequence"),
+            F.min("sequence").alias("least"),
+            F.max("sequence").alias("most"),
             F.min(start).alias("first"),
             F.max(start).alias("last"),
             F.max(F.col("lineage").isNotNull()).alias("opens"),
+            F.count("*").alias("rows"),
         )
         .collect()
     )
     touched = Touched()
-    lows: dict[Epoch, dict[int, int]] = {}
+    lows: dict[Epoch, dict[int, tuple[int, int]]] = {}
     for row in rows:
         epoch = (row.gateway, row.epoch)
         if row.opens:
             touched.opened.append(epoch)
         if row.day is not None:
             touched.add(row.day, (row.first, row.last))
+            touched.rows += row.rows
             low = lows.setdefault(epoch, {})
-            low[row.stream] = min(row.sequence - 1, low.get(row.stream, row.sequence))
+            before, last = low.get(row.stream, (LAST, 0))
+            low[row.stream] = min(before, row.least - 1), max(last, row.most)
     touched.lows = {epoch: Low(low) for epoch, low in lows.items()}
     return touched
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from edgert.central.cluster import folder_of, secret_of
+from tests.central.fleet_world import World
 from tests.central.results_examples import Gateway
-from tests.central.test_fleet_spark import World
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]

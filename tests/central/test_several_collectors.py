@@ -128,7 +128,7 @@ def test_one_is_killed_another_is_a_zombie_and_the_table_is_exact(fleet: Fleet, 
     said = fleet.outboxes["g0"].status
     wait_until(lambda: share_of(said, "two").get("lost_leases") == 8, "the zombie's own word", 20)
     assert share_of(said, "three")["lost_leases"] == 0
-    assert len(share_of(said, "three")["partitions"]) == 8
+    wait_until(lambda: len(share_of(said, "three")["partitions"]) == 8, "the last one's word of its half", 20)
 
     collectors["two"].send_signal(signal.SIGTERM)
     assert collectors["two"].wait(20) == 0

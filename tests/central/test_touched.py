@@ -8,7 +8,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.touched import Low, Touched, united
+from edgert.central.touched import LAST, Low, Touched, united
 
 HOUR = 3_600_000_000
 SPAN = st.tuples(st.integers(-HOUR, 2000 * HOUR), st.integers(0, 30 * HOUR)).map(lambda s: (s[0], s[0] + s[1]))
@@ -42,10 +42,11 @@ def test_a_condition_names_days_and_spans() -> None:
 
 
 def test_of_an_epoch_that_became_void_all_streams_that_are_not_named_are_touched() -> None:
-    touched = Touched(lows={("g", 1): Low({0: 7, 1: 3}), ("h", 1): Low({0: 2})})
+    touched = Touched(lows={("g", 1): Low({0: (7, 20), 1: (3, 20)}), ("h", 1): Low({0: (2, 5)})})
     touched.add_void({("g", 1): {0: 9, 2: 4}, ("g", 0): {}})
+    assert touched.void
     assert touched.lows == {
-        ("g", 1): Low({0: 7, 1: 0, 2: 4}, 0),
+        ("g", 1): Low({0: (7, LAST), 1: (0, LAST), 2: (4, LAST)}, 0),
         ("g", 0): Low({}, 0),
-        ("h", 1): Low({0: 2}),
+        ("h", 1): Low({0: (2, 5)}),
     }

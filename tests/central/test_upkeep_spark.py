@@ -22,8 +22,8 @@ from edgert.central.readers import Reach, Readers
 from edgert.central.upkeep import Upkeep, Work
 from edgert.core.settings import FleetJob as JobSettings
 from edgert.core.settings import Upkeep as Settings
+from tests.central.fleet_world import World
 from tests.central.results_examples import DAY_S, FLOW, START, Gateway
-from tests.central.test_fleet_spark import World
 from tests.central.upkeep_examples import LANDING
 from tests.waiting import wait_until
 

@@ -1,0 +1,140 @@
+"""How windows come into the fleet table, and what they say of many gateways and of values that are hard to add up."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from edgert.central import fleet_table, recompute, windows_table
+from edgert.central.fleet_job import FleetJob
+from edgert.central.lease import Lease
+from edgert.central.windows_table import WindowsTable
+from edgert.core.settings import FleetJob as Settings
+from tests.central.fleet_world import World
+from tests.central.results_examples import DAY_S, FLOW, SCHEMA, Gateway
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    return World(spark, tmp_path)
+
+
+def writes(world: World) -> list[str]:
+    """What was done to the fleet table, oldest first, but for what is done once."""
+    done = [str(entry["operation"]) for entry in DeltaTable(str(world.root / "fleet" / FLOW)).history()]
+    return [name for name in reversed(done) if name in ("WRITE", "MERGE", "OPTIMIZE")]
+
+
+def test_many_windows_are_appended_where_the_table_has_none_of_them_and_merged_where_it_has_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_table, "_MANY", 1)
+    first, second = Gateway("g1"), Gateway("g2")
+    world.landing.land([first.open(), second.open()])
+    for window in (0, 1, 1440):
+        world.ship(first, window, "a", 1.0, 2.0)
+    world.run()
+    world.ship(second, 1, "b", 3.0)
+    world.ship(first, 2, None, 4.0)
+    job = FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "test", 600.0))
+    job.run_once()
+    world.check()
+    fence = ["WRITE"]
+    assert writes(world) == [*fence, "WRITE", *fence, "WRITE"]
+
+    world.ship(first, 3, "a", 5.0)
+    world.ship(second, 0, "a", 6.0)
+    world.run()
+    world.check()
+    assert writes(world)[-1] == "MERGE"
+
+
+@pytest.mark.long
+def test_a_day_that_is_written_often_is_compacted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows_table, "_COMPACT_AFTER", 2)
+    gateway = Gateway("g1")
+    world.landing.land([gateway.open()])
+    lease = Lease(str(world.root), "fleet", "test", 600.0)
+    job = FleetJob(world.spark, str(world.root), Settings(max_files_per_trigger=1), lease)
+    for window in (0, 1, 1440, 2):
+        world.ship(gateway, window, "a", 1.0)
+    job.run_once()
+    world.check()
+    assert writes(world).count("OPTIMIZE") == 1
+    table = DeltaTable(str(world.root / "fleet" / FLOW))
+    assert len(table.file_uris(file_pruning_predicate="day = '2024-10-04'")) == 2, "two made one, and one since"
+
+
+def test_what_an_older_token_still_writes_is_left_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that hold the lease by their own word, as one that was stopped at the wrong moment does."""
+    now = [0.0]
+    old, new = (Lease(str(world.root), "fleet", name, wall=lambda: now[0]) for name in ("old", "new"))
+    old.acquire()
+    now[0] = 100.0
+    new.acquire()
+    monkeypatch.setattr(old, "hold", lambda: None)
+    monkeypatch.setattr(new, "hold", lambda: None)
+    uri = str(world.root / "fleet" / FLOW)
+    zombie, holder = WindowsTable(uri, old), WindowsTable(uri, new)
+    zombie.widen(world.spark, SCHEMA)
+    windows = world.spark.sql(
+        "SELECT TIMESTAMP'2024-10-04 00:00:00' AS window_start, TIMESTAMP'2024-10-04 00:01:00' AS window_end, "
+        "'a' AS source, 1L AS n, 1D AS t, NULL AS v, 1D AS lo, 1D AS hi, 1D AS total, 1 AS gateways, "
+        "DATE'2024-10-04' AS day"
+    )
+    zombie.append(windows, [])
+    assert len(world.fleet()) == 1
+    holder.widen(world.spark, SCHEMA)
+    zombie.append(windows, [])
+    zombie.merge(windows.where("false"), "t.day IS NOT NULL", SCHEMA, [])
+    zombie.merge(windows.withColumn("n", windows.n + 1), "t.day IS NOT NULL", SCHEMA, [])
+    assert [row["n"] for row in world.fleet()] == [1]
+    holder.merge(windows.withColumn("n", windows.n + 2), "t.day IS NOT NULL", SCHEMA, [])
+    assert [row["n"] for row in world.fleet()] == [3]
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [pytest.param(recompute._MOST_BITS, id="by bits"), pytest.param(0, id="by names", marks=pytest.mark.long)],
+)
+def test_gateways_of_a_window_are_counted_each_once(world: World, monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    monkeypatch.setattr(recompute, "_MOST_BITS", bits)
+    gateways = [Gateway(f"g{number:03}") for number in range(130)]
+    world.landing.land([gateway.open() for gateway in gateways])
+    for gateway in (*gateways[60:], *gateways[::3], gateways[0]):
+        world.ship(gateway, 0, "a", 1.0)
+    world.ship(gateways[63], 1, "a", 1.0)
+    world.run()
+    world.check()
+    assert [row["gateways"] for row in world.fleet()] == [90, 1]
+
+
+def test_variances_of_values_close_to_each_other_keep_their_digits(world: World) -> None:
+    """Against exact fractions. A mean is known to some 1e-16 of itself, so nothing can be better than that."""
+    rng = random.Random(3)
+    gateways = [Gateway(f"g{number}") for number in range(5)]
+    world.landing.land([gateway.open() for gateway in gateways])
+    cases = {0: (1e9, 1.0), 1: (1e6, 1e-3), 2: (0.0, 1e-9), 3: (-273.15, 50.0), 4: (5.0, 0.0), 5: (1e100, 1e90)}
+    values: dict[int, list[float]] = {window: [] for window in cases}
+    for window, (base, spread) in cases.items():
+        for gateway in gateways:
+            some = [base + spread * rng.gauss(0, 1) for _ in range(rng.randint(1, 30))]
+            values[window] += some
+            world.ship(gateway, window, "a", *some)
+    world.run()
+    found = {round((row["window_start"].timestamp() / DAY_S - 20_000) * 1440): row["v"] for row in world.fleet()}
+    for window, (base, spread) in cases.items():
+        exact = float(statistics.variance([Fraction(value) for value in values[window]]))
+        tolerance = 1e-12 + 20 * 2.2e-16 * abs(base) / (spread or 1.0)
+        assert found[window] == pytest.approx(exact, rel=tolerance, abs=1e-28), (window, base, spread)
