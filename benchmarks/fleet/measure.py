@@ -45,7 +45,7 @@ class Size:
     """Commits at low rate whose time is taken."""
 
 
-FULL: Final = Size(gateways=200, sensors=50, backlog_s=240, warm_up=20, timed=60)
+FULL: Final = Size(gateways=200, sensors=50, backlog_s=240, warm_up=120, timed=60)
 QUICK: Final = Size(gateways=20, sensors=10, backlog_s=10, warm_up=2, timed=5)
 
 

@@ -13,6 +13,7 @@ from edgert.central import recompute as sums
 from edgert.central.landing import FlowTable
 from edgert.central.lease import Lease
 from edgert.central.lineage import Opening, counted, unsettled
+from edgert.central.session import set_for
 from edgert.central.supervisor import Door
 from edgert.central.tables import join
 from edgert.central.touched import LAST, Low, Touched, spans_of, touched_by
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 3
 _MANY: Final = 20_000
-"""Contributions of a batch from which on it pays to look first whether their windows are all new."""
+"""Contributions of a batch from which on it pays to look first whether their windows are all new, and to generate
+code for them: as the spans of the windows are part of it, it is compiled anew for each batch."""
+_INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 class FleetTable:
@@ -88,7 +91,8 @@ class FleetTable:
                 touched.add(day, span)
             touched.add_void(void)
         if touched.days:
-            self._write(spark, landing, touched, schema, openings)
+            with set_for(spark, {} if touched.rows >= _MANY or touched.void else _INTERPRETED):
+                self._write(spark, landing, touched, schema, openings)
 
     def _write(
         self, spark: SparkSession, landing: DataFrame, touched: Touched, schema: Schema, openings: list[Opening]

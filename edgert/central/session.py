@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -88,6 +88,18 @@ def running(name: str, master: str) -> Iterator[SparkSession]:
     finally:
         with suppress(*gone):
             spark.stop()
+
+
+@contextmanager
+def set_for(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for as long as this lasts. A stream has a session of its own, so no other sees them."""
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
 
 
 def _settings(local: bool, memory: str) -> dict[str, str]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from delta.tables import DeltaTable
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import recompute as sums
 from edgert.central.lease import Lease
+from edgert.central.session import set_for
 from edgert.core.result_schema import Schema
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class WindowsTable:
             .whenMatchedUpdateAll()
             .whenNotMatchedInsertAll("s.gateways > 0")
         )
-        with _set(spark, self._number()):
+        with set_for(spark, {f"spark.databricks.delta.write.{name}": value for name, value in self._number().items()}):
             merge.execute()
         self._written(spark, days)
 
@@ -121,16 +121,3 @@ class WindowsTable:
 
 def _same(schema: Schema) -> str:
     return " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in sums.window_columns(schema))
-
-
-@contextmanager
-def _set(spark: SparkSession, number: Mapping[str, str]) -> Iterator[None]:
-    """A stream has a session of its own, so no other's writes are numbered by this."""
-    settings = {f"spark.databricks.delta.write.{name}": value for name, value in number.items()}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
