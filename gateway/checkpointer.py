@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from edgert.core.compression import compressed
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.store.database import Database
@@ -256,7 +257,7 @@ class Checkpointer:
         with self._ingest.lock:
             pages, next_index = inbox.table.take_dirty(), inbox.next_index
         try:
-            commit(pages, next_index)
+            commit({page: compressed(raw) for page, raw in pages.items()}, next_index)
         except BaseException:
             with self._ingest.lock:
                 inbox.table.give_back(pages)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import edgert
 from edgert.core.config import parse
-from edgert.core.errors import DocumentError, EdgertError, Problem, StoreError, show
+from edgert.core.errors import DocumentError, EdgertError, PayloadError, Problem, StoreError, show
 from edgert.core.ids import gateway_id
 from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings, data_folder
@@ -169,7 +169,7 @@ class Daemon:
         database, inbox = self.database, self.ingest.inbox
         try:
             inbox.table.load(database.pages())
-        except ValueError as error:
+        except (ValueError, PayloadError) as error:
             raise StoreError(f"the id table in {database.path} is damaged: {error}; move the file away") from None
         inbox.next_index = int(database.meta("next_index", 1))
         stored = database.flows()

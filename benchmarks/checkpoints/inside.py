@@ -22,6 +22,8 @@ from edgert.runtime.garbage import Garbage
 
 WINDOW_S: Final = 60.0
 """Of the flow whose wear is measured: each key is shipped once a minute."""
+FEW: Final = 100
+"""Keys of the messages that come during a checkpoint."""
 WARM_UP_S: Final = 60
 """Simulated, before wear is measured."""
 
@@ -65,7 +67,8 @@ def _cpu_s() -> float:
 
 
 async def pauses(folder: Path, keys: int, dirty: int, rounds: int) -> dict[str, Any]:
-    """Checkpoints with `dirty` of `keys` keys changed, while messages for the next one come as fast as they can."""
+    """Checkpoints with `dirty` of `keys` keys changed, while messages come as fast as they can: of few keys, so that
+    it makes no difference to what is written whether they come before the pause or behind it."""
     engine = Engine(folder, SystemClock())
     await engine.start(document(LONG_S))
     order, messages, database = shuffled(keys), Messages(), engine.database
@@ -78,9 +81,9 @@ async def pauses(folder: Path, keys: int, dirty: int, rounds: int) -> dict[str, 
         at = number * dirty % keys
         return list(messages.reads(order[at : at + dirty], qos=1))
 
-    await engine.feed(reads(0))
-    for number in range(1, rounds + 1):
-        coming = reads(number)
+    for number in range(rounds):
+        await engine.feed(reads(number))
+        coming = list(messages.reads(itertools.islice(itertools.cycle(order[:FEW]), dirty), qos=0))
         merging, wrote = engine.checkpointer.merging.under_way, engine.write_bytes
         engine.longest_s = 0.0
         task = asyncio.create_task(engine.checkpoint())

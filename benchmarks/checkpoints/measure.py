@@ -83,7 +83,7 @@ class Run:
         """How long the flow stands still, and what is written."""
         sizes = self._sizes
         told = self._inside("pauses", keys=sizes.keys, dirty=sizes.dirty, rounds=sizes.rounds)
-        fault = f"{told['owed']} messages were not acknowledged" if told["owed"] > sizes.dirty else ""
+        fault = f"{told['owed']} messages were not acknowledged" if told["owed"] else ""
         label, add = f"{sizes.dirty:,} of {sizes.keys:,} keys", self._report.add
         rounds = told["rounds"]
         pauses = [one["pause_ms"] for one in rounds]

@@ -5,11 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
+from edgert.core.compression import expanded_untrusted
+
 IDS = 65_536
 NOT, SENT, EARLIER = 0, 1, 2
 """EARLIER: known from before a restart, so it may have been sent if all flows that take it had committed it then."""
 PAGE_IDS = 256
-"""Ids per page: a commit writes only pages that changed, 4 kB each, to spare the card."""
+"""Ids per page: a commit writes only pages that changed, to spare the card."""
+PAGE_BYTES = 16 * PAGE_IDS
+"""Of a page that is not compressed."""
 
 
 class IdTable:
@@ -59,11 +63,14 @@ class IdTable:
         return self.hashes[ids].tobytes() + indices.tobytes() if any(indices) else b""
 
     def load(self, pages: Iterable[tuple[int, bytes]]) -> None:
-        """Fills the table from pages as `take_dirty` gave them. Raises `ValueError` for a page of another size."""
+        """Fills the table from pages as `take_dirty` gave them, compressed or not. Raises `ValueError` for a page of
+        another size, `PayloadError` for one that cannot be expanded."""
         for page, raw in pages:
             if raw:
-                if len(raw) != 16 * PAGE_IDS or not 0 <= page < IDS // PAGE_IDS:
-                    raise ValueError(f"expected a page of {16 * PAGE_IDS} bytes, got page {page} of {len(raw)}")
+                if len(raw) != PAGE_BYTES:
+                    raw = expanded_untrusted(raw)
+                if len(raw) != PAGE_BYTES or not 0 <= page < IDS // PAGE_IDS:
+                    raise ValueError(f"expected a page of {PAGE_BYTES} bytes, got page {page} of {len(raw)}")
                 ids = slice(page * PAGE_IDS, (page + 1) * PAGE_IDS)
                 self.hashes[ids] = array("Q", raw[: 8 * PAGE_IDS])
                 self.indices[ids] = array("Q", raw[8 * PAGE_IDS :])

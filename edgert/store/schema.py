@@ -60,6 +60,9 @@ UPGRADES: tuple[str, ...] = (
         repeated INTEGER NOT NULL        -- that had when the flow went back to one, ever: they were made again
     ) WITHOUT ROWID;
     """,
+    """
+    -- page.blob may be a zstd frame
+    """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
 
