@@ -29,6 +29,9 @@ _MANY: Final = 20_000
 """Contributions of a batch from which on it pays to look first whether their windows are all new, and to generate
 code for them: as the spans of the windows are part of it, it is compiled anew for each batch."""
 _INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_OF_A_TASK: Final = 250_000
+"""Contributions: the windows of more do not find room in the memory that a task of two has of 1 GB, and are spilled."""
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 class FleetTable:
@@ -91,7 +94,7 @@ class FleetTable:
                 touched.add(day, span)
             touched.add_void(void)
         if touched.days:
-            with set_for(spark, {} if touched.rows >= _MANY or touched.void else _INTERPRETED):
+            with set_for(spark, _settings(spark, touched)):
                 self._write(spark, landing, touched, schema, openings)
 
     def _write(
@@ -107,3 +110,11 @@ class FleetTable:
                 self._windows.append(windows, touched.days)
                 return
         self._windows.merge(windows, touched.within("t."), schema, touched.days)
+
+
+def _settings(spark: SparkSession, touched: Touched) -> dict[str, str]:
+    """Of Spark, for a batch of this size."""
+    if touched.rows < _MANY and not touched.void:
+        return _INTERPRETED
+    tasks = max(int(spark.conf.get(_PARTITIONS) or 0), touched.rows // _OF_A_TASK)
+    return {_PARTITIONS: str(tasks), "spark.sql.adaptive.coalescePartitions.enabled": "false"}

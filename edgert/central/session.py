@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 _SCALA: Final = "2.13"
 _OLDEST_JAVA: Final = 17
+_JAVA: Final = (
+    "-XX:+UseSerialGC",
+    "-XX:ReservedCodeCacheSize=192m",
+    # The functions that Spark generates for a wide aggregation are longer than what Java compiles by default.
+    "-XX:-DontCompileHugeMethods",
+)
 _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark brings all of this itself; without the exclusions Delta's package pulls in 74 MB of it a second time.
 _SPARK_HAS: Final = (
@@ -93,13 +99,17 @@ def running(name: str, master: str) -> Iterator[SparkSession]:
 @contextmanager
 def set_for(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Settings of a session for as long as this lasts. A stream has a session of its own, so no other sees them."""
+    before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name in settings:
-            spark.conf.unset(name)
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 def _settings(local: bool, memory: str) -> dict[str, str]:
@@ -140,7 +150,7 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
             "spark.default.parallelism": "2",
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=192m",
+            "spark.driver.extraJavaOptions": " ".join(_JAVA),
         }
     return settings
 

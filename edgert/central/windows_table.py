@@ -66,8 +66,14 @@ class WindowsTable:
     def has_any(self, keys: DataFrame, within: str, schema: Schema) -> bool:
         """Whether one of the windows of `keys` (window columns) is in the table. `within`: a condition that holds for
         all of them."""
-        known = self._read(keys.sparkSession).where(within).select(*sums.window_columns(schema))
-        return not keys.alias("s").join(known.alias("t"), F.expr(_same(schema)), "left_semi").isEmpty()
+        known = self._read(keys.sparkSession).where(within)
+        start = F.unix_micros("window_start")
+        first, last = known.agg(F.min(start), F.max(start)).collect()[0]
+        if first is None:
+            return False
+        near = F.col("window_start").between(*(F.timestamp_micros(F.lit(at)) for at in (first, last)))
+        same = known.select(*sums.window_columns(schema)).alias("t")
+        return not keys.where(near).alias("s").join(same, F.expr(_same(schema)), "left_semi").isEmpty()
 
     def append(self, windows: DataFrame, days: Collection[dt.date]) -> None:
         """Windows of which the table has none."""

@@ -301,7 +301,10 @@ class FleetJob:
     )
     master: str = setting("local[2]", doc="Spark master: local[N], spark://host:port, yarn, k8s://...")
     max_files_per_trigger: int = setting(
-        200, doc="most landing files taken at a time: bounds memory while catching up", minimum=1, maximum=100_000
+        400,
+        doc="most landing files taken at a time; if that fails they are taken again",
+        minimum=1,
+        maximum=100_000,
     )
     lease_s: float = setting(
         60.0,

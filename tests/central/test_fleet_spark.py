@@ -31,7 +31,9 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(480), pytest.mark.xdist_group("spark")]
+
+PATIENCE_S = 180.0
 
 
 @pytest.fixture
@@ -165,23 +167,23 @@ def test_running_job_finds_new_tables_survives_new_columns_and_compaction(world:
     g = Gateway("g1")
     world.landing.land([g.open()])
     world.ship(g, 0, "a", 1.0)
-    wait_until(lambda: shows(FLOW, (1.0, None)), "the first window", 60)
+    wait_until(lambda: shows(FLOW, (1.0, None)), "the first window", PATIENCE_S)
 
     away = Gateway("g1", flow="water")
     world.landing.land([away.open(), away.rows(contribution(0, "w", 8.0))])
-    wait_until(lambda: shows("water", (8.0, None)), "the second table", 60)
+    wait_until(lambda: shows("water", (8.0, None)), "the second table", PATIENCE_S)
 
     new = Gateway("g1", epoch=2 << 32, schema=Schema(60.0, SCHEMA.keys, (*SCHEMA.aggregates, ("top", "max"))))
     world.landing.land([new.open(g.epoch, {0: 2}), new.rows([*contribution(1, "a", 4.0), 4.0])])
     world.landing.land([new.rows([*contribution(1, "a", 3.0), 3.0])])
-    wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0)), "the new column", 60)
-    wait_until(lambda: [r["n"] for r in world.fleet()] == [1, 2], "each contribution once", 60)
+    wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0)), "the new column", PATIENCE_S)
+    wait_until(lambda: [r["n"] for r in world.fleet()] == [1, 2], "each contribution once", PATIENCE_S)
     assert running.streams.restarts[f"landing/{FLOW}", NEW_COLUMNS] == 1
 
     kept = KeptTable(str(world.root), f"landing/{FLOW}")
     assert sum(kept.compact(at_least=2, quiet_since=math.inf)) > 0
     world.landing.land([new.rows([*contribution(2, "a", 5.0), 5.0])])
-    wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0), (5.0, 5.0)), "a window after compaction", 60)
+    wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0), (5.0, 5.0)), "a window after compaction", PATIENCE_S)
 
     with pytest.raises(LeaseLost, match="held by"):
         FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "another")).run_once()
