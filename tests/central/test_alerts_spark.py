@@ -121,7 +121,7 @@ class World:
             progress = query.lastProgress if query is not None else None
             return progress is not None and position(progress.sources[0].endOffset) >= table.at()
 
-        wait_until(lambda: all(map(done, rules)), "streams that have read all", PATIENCE_S)
+        wait_until(lambda: all(map(done, rules)), "streams that have read all", PATIENCE_S, poll_s=0.1)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_alerts_are_raised_and_cleared_once_whatever_happens_to_the_streams(worl
             time.sleep(AFTER_S)
             world.land(world.rows(g1, [window], a=20.0, d=500.0, e=21.0))
         raised = {("quiet", key(source="b"), RAISED), ("odd", key(source="d"), RAISED)}
-        wait_until(lambda: world.said() >= raised, "two alerts", PATIENCE_S)
+        wait_until(lambda: world.said() >= raised, "two alerts", PATIENCE_S, poll_s=0.1)
         assert world.said() == raised, "the sensors of a gateway that is away are not silent"
         assert {a["since"] for a in world.alerts()} == {world.end(3)}
 
@@ -156,7 +156,7 @@ def test_alerts_are_raised_and_cleared_once_whatever_happens_to_the_streams(worl
         world.land(new.open(g1.epoch, {0: g1.sequences[0]}), world.rows(new, [6], **WELL),
                    world.rows(g2, (4, 5, 6), c=20.0, f=21.0))  # fmt: skip
         cleared = {(rule, k, CLEARED) for rule, k, _ in raised}
-        wait_until(lambda: world.said() == cleared, "two alerts cleared", PATIENCE_S)
+        wait_until(lambda: world.said() == cleared, "two alerts cleared", PATIENCE_S, poll_s=0.1)
         assert {a["cleared"] for a in world.alerts()} == {world.end(6)}
         assert [job.streams.restarts[f"alert:{rule}", NEW_COLUMNS] for rule in ("quiet", "odd")] == [1, 1]
         assert job.counts == {(rule, s): 1 for rule in ("quiet", "odd") for s in (RAISED, CLEARED)}
@@ -195,15 +195,15 @@ def test_a_gateway_that_is_away_is_told_and_a_rule_that_fits_no_column_stops_no_
             "rule odd: expected as column one of flow air that is a count, sum, min, max, mean",
             "rule quiet: expected keys of flow air (source, gateway), got room",
         ):
-            wait_until(lambda text=text: text in caplog.text, text, PATIENCE_S)  # type: ignore[misc]
+            wait_until(lambda text=text: text in caplog.text, text, PATIENCE_S, poll_s=0.1)  # type: ignore[misc]
         assert {name for name, why in job.streams.restarts if why == FAILURE} >= {"alert:odd", "alert:quiet"}
         assert list(job.streams.running()) == ["alert:lost"]
         time.sleep(AFTER_S)
         world.land(world.rows(g1, [1, 2], a=1.0))
         lost = ("lost", key(gateway="g2"))
-        wait_until(lambda: world.said() == {(*lost, RAISED)}, "an alert", PATIENCE_S)
+        wait_until(lambda: world.said() == {(*lost, RAISED)}, "an alert", PATIENCE_S, poll_s=0.1)
         world.land(world.rows(g1, [3], a=1.0), world.rows(g2, [1, 2, 3], b=1.0))
-        wait_until(lambda: world.said() == {(*lost, CLEARED)}, "no alert", PATIENCE_S)
+        wait_until(lambda: world.said() == {(*lost, CLEARED)}, "no alert", PATIENCE_S, poll_s=0.1)
     assert {r.reader for r in Readers(world.root).all()} == {"alert:lost"}
 
 

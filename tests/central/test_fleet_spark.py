@@ -26,14 +26,12 @@ from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
-from tests.waiting import wait_until
+from tests.central.spark_patience import wait_for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(480), pytest.mark.xdist_group("spark")]
-
-PATIENCE_S = 180.0
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture
@@ -148,12 +146,13 @@ def test_new_aggregate_widens_the_fleet_table(world: World) -> None:
 @pytest.fixture
 def running(world: World) -> Iterator[FleetJob]:
     """The job as it runs for good, in a thread of its own."""
-    job = FleetJob(world.spark, str(world.root), Settings(trigger_s=0.2))
+    lease = Lease(str(world.root), "fleet", "running", 600.0)
+    job = FleetJob(world.spark, str(world.root), Settings(trigger_s=0.2), lease)
     thread = threading.Thread(target=job.run)
     thread.start()
     yield job
     job.stop()
-    thread.join(60)
+    thread.join(120)
     assert not thread.is_alive()
 
 
@@ -167,23 +166,23 @@ def test_running_job_finds_new_tables_survives_new_columns_and_compaction(world:
     g = Gateway("g1")
     world.landing.land([g.open()])
     world.ship(g, 0, "a", 1.0)
-    wait_until(lambda: shows(FLOW, (1.0, None)), "the first window", PATIENCE_S)
+    wait_for_spark(world.spark, lambda: shows(FLOW, (1.0, None)), "the first window")
 
     away = Gateway("g1", flow="water")
     world.landing.land([away.open(), away.rows(contribution(0, "w", 8.0))])
-    wait_until(lambda: shows("water", (8.0, None)), "the second table", PATIENCE_S)
+    wait_for_spark(world.spark, lambda: shows("water", (8.0, None)), "the second table")
 
     new = Gateway("g1", epoch=2 << 32, schema=Schema(60.0, SCHEMA.keys, (*SCHEMA.aggregates, ("top", "max"))))
     world.landing.land([new.open(g.epoch, {0: 2}), new.rows([*contribution(1, "a", 4.0), 4.0])])
     world.landing.land([new.rows([*contribution(1, "a", 3.0), 3.0])])
-    wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0)), "the new column", PATIENCE_S)
-    wait_until(lambda: [r["n"] for r in world.fleet()] == [1, 2], "each contribution once", PATIENCE_S)
+    wait_for_spark(world.spark, lambda: shows(FLOW, (1.0, None), (4.0, 4.0)), "the new column")
+    wait_for_spark(world.spark, lambda: [r["n"] for r in world.fleet()] == [1, 2], "each contribution once")
     assert running.streams.restarts[f"landing/{FLOW}", NEW_COLUMNS] == 1
 
     kept = KeptTable(str(world.root), f"landing/{FLOW}")
     assert sum(kept.compact(at_least=2, quiet_since=math.inf)) > 0
     world.landing.land([new.rows([*contribution(2, "a", 5.0), 5.0])])
-    wait_until(lambda: shows(FLOW, (1.0, None), (4.0, 4.0), (5.0, 5.0)), "a window after compaction", PATIENCE_S)
+    wait_for_spark(world.spark, lambda: shows(FLOW, (1.0, None), (4.0, 4.0), (5.0, 5.0)), "a window after compaction")
 
     with pytest.raises(LeaseLost, match="held by"):
         FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "another")).run_once()

@@ -24,13 +24,13 @@ from edgert.core.settings import FleetJob as JobSettings
 from edgert.core.settings import Upkeep as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import DAY_S, FLOW, START, Gateway
+from tests.central.spark_patience import wait_for_spark
 from tests.central.upkeep_examples import LANDING
-from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
 FLEET = f"fleet/{FLOW}"
 
 
@@ -81,15 +81,15 @@ def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
 
     try:
         ship(1)
-        wait_until(exact, "the first batch", 300)
+        wait_for_spark(world.spark, exact, "the first batch")
         for _ in range(3):
             ship(15)
             done.append(keep(world))
             ship(15)
             done.append(keep(world))
-            wait_until(exact, "an exact table", 300)
+            wait_for_spark(world.spark, exact, "an exact table")
         at = DeltaTable(str(world.root / LANDING)).version()
-        wait_until(lambda: _reach(world).rows >= at, "the register", 120)
+        wait_for_spark(world.spark, lambda: _reach(world).rows >= at, "the register")
         done.append(keep(world))
         assert job.streams.states() == {LANDING: True}
         assert not job.streams.restarts

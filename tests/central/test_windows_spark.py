@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import statistics
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +15,17 @@ from deltalake import DeltaTable
 
 from edgert.central import fleet_table, recompute, windows_table
 from edgert.central.fleet_job import FleetJob
-from edgert.central.lease import Lease
+from edgert.central.fleet_table import _settings as settings_of
+from edgert.central.lease import Lease, LeaseLost
+from edgert.central.session import set_for
+from edgert.central.touched import Touched
 from edgert.central.windows_table import WindowsTable
 from edgert.core.settings import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import DAY_S, FLOW, SCHEMA, Gateway
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 
@@ -76,6 +81,29 @@ def test_a_day_that_is_written_often_is_compacted(world: World, monkeypatch: pyt
     assert len(table.file_uris(file_pruning_predicate="day = '2024-10-04'")) == 2, "two made one, and one since"
 
 
+def test_a_batch_has_settings_of_its_size_and_leaves_none_behind(spark: SparkSession) -> None:
+    partitions, interpreted = "spark.sql.shuffle.partitions", "spark.sql.codegen.factoryMode"
+    before = spark.conf.get(partitions), spark.conf.get(interpreted)
+    for rows, void, expected in (
+        (100, False, (before[0], "NO_CODEGEN")),
+        (100, True, before),
+        (20_000, False, before),
+        (4_000_000, False, ("16", before[1])),
+    ):
+        with suppress(ZeroDivisionError), set_for(spark, settings_of(spark, Touched(rows=rows, void=void))):
+            assert (spark.conf.get(partitions), spark.conf.get(interpreted)) == expected
+            raise ZeroDivisionError
+        assert (spark.conf.get(partitions), spark.conf.get(interpreted)) == before
+
+
+def a_window(spark: SparkSession, n: int) -> DataFrame:
+    return spark.sql(
+        "SELECT TIMESTAMP'2024-10-04 00:00:00' AS window_start, TIMESTAMP'2024-10-04 00:01:00' AS window_end, "
+        f"'a' AS source, {n}L AS n, 1D AS t, NULL AS v, 1D AS lo, 1D AS hi, 1D AS total, 1 AS gateways, "
+        "DATE'2024-10-04' AS day"
+    )
+
+
 def test_what_an_older_token_still_writes_is_left_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two that hold the lease by their own word, as one that was stopped at the wrong moment does."""
     now = [0.0]
@@ -88,20 +116,35 @@ def test_what_an_older_token_still_writes_is_left_out(world: World, monkeypatch:
     uri = str(world.root / "fleet" / FLOW)
     zombie, holder = WindowsTable(uri, old), WindowsTable(uri, new)
     zombie.widen(world.spark, SCHEMA)
-    windows = world.spark.sql(
-        "SELECT TIMESTAMP'2024-10-04 00:00:00' AS window_start, TIMESTAMP'2024-10-04 00:01:00' AS window_end, "
-        "'a' AS source, 1L AS n, 1D AS t, NULL AS v, 1D AS lo, 1D AS hi, 1D AS total, 1 AS gateways, "
-        "DATE'2024-10-04' AS day"
-    )
+    windows = a_window(world.spark, 1)
     zombie.append(windows, [])
     assert len(world.fleet()) == 1
     holder.widen(world.spark, SCHEMA)
-    zombie.append(windows, [])
-    zombie.merge(windows.where("false"), "t.day IS NOT NULL", SCHEMA, [])
-    zombie.merge(windows.withColumn("n", windows.n + 1), "t.day IS NOT NULL", SCHEMA, [])
+    for write in (
+        lambda: zombie.append(windows, []),
+        lambda: zombie.merge(windows.where("false"), "t.day IS NOT NULL", SCHEMA, []),
+        lambda: zombie.merge(windows.withColumn("n", windows.n + 1), "t.day IS NOT NULL", SCHEMA, []),
+        lambda: zombie.put_day(windows, dt.date(2024, 10, 4)),
+    ):
+        with pytest.raises(LeaseLost, match="was left out"):
+            write()
+    with pytest.raises(LeaseLost, match="written under token 2 of the lease, and ours is 1"):
+        WindowsTable(uri, old).widen(world.spark, SCHEMA)
     assert [row["n"] for row in world.fleet()] == [1]
     holder.merge(windows.withColumn("n", windows.n + 2), "t.day IS NOT NULL", SCHEMA, [])
     assert [row["n"] for row in world.fleet()] == [3]
+
+
+def test_a_stream_that_starts_again_under_the_same_token_goes_on_writing(world: World) -> None:
+    """As after new columns, or a batch that failed: its table is known anew, and the lease is the same."""
+    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease.acquire()
+    for n in range(1, 4):
+        table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
+        table.widen(world.spark, SCHEMA)
+        table.merge(a_window(world.spark, n), "t.day IS NOT NULL", SCHEMA, [])
+        table.merge(a_window(world.spark, n).where("false"), "t.day IS NOT NULL", SCHEMA, [])
+        assert [row["n"] for row in world.fleet()] == [n]
 
 
 @pytest.mark.parametrize(
