@@ -18,20 +18,22 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Redeploy(Fault):
     """Another version of the flow: open windows are shipped, a new epoch begins. Nobody waits for the answer: with the
-    link cut, or a central broker that loses what it has, it comes late or never."""
+    link cut, or a central broker that loses what it has, it comes late or never. The first one that is wider gives the
+    tables a column more, over which a stream of the fleet job ends and begins again while its process lives."""
 
     interval_s: float
+    wider: bool
     name = "deploy another version"
 
     @classmethod
     def draw(cls, draw: Random) -> Self:
-        return cls(0.0, seconds(draw, 0.2, 1.0))
+        return cls(0.0, seconds(draw, 0.2, 1.0), draw.random() < 0.5)
 
     def inject(self, path: WholePath) -> str:
         if not path.broker.running:
             return f"{NOTHING}the central broker is down"
         topic = f"edgert/v1/{FLEET}/{path.daemon.name}/flows/{FLOW}"
-        path.publish([(topic, to_toml(document(self.interval_s, path.delivery)).encode())], retain=True)
+        path.publish([(topic, to_toml(document(self.interval_s, path.delivery, self.wider)).encode())], retain=True)
         return "published"
 
 

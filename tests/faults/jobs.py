@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import time
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 WORKER = "deploy.worker.Worker"
+SMALL = 300
+"""Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,26 @@ class StepFleetJobsClock(ClockStep):
     @classmethod
     def draw(cls, draw: Random) -> Self:
         return cls(seconds(draw, 2.0, 15.0), "fleet job", draw.choice((-HOUR_S, HOUR_S)))
+
+
+@dataclass(frozen=True, slots=True)
+class FillJobsDisk(Fault):
+    """Spark's driver may write no file beyond a few hundred bytes (as `DiskFull`): neither a part of a table nor a
+    commit nor its checkpoint. Its stream fails, and begins again while the job's process lives."""
+
+    name = "disk full for Spark"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 2.0, 8.0))
+
+    def inject(self, path: WholePath) -> str:
+        if not path.job.running or not path.batches():
+            return DOWN
+        return f"no file beyond {SMALL} bytes" if path.job.limit_files(SMALL) else f"{NOTHING}it has no JVM now"
+
+    def heal(self, path: WholePath) -> None:
+        path.job.limit_files(resource.RLIM_INFINITY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from tests.faults.disks import DiskFull, TornWrite
 from tests.faults.fault import Fault, Spark
 from tests.faults.jobs import (
     DeleteCheckpoint,
+    FillJobsDisk,
     KillExecutor,
     KillFleetJob,
     KillJava,
@@ -44,7 +45,7 @@ KINDS: tuple[type[Fault], ...] = (
 )  # fmt: skip
 JOB_KINDS: tuple[type[Fault], ...] = (
     KillFleetJob, KillPython, KillJava, KillExecutor, KillWorker,
-    DeleteCheckpoint, TakeLease, StepFleetJobsClock, StopFleetJob,
+    DeleteCheckpoint, FillJobsDisk, TakeLease, StepFleetJobsClock, StopFleetJob,
 )  # fmt: skip
 """Of the fleet job: they come beside the others, where there is one."""
 DURATION_S, SPARK_DURATION_S = 8.0, 15.0

@@ -28,8 +28,9 @@ Window = tuple[float, str]
 """(window start, source)."""
 
 
-def document(interval_s: float, delivery: str) -> dict[str, object]:
-    """The flow of all seeds: messages per source and window, and their sum."""
+def document(interval_s: float, delivery: str, wider: bool = False) -> dict[str, object]:
+    """The flow of all seeds: messages per source and window, and their sum; if `wider`, the greatest of them, too."""
+    aggregates = {"n": "count()", "bits": "sum(bit)"} | ({"top": "max(bit)"} if wider else {})
     return {
         "name": FLOW,
         "delivery": delivery,
@@ -43,7 +44,7 @@ def document(interval_s: float, delivery: str) -> dict[str, object]:
                 "input": "by-sensor",
                 "size_s": WINDOW_S,
                 "late": "ship",
-                "aggregates": {"n": "count()", "bits": "sum(bit)"},
+                "aggregates": aggregates,
             },
             "central": {"type": "ship", "input": "window"},
         },

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -41,11 +42,22 @@ class Job(Process):
 
     def kill_java(self) -> bool:
         """Alone; false if there is none yet."""
-        assert self.process is not None
-        for child in _descendants(self.process.pid):
+        return self._to_java(psutil.Process.kill)
+
+    def limit_files(self, size: int) -> bool:
+        """Java may write no file beyond so many bytes; false if there is none."""
+
+        def limit(java: psutil.Process) -> None:
+            _, hard = java.rlimit(psutil.RLIMIT_FSIZE)
+            java.rlimit(psutil.RLIMIT_FSIZE, (hard if size == resource.RLIM_INFINITY else size, hard))
+
+        return self._to_java(limit)
+
+    def _to_java(self, do: Callable[[psutil.Process], None]) -> bool:
+        for child in _descendants(self.process.pid) if self.process is not None else []:
             with contextlib.suppress(psutil.Error):
                 if child.name() == "java":
-                    child.kill()
+                    do(child)
                     return True
         return False
 
