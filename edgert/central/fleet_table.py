@@ -15,7 +15,7 @@ from edgert.central.lease import Lease
 from edgert.central.lineage import Opening, counted, unsettled
 from edgert.central.session import set_for
 from edgert.central.supervisor import Door
-from edgert.central.tables import join
+from edgert.central.tables import Conflict, join
 from edgert.central.touched import LAST, Low, Touched, spans_of, touched_by
 from edgert.central.windows_table import WindowsTable
 from edgert.core.errors import EdgertError
@@ -63,7 +63,7 @@ class FleetTable:
         rows = landing.where("day IS NOT NULL").select("day").distinct().collect()
         for day in sorted(row.day for row in rows):
             windows = sums.merged(landing.where(F.col("day") == F.lit(day)), lineage, schema)
-            self._windows.widen(spark, schema)
+            self._windows.widen(schema)
             yield day, self._windows.put_day(windows, day)
 
     def _update_beside_others(self, batch: DataFrame) -> None:
@@ -71,6 +71,8 @@ class FleetTable:
         for _ in range(_ATTEMPTS):
             try:
                 return self._update(batch)
+            except Conflict:
+                pass
             except PySparkException as error:
                 if "DELTA_CONCURRENT" not in str(error) and "DELTA_METADATA_CHANGED" not in str(error):
                     raise
@@ -103,8 +105,11 @@ class FleetTable:
         lineage = sums.Lineage(spark, counted(openings), touched.lows)
         contributions = landing.where(touched.within())
         windows = sums.recompute(contributions, lineage, schema, touched.void)
-        self._windows.widen(spark, schema)
-        if touched.rows >= _MANY and not touched.void:
+        self._windows.widen(schema)
+        if touched.rows < _MANY and not touched.void:
+            self._windows.merge_few(windows, touched.within("t."), schema, touched.days)
+            return
+        if not touched.void:
             keys = sums.touching(contributions, lineage).select(*sums.window_columns(schema))
             if not self._windows.has_any(keys, touched.within(), schema):
                 self._windows.append(windows, touched.days)

@@ -16,7 +16,15 @@ from deltalake import DeltaTable, QueryBuilder
 def query(
     table: DeltaTable, columns: Sequence[str] = (), where: str = "", order: Sequence[str] = (), limit: int | None = None
 ) -> list[dict[str, Any]]:
-    """Some columns (none named: all) of the rows of a table for which an SQL condition holds.
+    """As `fetch`, row by row."""
+    found: list[dict[str, Any]] = fetch(table, columns, where, order, limit).to_pylist()
+    return found
+
+
+def fetch(
+    table: DeltaTable, columns: Sequence[str] = (), where: str = "", order: Sequence[str] = (), limit: int | None = None
+) -> pa.Table:
+    """Some columns (none named: all) of the rows of a table for which an SQL condition holds; its name there is t.
 
     `order` has names of columns, greatest value first, nulls last. Raises what `deltalake` raises for a table that
     cannot be read or a condition that it does not understand.
@@ -28,8 +36,7 @@ def query(
         text += " ORDER BY " + ", ".join(f"{_name(column)} DESC NULLS LAST" for column in order)
     if limit is not None:
         text += f" LIMIT {int(limit)}"
-    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", table).execute(text)).to_pylist()
-    return found
+    return pa.table(QueryBuilder().register("t", table).execute(text))
 
 
 def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list[list[Any]]]:

@@ -20,14 +20,6 @@ from edgert.core.result_schema import QUANTILES, WINDOW_COLUMNS, Schema, final_c
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_TYPES: Mapping[str, str] = {
-    "string": "STRING",
-    "double": "DOUBLE",
-    "long": "BIGINT",
-    "boolean": "BOOLEAN",
-    "binary": "BINARY",
-}
-
 # Columns that no flow can have: keys and aggregates are words.
 _LINEAGE: Final = "@lineage"
 _COUNTS: Final = "@counts"
@@ -44,13 +36,14 @@ def window_columns(schema: Schema) -> list[str]:
 
 
 def fleet_columns(schema: Schema) -> list[tuple[str, str]]:
-    """(name, SQL type) of the columns of a fleet table."""
+    """(name, Delta's type) of the columns of a fleet table."""
     return [
-        ("window_start", "TIMESTAMP"),
-        ("window_end", "TIMESTAMP"),
-        *((name, _TYPES[kind]) for name, kind in (*schema.keys, *final_columns(schema))),
-        ("gateways", "INT"),
-        ("day", "DATE"),
+        ("window_start", "timestamp"),
+        ("window_end", "timestamp"),
+        *schema.keys,
+        *final_columns(schema),
+        ("gateways", "integer"),
+        ("day", "date"),
     ]
 
 

@@ -9,16 +9,18 @@ Whatever the storage, Arrow or `deltalake` raise comes out of here as `TableErro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import Field, PrimitiveType
+from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
-from edgert.central.query import query
+from edgert.central.query import fetch, query
 from edgert.core.errors import EdgertError
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -73,6 +75,12 @@ class Table:
         with told(self.uri, "could not be read"):
             return int((self._handle.transaction_version(application) if self._handle else None) or 0)
 
+    def fetch(self, columns: Sequence[str], where: str) -> pa.Table:
+        """As `read`, for many rows; the table must exist, and its name in `where` is t."""
+        assert self._handle is not None
+        with told(self.uri, "could not be read"):
+            return fetch(self._handle, columns, where)
+
     def fields(self) -> list[pa.Field]:
         """The table's columns as of the last refresh (none if it does not exist)."""
         with told(self.uri, "could not be read"):
@@ -115,6 +123,31 @@ class Table:
             return
         with told(self.uri, "could not be written"):
             write_deltalake(self._handle, data, mode="overwrite", predicate=where, commit_properties=commit)
+
+    def make(self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str]) -> None:
+        """The table, unless it exists; then the columns (name, Delta's type) and properties that it lacks."""
+        fields = [Field(name, PrimitiveType(kind)) for name, kind in columns]
+        if self._handle is None:
+            with told(self.uri, "could not be created"):
+                self._handle = DeltaTable.create(
+                    self.uri, DeltaSchema(fields), "ignore", self._partition_by, configuration=dict(properties)
+                )
+        has = {field.name for field in self.fields()}
+        with told(self.uri, "could not be altered"):
+            if new := [field for field in fields if field.name not in has]:
+                self._handle.alter.add_columns(new)
+            if any(self.properties().get(name) != value for name, value in properties.items()):
+                self._handle.alter.set_table_properties(dict(properties))
+
+    def merge(self, data: pa.Table, same: str, delete: str, versions: Mapping[str, int]) -> None:
+        """As `append`, but a row of `data` replaces the one for which `same` holds (columns s.x of `data`, t.x of the
+        table), or deletes it, if `delete` holds of it."""
+        assert self._handle is not None
+        commit = CommitProperties(app_transactions=[Transaction(a, v) for a, v in versions.items()])
+        with told(self.uri, "could not be written"):
+            merge = self._handle.merge(data, same, source_alias="s", target_alias="t", commit_properties=commit)
+            merge = merge.when_matched_delete(delete).when_matched_update_all()
+            merge.when_not_matched_insert_all(f"NOT ({delete})").execute()
 
     def properties(self) -> dict[str, str]:
         """The table's properties as of the last refresh."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from edgert.central.lineage import Epoch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 Span = tuple[int, int]
 """When windows begin, first and last, µs since the epoch."""
@@ -78,7 +78,7 @@ def touched_by(batch: DataFrame) -> Touched:
     """In one pass over a batch of landing rows."""
     start = F.unix_micros("window_start")
     rows = (
-        batch.groupBy("gateway", "epoch", "stream", "day", F.floor(start / _HOUR_US).alias("hour"))
+        batch.groupBy("gateway", "epoch", "stream", "day", _hour().alias("hour"))
         .agg(
             F.min("sequence").alias("least"),
             F.max("sequence").alias("most"),
@@ -108,10 +108,14 @@ def touched_by(batch: DataFrame) -> Touched:
 def spans_of(contributions: DataFrame) -> list[tuple[dt.date, Span]]:
     """The days of some contributions, and when their windows begin."""
     start = F.unix_micros("window_start")
-    hour = F.floor(start / _HOUR_US)
-    rows = contributions.where("day IS NOT NULL").groupBy("day", hour.alias("hour"))
+    rows = contributions.where("day IS NOT NULL").groupBy("day", _hour().alias("hour"))
     found = rows.agg(F.min(start).alias("first"), F.max(start).alias("last")).collect()
     return [(row.day, (row.first, row.last)) for row in found]
+
+
+def _hour() -> Column:
+    """In which a window begins: any number that tells one from others."""
+    return F.expr(f"unix_micros(window_start) div {_HOUR_US}")
 
 
 def united(spans: Iterable[Span], most: int) -> Sequence[Span]:

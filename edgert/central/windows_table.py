@@ -1,8 +1,10 @@
 """How recomputed windows come into a fleet table: merged, or appended where it has none of them.
 
+Few windows are written by `deltalake` in some hundredths of a second, many by Spark, which finds room for any number.
+
 One process writes at a time. It is fenced by Delta's transaction identifiers: each write carries the lease's token, so
-what somebody who lost the lease has still under way conflicts, and what he begins later is left out. Delta leaves it
-out without a word, so after each write the table is asked whether it has it.
+what somebody who lost the lease has still under way conflicts, and what he begins later is refused. Spark would leave
+that out without a word, so after each write of Spark the table is asked whether it has it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -33,109 +37,122 @@ _PROPERTIES: Final = {
     # By these files are left out; each further column would cost every write, and every file has all keys.
     "delta.dataSkippingStatsColumns": "window_start,window_end",
 }
+_DELETED: Final = "s.gateways = 0"
+_QUOTE: Final = '"'
+"""Of names in `deltalake`'s SQL; Spark's is `."""
 
 
 class WindowsTable:
-    """`fleet/<flow>` as this process writes it. All that writes raises `LeaseLost` if it was left out."""
+    """`fleet/<flow>` as this process writes it. All that writes raises `LeaseLost` if another was allowed to since, and
+    `TableError` and `Conflict` as `Table` does."""
 
     def __init__(self, uri: str, lease: Lease) -> None:
         self._uri = uri
         self._lease = lease
-        self._columns: list[str] | None = None
-        self._log = Table(uri)
-        self._number = 0
-        """Of the last write: the lease's token before, a count behind."""
+        self._table = Table(uri)
+        self._columns: frozenset[str] = frozenset()
         self._since: Counter[dt.date] = Counter()
         """Writes to each day since it was compacted."""
 
-    def widen(self, spark: SparkSession, schema: Schema) -> None:
+    def widen(self, schema: Schema) -> None:
         """Makes the table, or gives it the columns that it lacks. Comes before each write."""
         columns = sums.fleet_columns(schema)
-        if self._columns is None:
-            builder = DeltaTable.createIfNotExists(spark).location(self._uri).partitionedBy("day")
-            for name, kind in columns:
-                builder = builder.addColumn(name, kind)
-            table = builder.execute()
-            has = table.detail().select("properties").collect()[0][0]
-            if any(has.get(name) != value for name, value in _PROPERTIES.items()):
-                told = ", ".join(f"'{name}' = '{value}'" for name, value in _PROPERTIES.items())
-                spark.sql(f"ALTER TABLE delta.`{self._uri}` SET TBLPROPERTIES ({told})")
-            self._number = self._recorded()  # this process may have written before, under the same token
-            self._append(table.toDF().where("false"))  # from here on nobody with an older token writes
-            self._columns = table.toDF().columns
-        new = [f"`{name}` {kind}" for name, kind in columns if name not in self._columns]
-        if new:
-            spark.sql(f"ALTER TABLE delta.`{self._uri}` ADD COLUMNS ({', '.join(new)})")
-            self._columns += [name for name, _ in columns if name not in self._columns]
+        names = frozenset(name for name, _ in columns)
+        if names <= self._columns:
+            return
+        self._table.refresh()
+        self._table.make(columns, _PROPERTIES)
+        if not self._columns:
+            self._append(pa.schema(self._table.fields()).empty_table())  # from here on no older token writes
+        self._columns |= names
 
     def has_any(self, keys: DataFrame, within: str, schema: Schema) -> bool:
         """Whether one of the windows of `keys` (window columns) is in the table. `within`: a condition that holds for
         all of them."""
-        known = self._read(keys.sparkSession).where(within)
-        start = F.unix_micros("window_start")
-        first, last = known.agg(F.min(start), F.max(start)).collect()[0]
+        self._table.refresh()
+        starts = pc.min_max(self._table.fetch(["window_start"], within)["window_start"].cast(pa.int64()))
+        first, last = starts["min"].as_py(), starts["max"].as_py()
         if first is None:
             return False
         near = F.col("window_start").between(*(F.timestamp_micros(F.lit(at)) for at in (first, last)))
+        known = self._read(keys.sparkSession).where(within)
         same = known.select(*sums.window_columns(schema)).alias("t")
-        return not keys.where(near).alias("s").join(same, F.expr(_same(schema)), "left_semi").isEmpty()
+        return not keys.where(near).alias("s").join(same, F.expr(_same(schema, "`")), "left_semi").isEmpty()
 
     def append(self, windows: DataFrame, days: Collection[dt.date]) -> None:
         """Windows of which the table has none."""
         self._lease.hold()
-        self._append(windows)
+        number = self._next()
+        windows.write.format("delta").mode("append").options(**_of_spark(number)).save(self._uri)
+        self._written(number)
         self._rest(windows.sparkSession, days)
 
     def merge(self, windows: DataFrame, within: str, schema: Schema, days: Collection[dt.date]) -> None:
         """Windows in the place of what the table says of them; those without gateways are deleted. `within` has its
         columns under the name t."""
         self._lease.hold()
-        spark = windows.sparkSession
+        spark, number = windows.sparkSession, self._next()
         merge = (
             DeltaTable.forPath(spark, self._uri)
             .alias("t")
-            .merge(windows.alias("s"), f"{within} AND {_same(schema)}")
-            .whenMatchedDelete("s.gateways = 0")
+            .merge(windows.alias("s"), f"{within} AND {_same(schema, '`')}")
+            .whenMatchedDelete(_DELETED)
             .whenMatchedUpdateAll()
-            .whenNotMatchedInsertAll("s.gateways > 0")
+            .whenNotMatchedInsertAll(f"NOT ({_DELETED})")
         )
-        with set_for(spark, {f"spark.databricks.delta.write.{name}": value for name, value in self._next().items()}):
+        options = {f"spark.databricks.delta.write.{name}": value for name, value in _of_spark(number).items()}
+        with set_for(spark, options):
             merge.execute()
-        self._written()
+        self._written(number)
         self._rest(spark, days)
+
+    def merge_few(self, windows: DataFrame, within: str, schema: Schema, days: Collection[dt.date]) -> None:
+        """As `merge`, for so many windows as there is room for. New ones get a file of their own: in that of the
+        windows that change it would be written again with these, and grow."""
+        found = windows.toArrow()
+        self._lease.hold()
+        self._table.refresh()
+        names = sums.window_columns(schema)
+        known = pc.is_in(_keys(found, names), _keys(self._table.fetch(names, within), names))
+        changed, new = found.filter(known), found.filter(pc.invert(known))
+        if changed.num_rows:
+            same = f"{within} AND {_same(schema, _QUOTE)}"
+            self._table.merge(changed, same, _DELETED, {APPLICATION: self._next()})
+        if new.num_rows:
+            self._append(new.filter(pc.field("gateways") > 0))
+        self._rest(windows.sparkSession, days)
 
     def put_day(self, windows: DataFrame, day: dt.date) -> int:
         """All windows of a day in the place of what the table says of it. Returns how many it has then."""
         self._lease.hold()
         only = f"day = DATE'{day}'"
         writer = windows.write.format("delta").mode("overwrite").option("replaceWhere", only)
-        writer.options(**self._next()).save(self._uri)
-        self._written()
+        number = self._next()
+        writer.options(**_of_spark(number)).save(self._uri)
+        self._written(number)
         return self._read(windows.sparkSession).where(only).count()
 
     def _read(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self._uri)
 
-    def _append(self, windows: DataFrame) -> None:
-        windows.write.format("delta").mode("append").options(**self._next()).save(self._uri)
-        self._written()
+    def _append(self, windows: pa.Table) -> None:
+        self._table.append(windows, {APPLICATION: self._next()})
 
-    def _next(self) -> dict[str, str]:
-        """Delta takes a write only if its number is above all that came before."""
-        token = self._lease.token
-        self._number = max(self._number + 1, token << 32)
-        if self._number >> 32 != token:
-            raise LeaseLost(f"{self._uri}: written under token {self._number >> 32} of the lease, and ours is {token}")
-        return {"txnAppId": APPLICATION, "txnVersion": str(self._number)}
+    def _next(self) -> int:
+        """The number of a write, as of the table's newest: Delta refuses it if there is one above it by then."""
+        token, last = self._lease.token, self._recorded()
+        if last >> 32 > token:
+            raise LeaseLost(f"{self._uri}: written under token {last >> 32} of the lease, and ours is {token}")
+        return max(last + 1, token << 32)
 
     def _recorded(self) -> int:
-        self._log.refresh()
-        return self._log.version(APPLICATION)
+        self._table.refresh()
+        return self._table.version(APPLICATION)
 
-    def _written(self) -> None:
+    def _written(self, number: int) -> None:
         recorded = self._recorded()
-        if recorded != self._number:
-            raise LeaseLost(f"{self._uri}: write {self._number} was left out, since the table has {recorded}")
+        if recorded != number:
+            raise LeaseLost(f"{self._uri}: write {number} was left out, since the table has {recorded}")
 
     def _rest(self, spark: SparkSession, days: Collection[dt.date]) -> None:
         """What is due after a write to these days."""
@@ -146,5 +163,23 @@ class WindowsTable:
             DeltaTable.forPath(spark, self._uri).optimize().where(f"day = DATE'{day}'").executeCompaction()
 
 
-def _same(schema: Schema) -> str:
-    return " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in sums.window_columns(schema))
+def _of_spark(number: int) -> dict[str, str]:
+    return {"txnAppId": APPLICATION, "txnVersion": str(number)}
+
+
+def _same(schema: Schema, quote: str) -> str:
+    names = [f"{quote}{name}{quote}" for name in sums.window_columns(schema)]
+    return " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
+
+
+def _keys(windows: pa.Table, names: list[str]) -> pa.Array:
+    """What tells windows apart as a text each: different ones have different texts."""
+    parts = []
+    for name in names:
+        column = windows[name]
+        if pa.types.is_timestamp(column.type):  # as text it would need the machine's time zones
+            column = column.cast(pa.int64())
+        text = column.cast(pa.string())
+        size = pc.binary_length(text).cast(pa.string())
+        parts.append(pc.fill_null(pc.binary_join_element_wise(size, text, ":"), ":"))
+    return pc.binary_join_element_wise(*parts, "")

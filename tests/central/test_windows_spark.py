@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import math
 import random
 import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -17,9 +21,12 @@ from edgert.central import fleet_table, recompute, windows_table
 from edgert.central.fleet_job import FleetJob
 from edgert.central.fleet_table import _settings as settings_of
 from edgert.central.lease import Lease, LeaseLost
+from edgert.central.query import query
 from edgert.central.session import set_for
+from edgert.central.tables import Conflict
 from edgert.central.touched import Touched
 from edgert.central.windows_table import WindowsTable
+from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import DAY_S, FLOW, SCHEMA, Gateway
@@ -104,35 +111,108 @@ def a_window(spark: SparkSession, n: int) -> DataFrame:
     )
 
 
-def test_what_an_older_token_still_writes_is_left_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two that hold the lease by their own word, as one that was stopped at the wrong moment does."""
+@pytest.fixture
+def rivals(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[WindowsTable, WindowsTable]:
+    """Two that hold the lease by their own word, as one that was stopped at the wrong moment does."""
     now = [0.0]
     old, new = (Lease(str(world.root), "fleet", name, wall=lambda: now[0]) for name in ("old", "new"))
     old.acquire()
     now[0] = 100.0
     new.acquire()
-    monkeypatch.setattr(old, "hold", lambda: None)
-    monkeypatch.setattr(new, "hold", lambda: None)
+    for lease in (old, new):
+        monkeypatch.setattr(lease, "hold", lambda: None)
     uri = str(world.root / "fleet" / FLOW)
-    zombie, holder = WindowsTable(uri, old), WindowsTable(uri, new)
-    zombie.widen(world.spark, SCHEMA)
-    windows = a_window(world.spark, 1)
-    zombie.append(windows, [])
+    return WindowsTable(uri, old), WindowsTable(uri, new)
+
+
+Write = Callable[[WindowsTable, "DataFrame"], object]
+WRITES: dict[str, Write] = {
+    "append": lambda table, windows: table.append(windows, []),
+    "merge": lambda table, windows: table.merge(windows, "t.day IS NOT NULL", SCHEMA, []),
+    "merge few": lambda table, windows: table.merge_few(windows, "t.day IS NOT NULL", SCHEMA, []),
+    "put a day": lambda table, windows: table.put_day(windows, dt.date(2024, 10, 4)),
+}
+
+
+def test_what_an_older_token_begins_to_write_is_refused(
+    world: World, rivals: tuple[WindowsTable, WindowsTable]
+) -> None:
+    zombie, holder = rivals
+    zombie.widen(SCHEMA)
+    zombie.append(a_window(world.spark, 1), [])
     assert len(world.fleet()) == 1
-    holder.widen(world.spark, SCHEMA)
-    for write in (
-        lambda: zombie.append(windows, []),
-        lambda: zombie.merge(windows.where("false"), "t.day IS NOT NULL", SCHEMA, []),
-        lambda: zombie.merge(windows.withColumn("n", windows.n + 1), "t.day IS NOT NULL", SCHEMA, []),
-        lambda: zombie.put_day(windows, dt.date(2024, 10, 4)),
-    ):
-        with pytest.raises(LeaseLost, match="was left out"):
-            write()
-    with pytest.raises(LeaseLost, match="written under token 2 of the lease, and ours is 1"):
-        WindowsTable(uri, old).widen(world.spark, SCHEMA)
+    holder.widen(SCHEMA)
+    for write in WRITES.values():
+        with pytest.raises(LeaseLost, match="written under token 2 of the lease, and ours is 1"):
+            write(zombie, a_window(world.spark, 2))
     assert [row["n"] for row in world.fleet()] == [1]
-    holder.merge(windows.withColumn("n", windows.n + 2), "t.day IS NOT NULL", SCHEMA, [])
+    WRITES["merge"](holder, a_window(world.spark, 3))
     assert [row["n"] for row in world.fleet()] == [3]
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_what_an_older_token_is_about_to_write_when_a_newer_one_comes_has_no_effect(
+    world: World, rivals: tuple[WindowsTable, WindowsTable], monkeypatch: pytest.MonkeyPatch, name: str, known: bool
+) -> None:
+    zombie, holder = rivals
+    zombie.widen(SCHEMA)
+    if known:
+        zombie.append(a_window(world.spark, 1), [])
+    looked = zombie._next
+
+    def too_late() -> int:
+        number = looked()
+        holder.widen(SCHEMA)
+        return number
+
+    monkeypatch.setattr(zombie, "_next", too_late)
+    with pytest.raises((LeaseLost, Conflict), match=r"was left out|Concurrent"):
+        WRITES[name](zombie, a_window(world.spark, 2))
+    assert [row["n"] for row in world.fleet()] == [1] * known
+
+
+def test_few_windows_replace_delete_and_join_what_the_table_says(world: World) -> None:
+    """Also: keys that are null, not a number, or alike once they stand side by side; a file per new ones."""
+    keys = (("text", "string"), ("other", "string"), ("Number", "double"), ("yes", "boolean"))
+    schema = Schema(60.0, keys, (("n", "count"),))
+    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease.acquire()
+    table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
+    table.widen(schema)
+    texts, numbers = (None, "", "a", "a'", "1:a", ":"), (None, 0.0, -1.5, math.nan, 1e300)
+    windows = list(itertools.product(range(2), texts, texts[:4], numbers, (None, True, False)))
+    names = ", ".join(f"`{name}`" for name, _ in keys)
+
+    def frame(rows: Iterable[tuple[Any, ...]], n: int, gateways: int) -> DataFrame:
+        start = "timestamp_seconds(1728000000 + 60 * window)"
+        return world.spark.createDataFrame(
+            [(*row, n, gateways) for row in rows],
+            "window int, text string, other string, Number double, yes boolean, n long, gateways int",
+        ).selectExpr(
+            f"{start} AS window_start", f"{start} + INTERVAL 1 MINUTE AS window_end", *names.split(", "),
+            "n", "gateways", "DATE'2024-10-04' AS day",
+        )  # fmt: skip
+
+    def shown() -> Counter[tuple[Any, ...]]:
+        rows = query(DeltaTable(str(world.root / "fleet" / FLOW)))
+        return Counter(
+            (int(r["window_start"].timestamp() - 1728000000) // 60, *(repr(r[name]) for name, _ in keys), r["n"])
+            for r in rows
+        )
+
+    def expected(**told: Iterable[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+        return Counter((w, *map(repr, rest), int(n[1:])) for n, rows in told.items() for w, *rest in rows)
+
+    first, rest = windows[: len(windows) // 2], windows[len(windows) // 2 :]
+    table.merge_few(frame(first, 1, 1), "t.day IS NOT NULL", schema, [])
+    assert shown() == expected(_1=first)
+    files = len(DeltaTable(str(world.root / "fleet" / FLOW)).file_uris())
+    table.merge_few(frame(windows[10:], 2, 1), "t.day IS NOT NULL", schema, [])
+    assert shown() == expected(_1=first[:10], _2=windows[10:])
+    assert len(DeltaTable(str(world.root / "fleet" / FLOW)).file_uris()) == files + 1
+    table.merge_few(frame(windows[:20], 3, 0), "t.day IS NOT NULL", schema, [])
+    assert shown() == expected(_2=windows[20:]), f"{len(rest)} of another file stay"
 
 
 def test_a_stream_that_starts_again_under_the_same_token_goes_on_writing(world: World) -> None:
@@ -141,7 +221,7 @@ def test_a_stream_that_starts_again_under_the_same_token_goes_on_writing(world: 
     lease.acquire()
     for n in range(1, 4):
         table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
-        table.widen(world.spark, SCHEMA)
+        table.widen(SCHEMA)
         table.merge(a_window(world.spark, n), "t.day IS NOT NULL", SCHEMA, [])
         table.merge(a_window(world.spark, n).where("false"), "t.day IS NOT NULL", SCHEMA, [])
         assert [row["n"] for row in world.fleet()] == [n]
