@@ -81,7 +81,7 @@ class Watch:
         below = self._job.children(recursive=True)
         logs = [size for path in self._root.glob("**/_delta_log/*") if (size := _size(path))]
         return {
-            "memory of the job's JVM": sum(p.memory_info().rss for p in below if p.name() == "java") / 1e6,
+            "memory of the job's JVM": sum(map(_java_bytes, below)) / 1e6,
             "memory of the job's Python": self._job.memory_info().rss / 1e6,
             "memory of the collector's side": self._side.rss_mb(),
             "live files of landing": files(self._root / "landing" / FLOW),
@@ -89,6 +89,14 @@ class Watch:
             "logs of the tables": sum(logs) / 1e6,
             "checkpoint of the stream": sum(1 for path in self._root.glob("_spark/**/*") if path.is_file()),
         }
+
+
+def _java_bytes(process: psutil.Process) -> int:
+    """Of a process that is Java; 0 for others, and for one that has just ended: Hadoop starts some that live briefly."""
+    try:
+        return int(process.memory_info().rss) if process.name() == "java" else 0
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def _size(path: Path) -> int:
