@@ -92,7 +92,7 @@ class Watch:
 
 
 def _java_bytes(process: psutil.Process) -> int:
-    """Of a process that is Java; 0 for others, and for one that has just ended: Hadoop starts some that live briefly."""
+    """Of a process that is Java; 0 for others, and for one that has just ended (Hadoop starts some)."""
     try:
         return int(process.memory_info().rss) if process.name() == "java" else 0
     except psutil.NoSuchProcess:
