@@ -78,7 +78,7 @@ def test_every_example_runs_and_gives_the_truth(code: str, root: str, spark: Spa
         assert space["people"] == 5
     else:
         assert len(query(space["before"])) == 2, "before the second window"
-        assert len(space["changes"]) == 2
+        assert len(space["changes"]) == 4, "of each run the empty one and that of its windows"
 
 
 def test_the_command_gives_the_truth(root: str, capsys: pytest.CaptureFixture[str]) -> None:
