@@ -14,8 +14,8 @@ from edgert.core.errors import PayloadError, show
 from edgert.core.result_schema import HLL_LG_K, KLL_K, THETA_LG_K, Schema, row_columns, schema_untrusted
 from edgert.core.results import INT64, RowsBatch
 
-LATEST_S: Final = 253402300800.0
-"""10000-01-01: past it neither Spark nor Python can show a time."""
+LATEST_S: Final = 9_223_372_036.0
+"""2262-04-11: past it times cannot be told in ns, as some readers of the tables do."""
 _LONGEST_TEXT: Final = 65_536
 
 

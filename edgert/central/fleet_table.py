@@ -31,6 +31,9 @@ code for them: as the spans of the windows are part of it, it is compiled anew f
 _INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _OF_A_TASK: Final = 250_000
 """Contributions: the windows of more do not find room in the memory that a task of two has of 1 GB, and are spilled."""
+_FEW_BYTES: Final = 32 * 1024 * 1024
+_SKETCH_BYTES: Final = 40_000
+"""Of the largest, rounded up."""
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -106,15 +109,21 @@ class FleetTable:
         contributions = landing.where(touched.within())
         windows = sums.recompute(contributions, lineage, schema, touched.void)
         self._windows.widen(schema)
-        if touched.rows < _MANY and not touched.void:
-            self._windows.merge_few(windows, touched.within("t."), schema, touched.days)
+        if not touched.void and touched.rows <= _few(schema):
+            self._windows.merge_few(windows, touched, schema)
             return
-        if not touched.void:
+        if touched.rows >= _MANY and not touched.void:
             keys = sums.touching(contributions, lineage).select(*sums.window_columns(schema))
-            if not self._windows.has_any(keys, touched.within(), schema):
-                self._windows.append(windows, touched.days)
+            if not self._windows.has_any(keys, touched, schema):
+                self._windows.append(windows, touched)
                 return
-        self._windows.merge(windows, touched.within("t."), schema, touched.days)
+        self._windows.merge(windows, touched, schema)
+
+
+def _few(schema: Schema) -> int:
+    """Contributions whose windows this process has room for, besides Spark, which hands them over."""
+    sketches = sum(kind in sums.SKETCHES for _, kind in schema.aggregates)
+    return min(_MANY - 1, _FEW_BYTES // (sketches * _SKETCH_BYTES)) if sketches else _MANY - 1
 
 
 def _settings(spark: SparkSession, touched: Touched) -> dict[str, str]:

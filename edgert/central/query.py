@@ -6,7 +6,7 @@ a thread of Arrow's while the interpreter ends, which aborts the process (SIGABR
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,27 +16,28 @@ from deltalake import DeltaTable, QueryBuilder
 def query(
     table: DeltaTable, columns: Sequence[str] = (), where: str = "", order: Sequence[str] = (), limit: int | None = None
 ) -> list[dict[str, Any]]:
-    """As `fetch`, row by row."""
-    found: list[dict[str, Any]] = fetch(table, columns, where, order, limit).to_pylist()
-    return found
-
-
-def fetch(
-    table: DeltaTable, columns: Sequence[str] = (), where: str = "", order: Sequence[str] = (), limit: int | None = None
-) -> pa.Table:
     """Some columns (none named: all) of the rows of a table for which an SQL condition holds; its name there is t.
 
     `order` has names of columns, greatest value first, nulls last. Raises what `deltalake` raises for a table that
     cannot be read or a condition that it does not understand.
     """
-    text = f"SELECT {', '.join(map(_name, columns)) or '*'} FROM t"
-    if where:
-        text += f" WHERE {where}"
+    text = _text(columns, where)
     if order:
         text += " ORDER BY " + ", ".join(f"{_name(column)} DESC NULLS LAST" for column in order)
     if limit is not None:
         text += f" LIMIT {int(limit)}"
-    return pa.table(QueryBuilder().register("t", table).execute(text))
+    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", table).execute(text)).to_pylist()
+    return found
+
+
+def batches(table: DeltaTable, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
+    """As `query`, for more rows than there may be room for at once."""
+    found = QueryBuilder().register("t", table).execute(_text(columns, where))
+    yield from pa.RecordBatchReader.from_stream(found)
+
+
+def _text(columns: Sequence[str], where: str) -> str:
+    return f"SELECT {', '.join(map(_name, columns)) or '*'} FROM t" + (f" WHERE {where}" if where else "")
 
 
 def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list[list[Any]]]:

@@ -189,6 +189,8 @@ _UNITES: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "quantiles": ("__kll", F.kll_merge_agg_double),
 }
 """Spark's own functions for the column of sketches with this suffix. All have one size (see `edgert.core.results`)."""
+SKETCHES: Final = frozenset(_UNITES)
+"""Kinds of aggregates."""
 _READS: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "distinct": lambda name: {name: F.hll_sketch_estimate(f"{name}__hll")},
     "distinct_set": lambda name: {name: F.theta_sketch_estimate(f"{name}__theta")},

@@ -135,6 +135,8 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         "spark.ui.dagGraph.retainedRootRDDs": "10",
         # What a compaction leaves alone: more would be written again and again.
         "spark.databricks.delta.optimize.minFileSize": str(16 * 1024 * 1024),
+        # Its own default of old cannot tell times from 2262 on to other readers.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # A file for each of a few days at once, instead of all rows sorted by their day first.
         "spark.sql.maxConcurrentOutputFileWriters": "4",
         # The only one that the alert job's streams can have; those of the fleet job keep no state.

@@ -1,4 +1,5 @@
-"""One Delta table as the collector uses it: check and append through one handle, so that no race goes unnoticed.
+"""One Delta table as collector and fleet job use it: check and append through one handle, so that no race goes
+unnoticed.
 
 `deltalake` refuses a commit when another one with the same transaction identifier came after the handle was loaded;
 lower and equal versions it accepts. So whoever appends refreshes, reads the versions, and appends, all with one
@@ -20,7 +21,7 @@ from deltalake.schema import Field, PrimitiveType
 from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
-from edgert.central.query import fetch, query
+from edgert.central.query import batches, query
 from edgert.core.errors import EdgertError
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -75,11 +76,11 @@ class Table:
         with told(self.uri, "could not be read"):
             return int((self._handle.transaction_version(application) if self._handle else None) or 0)
 
-    def fetch(self, columns: Sequence[str], where: str) -> pa.Table:
-        """As `read`, for many rows; the table must exist, and its name in `where` is t."""
+    def batches(self, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
+        """As `read`, for any number of rows; the table must exist, and its name in `where` is t."""
         assert self._handle is not None
         with told(self.uri, "could not be read"):
-            return fetch(self._handle, columns, where)
+            yield from batches(self._handle, columns, where)
 
     def fields(self) -> list[pa.Field]:
         """The table's columns as of the last refresh (none if it does not exist)."""

@@ -7,7 +7,7 @@ last; and its windows by the spans of time in which they begin, by which Delta l
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,16 @@ LAST: Final = 2**63 - 1
 _HOUR_US: Final = 3_600_000_000
 _MOST_SPANS: Final = 16
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def spark_literal(micros: int) -> str:
+    """A time of µs since the epoch."""
+    return f"TIMESTAMP'{_EPOCH + dt.timedelta(microseconds=micros)}'"
+
+
+def deltalake_literal(micros: int) -> str:
+    """The same; text would be read as ns, which end in 2262."""
+    return f"to_timestamp_micros({micros})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +73,13 @@ class Touched:
             streams = {s: min(new[s][0] if s in new else old.get(s, 0), old.get(s, 0)) for s in {*new, *old}}
             self.lows[epoch] = Low({s: (low, LAST) for s, low in streams.items()}, 0)
 
-    def within(self, table: str = "") -> str:
+    def within(self, table: str = "", literal: Callable[[int], str] = spark_literal) -> str:
         """As an SQL condition on the columns of a table (its name with a dot). Its literals are such that Delta leaves
-        out other partitions and files, in what is read and in what is merged into."""
+        out other partitions and files, in what is read and in what is merged into. `literal` writes a time of µs since
+        the epoch: as Spark reads it, or `deltalake_literal`."""
         days = ", ".join(f"DATE'{day}'" for day in sorted(self.days))
         spans = " OR ".join(
-            f"{table}window_start BETWEEN {_literal(first)} AND {_literal(last)}"
+            f"{table}window_start BETWEEN {literal(first)} AND {literal(last)}"
             for first, last in united(self.spans, _MOST_SPANS)
         )
         return f"{table}day IN ({days}) AND ({spans})"
@@ -132,7 +143,3 @@ def united(spans: Iterable[Span], most: int) -> Sequence[Span]:
         if len(done) <= most:
             return done
         ordered, gap = done, gap * 2
-
-
-def _literal(micros: int) -> str:
-    return f"TIMESTAMP'{_EPOCH + dt.timedelta(microseconds=micros)}'"

@@ -23,6 +23,7 @@ from edgert.central import recompute as sums
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.session import set_for
 from edgert.central.tables import Table
+from edgert.central.touched import Touched, deltalake_literal
 from edgert.core.result_schema import Schema
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ _PROPERTIES: Final = {
     "delta.dataSkippingStatsColumns": "window_start,window_end",
 }
 _DELETED: Final = "s.gateways = 0"
-_QUOTE: Final = '"'
-"""Of names in `deltalake`'s SQL; Spark's is `."""
+_SPARKS, _DELTALAKES = "`", '"'
+"""What names are quoted by in SQL."""
 
 
 class WindowsTable:
@@ -51,6 +52,8 @@ class WindowsTable:
         self._lease = lease
         self._table = Table(uri)
         self._columns: frozenset[str] = frozenset()
+        self._number = 0
+        """Of the newest write, which is ours (0: none yet)."""
         self._since: Counter[dt.date] = Counter()
         """Writes to each day since it was compacted."""
 
@@ -66,36 +69,39 @@ class WindowsTable:
             self._append(pa.schema(self._table.fields()).empty_table())  # from here on no older token writes
         self._columns |= names
 
-    def has_any(self, keys: DataFrame, within: str, schema: Schema) -> bool:
-        """Whether one of the windows of `keys` (window columns) is in the table. `within`: a condition that holds for
-        all of them."""
+    def has_any(self, keys: DataFrame, touched: Touched, schema: Schema) -> bool:
+        """Whether one of the windows of `keys` (window columns), all within what is touched, is in the table."""
         self._table.refresh()
-        starts = pc.min_max(self._table.fetch(["window_start"], within)["window_start"].cast(pa.int64()))
-        first, last = starts["min"].as_py(), starts["max"].as_py()
-        if first is None:
+        starts = [
+            pc.min_max(batch["window_start"].cast(pa.int64()))
+            for batch in self._table.batches(["window_start"], touched.within("t.", deltalake_literal))
+            if batch.num_rows
+        ]
+        if not starts:
             return False
+        first, last = min(s["min"].as_py() for s in starts), max(s["max"].as_py() for s in starts)
         near = F.col("window_start").between(*(F.timestamp_micros(F.lit(at)) for at in (first, last)))
-        known = self._read(keys.sparkSession).where(within)
+        known = self._read(keys.sparkSession).where(touched.within())
         same = known.select(*sums.window_columns(schema)).alias("t")
-        return not keys.where(near).alias("s").join(same, F.expr(_same(schema, "`")), "left_semi").isEmpty()
+        return not keys.where(near).alias("s").join(same, F.expr(_same(schema, _SPARKS)), "left_semi").isEmpty()
 
-    def append(self, windows: DataFrame, days: Collection[dt.date]) -> None:
+    def append(self, windows: DataFrame, touched: Touched) -> None:
         """Windows of which the table has none."""
         self._lease.hold()
         number = self._next()
         windows.write.format("delta").mode("append").options(**_of_spark(number)).save(self._uri)
         self._written(number)
-        self._rest(windows.sparkSession, days)
+        self._rest(windows.sparkSession, touched.days)
 
-    def merge(self, windows: DataFrame, within: str, schema: Schema, days: Collection[dt.date]) -> None:
-        """Windows in the place of what the table says of them; those without gateways are deleted. `within` has its
-        columns under the name t."""
+    def merge(self, windows: DataFrame, touched: Touched, schema: Schema) -> None:
+        """Windows, all within what is touched, in the place of what the table says of them; those without gateways are
+        deleted."""
         self._lease.hold()
         spark, number = windows.sparkSession, self._next()
         merge = (
             DeltaTable.forPath(spark, self._uri)
             .alias("t")
-            .merge(windows.alias("s"), f"{within} AND {_same(schema, '`')}")
+            .merge(windows.alias("s"), f"{touched.within('t.')} AND {_same(schema, _SPARKS)}")
             .whenMatchedDelete(_DELETED)
             .whenMatchedUpdateAll()
             .whenNotMatchedInsertAll(f"NOT ({_DELETED})")
@@ -104,23 +110,27 @@ class WindowsTable:
         with set_for(spark, options):
             merge.execute()
         self._written(number)
-        self._rest(spark, days)
+        self._rest(spark, touched.days)
 
-    def merge_few(self, windows: DataFrame, within: str, schema: Schema, days: Collection[dt.date]) -> None:
-        """As `merge`, for so many windows as there is room for. New ones get a file of their own: in that of the
-        windows that change it would be written again with these, and grow."""
+    def merge_few(self, windows: DataFrame, touched: Touched, schema: Schema) -> None:
+        """As `merge`, for so few windows that this process has room for all of them. New ones get a file of their own:
+        in that of the windows that change it would be written again with these, and grow."""
         found = windows.toArrow()
         self._lease.hold()
         self._table.refresh()
-        names = sums.window_columns(schema)
-        known = pc.is_in(_keys(found, names), _keys(self._table.fetch(names, within), names))
+        names, within = sums.window_columns(schema), touched.within("t.", deltalake_literal)
+        keys = _keys(found, names)
+        among = [_among(_keys(batch, names), keys) for batch in self._table.batches(names, within)]
+        known = pc.is_in(keys, pa.chunked_array(among, pa.string()))
         changed, new = found.filter(known), found.filter(pc.invert(known))
         if changed.num_rows:
-            same = f"{within} AND {_same(schema, _QUOTE)}"
-            self._table.merge(changed, same, _DELETED, {APPLICATION: self._next()})
+            same = f"{within} AND {_same(schema, _DELTALAKES)}"
+            number = self._next()
+            self._table.merge(changed, same, _DELETED, {APPLICATION: number})
+            self._number = number
         if new.num_rows:
             self._append(new.filter(pc.field("gateways") > 0))
-        self._rest(windows.sparkSession, days)
+        self._rest(windows.sparkSession, touched.days)
 
     def put_day(self, windows: DataFrame, day: dt.date) -> int:
         """All windows of a day in the place of what the table says of it. Returns how many it has then."""
@@ -136,13 +146,17 @@ class WindowsTable:
         return spark.read.format("delta").load(self._uri)
 
     def _append(self, windows: pa.Table) -> None:
-        self._table.append(windows, {APPLICATION: self._next()})
+        number = self._next()
+        self._table.append(windows, {APPLICATION: number})
+        self._number = number
 
     def _next(self) -> int:
-        """The number of a write, as of the table's newest: Delta refuses it if there is one above it by then."""
+        """The number of a write, behind the table's newest: Delta refuses it if there is one above it by then. The
+        first takes over; from then on the newest must be ours, or another may write by now, if only a stream of this
+        process that was started in our place."""
         token, last = self._lease.token, self._recorded()
-        if last >> 32 > token:
-            raise LeaseLost(f"{self._uri}: written under token {last >> 32} of the lease, and ours is {token}")
+        if last != self._number if self._number else last >> 32 > token:
+            raise LeaseLost(f"{self._uri}: written by another since; its number is {last}, ours {self._number}")
         return max(last + 1, token << 32)
 
     def _recorded(self) -> int:
@@ -153,6 +167,7 @@ class WindowsTable:
         recorded = self._recorded()
         if recorded != number:
             raise LeaseLost(f"{self._uri}: write {number} was left out, since the table has {recorded}")
+        self._number = number
 
     def _rest(self, spark: SparkSession, days: Collection[dt.date]) -> None:
         """What is due after a write to these days."""
@@ -172,14 +187,18 @@ def _same(schema: Schema, quote: str) -> str:
     return " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
 
 
-def _keys(windows: pa.Table, names: list[str]) -> pa.Array:
-    """What tells windows apart as a text each: different ones have different texts."""
-    parts = []
+def _keys(windows: pa.Table | pa.RecordBatch, names: list[str]) -> pa.Array | pa.ChunkedArray:
+    """What tells windows apart, as a text each. Different ones may have the same: they are then taken for known, and
+    merged, which inserts them."""
+    texts = []
     for name in names:
         column = windows[name]
         if pa.types.is_timestamp(column.type):  # as text it would need the machine's time zones
             column = column.cast(pa.int64())
-        text = column.cast(pa.string())
-        size = pc.binary_length(text).cast(pa.string())
-        parts.append(pc.fill_null(pc.binary_join_element_wise(size, text, ":"), ":"))
-    return pc.binary_join_element_wise(*parts, "")
+        texts.append(pc.fill_null(column.cast(pa.string()), ""))
+    return pc.binary_join_element_wise(*texts, "/")
+
+
+def _among(keys: pa.Array, some: pa.ChunkedArray) -> pa.Array:
+    """Those of `keys` that are among `some`."""
+    return keys.filter(pc.is_in(keys, some))

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from edgert.central import fleet_table, recompute, windows_table
 from edgert.central.fleet_job import FleetJob
+from edgert.central.fleet_table import FleetTable
 from edgert.central.fleet_table import _settings as settings_of
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.query import query
@@ -29,11 +30,13 @@ from edgert.central.windows_table import WindowsTable
 from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings
 from tests.central.fleet_world import World
-from tests.central.results_examples import DAY_S, FLOW, SCHEMA, Gateway
+from tests.central.results_examples import DAY_S, FLOW, SCHEMA, START, Gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TOUCHED = Touched(days={dt.date(2024, 10, 4)}, spans=[(1728000000_000_000, 1728086399_000_000)])
+"""All windows of that day."""
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 
 
@@ -127,9 +130,9 @@ def rivals(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[WindowsTable,
 
 Write = Callable[[WindowsTable, "DataFrame"], object]
 WRITES: dict[str, Write] = {
-    "append": lambda table, windows: table.append(windows, []),
-    "merge": lambda table, windows: table.merge(windows, "t.day IS NOT NULL", SCHEMA, []),
-    "merge few": lambda table, windows: table.merge_few(windows, "t.day IS NOT NULL", SCHEMA, []),
+    "append": lambda table, windows: table.append(windows, TOUCHED),
+    "merge": lambda table, windows: table.merge(windows, TOUCHED, SCHEMA),
+    "merge few": lambda table, windows: table.merge_few(windows, TOUCHED, SCHEMA),
     "put a day": lambda table, windows: table.put_day(windows, dt.date(2024, 10, 4)),
 }
 
@@ -139,11 +142,11 @@ def test_what_an_older_token_begins_to_write_is_refused(
 ) -> None:
     zombie, holder = rivals
     zombie.widen(SCHEMA)
-    zombie.append(a_window(world.spark, 1), [])
+    zombie.append(a_window(world.spark, 1), TOUCHED)
     assert len(world.fleet()) == 1
     holder.widen(SCHEMA)
     for write in WRITES.values():
-        with pytest.raises(LeaseLost, match="written under token 2 of the lease, and ours is 1"):
+        with pytest.raises(LeaseLost, match="written by another since"):
             write(zombie, a_window(world.spark, 2))
     assert [row["n"] for row in world.fleet()] == [1]
     WRITES["merge"](holder, a_window(world.spark, 3))
@@ -158,7 +161,7 @@ def test_what_an_older_token_is_about_to_write_when_a_newer_one_comes_has_no_eff
     zombie, holder = rivals
     zombie.widen(SCHEMA)
     if known:
-        zombie.append(a_window(world.spark, 1), [])
+        zombie.append(a_window(world.spark, 1), TOUCHED)
     looked = zombie._next
 
     def too_late() -> int:
@@ -172,14 +175,16 @@ def test_what_an_older_token_is_about_to_write_when_a_newer_one_comes_has_no_eff
     assert [row["n"] for row in world.fleet()] == [1] * known
 
 
-def test_few_windows_replace_delete_and_join_what_the_table_says(world: World) -> None:
-    """Also: keys that are null, not a number, or alike once they stand side by side; a file per new ones."""
+@pytest.mark.parametrize("how", ["merge_few", "merge"])
+def test_windows_replace_delete_and_join_what_the_table_says(world: World, how: str) -> None:
+    """Also: keys that are null, not a number, or alike once they stand side by side; few new ones get a file."""
     keys = (("text", "string"), ("other", "string"), ("Number", "double"), ("yes", "boolean"))
     schema = Schema(60.0, keys, (("n", "count"),))
     lease = Lease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
     table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
     table.widen(schema)
+    merge = getattr(table, how)
     texts, numbers = (None, "", "a", "a'", "1:a", ":"), (None, 0.0, -1.5, math.nan, 1e300)
     windows = list(itertools.product(range(2), texts, texts[:4], numbers, (None, True, False)))
     names = ", ".join(f"`{name}`" for name, _ in keys)
@@ -205,14 +210,68 @@ def test_few_windows_replace_delete_and_join_what_the_table_says(world: World) -
         return Counter((w, *map(repr, rest), int(n[1:])) for n, rows in told.items() for w, *rest in rows)
 
     first, rest = windows[: len(windows) // 2], windows[len(windows) // 2 :]
-    table.merge_few(frame(first, 1, 1), "t.day IS NOT NULL", schema, [])
+    merge(frame(first, 1, 1), TOUCHED, schema)
     assert shown() == expected(_1=first)
     files = len(DeltaTable(str(world.root / "fleet" / FLOW)).file_uris())
-    table.merge_few(frame(windows[10:], 2, 1), "t.day IS NOT NULL", schema, [])
+    merge(frame(windows[10:], 2, 1), TOUCHED, schema)
     assert shown() == expected(_1=first[:10], _2=windows[10:])
-    assert len(DeltaTable(str(world.root / "fleet" / FLOW)).file_uris()) == files + 1
-    table.merge_few(frame(windows[:20], 3, 0), "t.day IS NOT NULL", schema, [])
+    if how == "merge_few":
+        assert len(DeltaTable(str(world.root / "fleet" / FLOW)).file_uris()) == files + 1
+    merge(frame(windows[:20], 3, 0), TOUCHED, schema)
     assert shown() == expected(_2=windows[20:]), f"{len(rest)} of another file stay"
+
+
+def test_a_small_batch_is_written_by_this_process_also_windows_of_the_far_future(world: World) -> None:
+    """What an older collector let in: as text its time would be too large for `deltalake`."""
+    g = Gateway("g1")
+    far = (dt.datetime(2300, 1, 1, tzinfo=dt.UTC).timestamp() - START) // 60
+    world.landing.land([g.open()])
+    for window in (0, int(far), 0):
+        world.ship(g, window, "a", 1.0)
+        world.run()
+    world.check()
+    history = DeltaTable(str(world.root / "fleet" / FLOW)).history()
+    assert {e["engineInfo"][:8] for e in history if e["operation"] in ("MERGE", "WRITE")} == {"delta-rs"}
+
+
+def test_a_batch_beside_another_commit_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    table = FleetTable(str(world.root), FLOW, lease)
+    tries: list[object] = []
+
+    def conflicts(batch: object) -> None:
+        tries.append(batch)
+        if len(tries) < 3:
+            raise Conflict("another came first")
+
+    monkeypatch.setattr(table, "_update", conflicts)
+    table.update(world.spark.range(1), 0)
+    assert len(tries) == 3
+
+
+def test_a_table_of_an_older_version_gets_columns_and_properties(world: World) -> None:
+    uri = str(world.root / "fleet" / FLOW)
+    world.spark.sql(f"CREATE TABLE delta.`{uri}` (window_start TIMESTAMP, day DATE) USING delta PARTITIONED BY (day)")
+    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease.acquire()
+    WindowsTable(uri, lease).widen(SCHEMA)
+    made = DeltaTable(uri)
+    assert made.metadata().configuration.items() >= windows_table._PROPERTIES.items()
+    assert {f.name for f in made.schema().fields} == {name for name, _ in recompute.fleet_columns(SCHEMA)}
+
+
+def test_a_writer_whose_stream_was_replaced_in_its_process_writes_no_more(world: World) -> None:
+    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease.acquire()
+    uri = str(world.root / "fleet" / FLOW)
+    old, new = WindowsTable(uri, lease), WindowsTable(uri, lease)
+    old.widen(SCHEMA)
+    old.merge_few(a_window(world.spark, 1), TOUCHED, SCHEMA)
+    new.widen(SCHEMA)
+    for write in WRITES.values():
+        with pytest.raises(LeaseLost, match="written by another since"):
+            write(old, a_window(world.spark, 7))
+    assert [row["n"] for row in world.fleet()] == [1]
 
 
 def test_a_stream_that_starts_again_under_the_same_token_goes_on_writing(world: World) -> None:
@@ -222,8 +281,8 @@ def test_a_stream_that_starts_again_under_the_same_token_goes_on_writing(world: 
     for n in range(1, 4):
         table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
         table.widen(SCHEMA)
-        table.merge(a_window(world.spark, n), "t.day IS NOT NULL", SCHEMA, [])
-        table.merge(a_window(world.spark, n).where("false"), "t.day IS NOT NULL", SCHEMA, [])
+        table.merge(a_window(world.spark, n), TOUCHED, SCHEMA)
+        table.merge(a_window(world.spark, n).where("false"), TOUCHED, SCHEMA)
         assert [row["n"] for row in world.fleet()] == [n]
 
 

@@ -100,8 +100,8 @@ class StepFleetJobsClock(ClockStep):
 
 @dataclass(frozen=True, slots=True)
 class FillJobsDisk(Fault):
-    """Spark's driver may write no file beyond a few hundred bytes (as `DiskFull`): neither a part of a table nor a
-    commit nor its checkpoint. Its stream fails, and begins again while the job's process lives."""
+    """The job, Spark's driver too, may write no file beyond a few hundred bytes (as `DiskFull`): no part of a table,
+    no commit, nothing of its checkpoint. Its stream fails, and begins again while the job's process lives."""
 
     name = "disk full for Spark"
 

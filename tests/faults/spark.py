@@ -45,13 +45,18 @@ class Job(Process):
         return self._to_java(psutil.Process.kill)
 
     def limit_files(self, size: int) -> bool:
-        """Java may write no file beyond so many bytes; false if there is none."""
+        """Neither Java nor Python may write a file beyond so many bytes; false if there is no Java."""
 
-        def limit(java: psutil.Process) -> None:
-            _, hard = java.rlimit(psutil.RLIMIT_FSIZE)
-            java.rlimit(psutil.RLIMIT_FSIZE, (hard if size == resource.RLIM_INFINITY else size, hard))
+        def limit(process: psutil.Process) -> None:
+            _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
+            process.rlimit(psutil.RLIMIT_FSIZE, (hard if size == resource.RLIM_INFINITY else size, hard))
 
-        return self._to_java(limit)
+        if not self._to_java(limit):
+            return False
+        assert self.process is not None
+        with contextlib.suppress(psutil.Error):
+            limit(psutil.Process(self.process.pid))
+        return True
 
     def _to_java(self, do: Callable[[psutil.Process], None]) -> bool:
         for child in _descendants(self.process.pid) if self.process is not None else []:
