@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 3
 _MANY: Final = 20_000
-"""Contributions of a batch from which on it pays to look first whether their windows are all new, and to generate
-code for them: as the spans of the windows are part of it, it is compiled anew for each batch."""
+"""Contributions of a batch from which on Spark writes their windows, it pays to look first whether these are all new,
+and to generate code for them: as the spans of the windows are part of it, it is compiled anew for each batch."""
 _INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _OF_A_TASK: Final = 250_000
 """Contributions: the windows of more do not find room in the memory that a task of two has of 1 GB, and are spilled."""
