@@ -14,6 +14,7 @@ from edgert.central.lease import Lease, own_name
 from edgert.central.stream_reader import StreamReader
 from edgert.central.supervisor import Stream, Supervisor
 from edgert.central.tables import join, list_tables
+from edgert.central.touched import COLUMNS
 from edgert.core.settings import FleetJob as Settings
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class FleetJob(Job):
             .option("skipChangeCommits", "true")
             .option("maxFilesPerTrigger", self._settings.max_files_per_trigger)
             .load(join(self._root, "landing", flow))
+            .select(*COLUMNS)
         )
         writer = (
             source.writeStream.queryName(f"fleet-{flow}")

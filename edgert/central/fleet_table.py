@@ -26,14 +26,19 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 3
 _MANY: Final = 20_000
-"""Contributions of a batch from which on Spark writes their windows, it pays to look first whether these are all new,
-and to generate code for them: as the spans of the windows are part of it, it is compiled anew for each batch."""
+"""Contributions of a batch from which on it pays to look first which of their windows may be known, and to generate
+code for them: as the spans of the windows are part of it, some of it is compiled anew for each batch."""
 _INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _OF_A_TASK: Final = 250_000
 """Contributions: the windows of more do not find room in the memory that a task of two has of 1 GB, and are spilled."""
+_AS_THEY_ARE: Final = 1 << 20
+"""Partitions, more than there are: nothing is put together, but what Spark generates for the aggregation behind it is
+apart from the spans in the filter before it, so the same for each batch: Java compiles it once."""
+_FEW: Final = 100_000
+"""Windows without sketches that this process has room for."""
 _FEW_BYTES: Final = 32 * 1024 * 1024
 _SKETCH_BYTES: Final = 40_000
-"""Of the largest, rounded up."""
+"""Of the largest sketch, rounded up."""
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -105,25 +110,35 @@ class FleetTable:
     def _write(
         self, spark: SparkSession, landing: DataFrame, touched: Touched, schema: Schema, openings: list[Opening]
     ) -> None:
-        lineage = sums.Lineage(spark, counted(openings), touched.lows)
-        contributions = landing.where(touched.within())
-        windows = sums.recompute(contributions, lineage, schema, touched.void)
+        """Windows that begin when none does that the table has are appended; the others, in catch-up those where this
+        batch and the one before it meet, are merged."""
         self._windows.widen(schema)
-        if not touched.void and touched.rows <= _few(schema):
-            self._windows.merge_few(windows, touched, schema)
-            return
+        lineage = sums.Lineage(spark, counted(openings), touched.lows)
+        old: Touched | None = touched
+        new: Touched | None = None
         if touched.rows >= _MANY and not touched.void:
-            keys = sums.touching(contributions, lineage).select(*sums.window_columns(schema))
-            if not self._windows.has_any(keys, touched, schema):
-                self._windows.append(windows, touched)
-                return
-        self._windows.merge(windows, touched, schema)
+            known = self._windows.known(touched)
+            old, new = touched.parted(known) if known else (None, touched)
+
+        def windows(of: Touched) -> DataFrame:
+            contributions = landing.where(of.within())
+            if new is not None:
+                contributions = contributions.coalesce(_AS_THEY_ARE)
+            return sums.recompute(contributions, lineage, schema, of.void)
+
+        if old is not None:
+            most = _few(schema)
+            few = not old.void and (new is not None or old.rows <= most)
+            if not (few and self._windows.merge_few(windows(old), old, schema, most)):
+                self._windows.merge(windows(old), old, schema)
+        if new is not None:
+            self._windows.append(windows(new), new)
 
 
 def _few(schema: Schema) -> int:
-    """Contributions whose windows this process has room for, besides Spark, which hands them over."""
+    """Windows that this process has room for, besides Spark, which hands them over."""
     sketches = sum(kind in sums.SKETCHES for _, kind in schema.aggregates)
-    return min(_MANY - 1, _FEW_BYTES // (sketches * _SKETCH_BYTES)) if sketches else _MANY - 1
+    return min(_FEW, _FEW_BYTES // (sketches * _SKETCH_BYTES)) if sketches else _FEW
 
 
 def _settings(spark: SparkSession, touched: Touched) -> dict[str, str]:
@@ -131,4 +146,9 @@ def _settings(spark: SparkSession, touched: Touched) -> dict[str, str]:
     if touched.rows < _MANY and not touched.void:
         return _INTERPRETED
     tasks = max(int(spark.conf.get(_PARTITIONS) or 0), touched.rows // _OF_A_TASK)
-    return {_PARTITIONS: str(tasks), "spark.sql.adaptive.coalescePartitions.enabled": "false"}
+    return {
+        _PARTITIONS: str(tasks),
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+        # Most windows have few contributions: a small map before the large one finds next to nothing.
+        "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+    }

@@ -133,6 +133,8 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "200",
         "spark.ui.dagGraph.retainedRootRDDs": "10",
+        # One sorted file per task of a shuffle; by default it is one per partition first, which costs more per row.
+        "spark.shuffle.sort.bypassMergeThreshold": "1",
         # What a compaction leaves alone: more would be written again and again.
         "spark.databricks.delta.optimize.minFileSize": str(16 * 1024 * 1024),
         # Its own default of old cannot tell times from 2262 on to other readers.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -22,6 +22,8 @@ Span = tuple[int, int]
 """When windows begin, first and last, µs since the epoch."""
 LAST: Final = 2**63 - 1
 """No sequence comes after it."""
+COLUMNS: Final = ("gateway", "epoch", "stream", "sequence", "day", "window_start", "lineage")
+"""Of landing rows, that `touched_by` looks at. A stream that has more makes rows of all of them."""
 _HOUR_US: Final = 3_600_000_000
 _MOST_SPANS: Final = 16
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -59,6 +61,8 @@ class Touched:
     """Contributions of the batch."""
     void: bool = False
     """Whether windows are among them that lose contributions."""
+    but: Span | None = None
+    """Windows that begin within it are left out."""
 
     def add(self, day: dt.date, span: Span) -> None:
         """Windows of a day."""
@@ -73,6 +77,14 @@ class Touched:
             streams = {s: min(new[s][0] if s in new else old.get(s, 0), old.get(s, 0)) for s in {*new, *old}}
             self.lows[epoch] = Low({s: (low, LAST) for s, low in streams.items()}, 0)
 
+    def parted(self, span: Span) -> tuple[Touched, Touched | None]:
+        """The windows that begin within a span, and the others (None: there are none)."""
+        first, last = span
+        days = {day for day in self.days if _micros(day) <= last and first < _micros(day + dt.timedelta(days=1))}
+        inside = [(max(first, a), min(last, b)) for a, b in self.spans if a <= last and b >= first]
+        outside = [(a, b) for a, b in self.spans if a < first or b > last]
+        return replace(self, days=days, spans=inside), replace(self, spans=outside, but=span) if outside else None
+
     def within(self, table: str = "", literal: Callable[[int], str] = spark_literal) -> str:
         """As an SQL condition on the columns of a table (its name with a dot). Its literals are such that Delta leaves
         out other partitions and files, in what is read and in what is merged into. `literal` writes a time of µs since
@@ -82,7 +94,10 @@ class Touched:
             f"{table}window_start BETWEEN {literal(first)} AND {literal(last)}"
             for first, last in united(self.spans, _MOST_SPANS)
         )
-        return f"{table}day IN ({days}) AND ({spans})"
+        within = f"{table}day IN ({days}) AND ({spans})"
+        if self.but is None:
+            return within
+        return f"{within} AND NOT {table}window_start BETWEEN {literal(self.but[0])} AND {literal(self.but[1])}"
 
 
 def touched_by(batch: DataFrame) -> Touched:
@@ -122,6 +137,11 @@ def spans_of(contributions: DataFrame) -> list[tuple[dt.date, Span]]:
     rows = contributions.where("day IS NOT NULL").groupBy("day", _hour().alias("hour"))
     found = rows.agg(F.min(start).alias("first"), F.max(start).alias("last")).collect()
     return [(row.day, (row.first, row.last)) for row in found]
+
+
+def _micros(day: dt.date) -> int:
+    """When it begins, µs since the epoch."""
+    return (day - _EPOCH.date()) // dt.timedelta(microseconds=1)
 
 
 def _hour() -> Column:

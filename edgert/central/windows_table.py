@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
-from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import recompute as sums
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.session import set_for
 from edgert.central.tables import Table
-from edgert.central.touched import Touched, deltalake_literal
+from edgert.central.touched import Span, Touched, deltalake_literal
 from edgert.core.result_schema import Schema
 
 if TYPE_CHECKING:
@@ -69,21 +68,15 @@ class WindowsTable:
             self._append(pa.schema(self._table.fields()).empty_table())  # from here on no older token writes
         self._columns |= names
 
-    def has_any(self, keys: DataFrame, touched: Touched, schema: Schema) -> bool:
-        """Whether one of the windows of `keys` (window columns), all within what is touched, is in the table."""
+    def known(self, touched: Touched) -> Span | None:
+        """When the table's windows begin that are within what is touched, first and last (None: it has none)."""
         self._table.refresh()
         starts = [
             pc.min_max(batch["window_start"].cast(pa.int64()))
             for batch in self._table.batches(["window_start"], touched.within("t.", deltalake_literal))
             if batch.num_rows
         ]
-        if not starts:
-            return False
-        first, last = min(s["min"].as_py() for s in starts), max(s["max"].as_py() for s in starts)
-        near = F.col("window_start").between(*(F.timestamp_micros(F.lit(at)) for at in (first, last)))
-        known = self._read(keys.sparkSession).where(touched.within())
-        same = known.select(*sums.window_columns(schema)).alias("t")
-        return not keys.where(near).alias("s").join(same, F.expr(_same(schema, _SPARKS)), "left_semi").isEmpty()
+        return (min(s["min"].as_py() for s in starts), max(s["max"].as_py() for s in starts)) if starts else None
 
     def append(self, windows: DataFrame, touched: Touched) -> None:
         """Windows of which the table has none."""
@@ -112,10 +105,13 @@ class WindowsTable:
         self._written(number)
         self._rest(spark, touched.days)
 
-    def merge_few(self, windows: DataFrame, touched: Touched, schema: Schema) -> None:
-        """As `merge`, for so few windows that this process has room for all of them. New ones get a file of their own:
-        in that of the windows that change it would be written again with these, and grow."""
-        found = windows.toArrow()
+    def merge_few(self, windows: DataFrame, touched: Touched, schema: Schema, most: int) -> bool:
+        """As `merge`, by this process, which has room for `most` of them: if there are more it returns False, having
+        written nothing. New ones get a file of their own: in that of the windows that change it would be written again
+        with these, and grow."""
+        found = (windows if touched.rows <= most else windows.limit(most + 1)).toArrow()
+        if found.num_rows > most:
+            return False
         self._lease.hold()
         self._table.refresh()
         names, within = sums.window_columns(schema), touched.within("t.", deltalake_literal)
@@ -131,6 +127,7 @@ class WindowsTable:
         if new.num_rows:
             self._append(new.filter(pc.field("gateways") > 0))
         self._rest(windows.sparkSession, touched.days)
+        return True
 
     def put_day(self, windows: DataFrame, day: dt.date) -> int:
         """All windows of a day in the place of what the table says of it. Returns how many it has then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import sqlite3
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +40,29 @@ def test_a_condition_names_days_and_spans() -> None:
         "t.day IN (DATE'2025-10-09') AND (t.window_start BETWEEN TIMESTAMP'2025-10-09 08:53:20+00:00' "
         "AND TIMESTAMP'2025-10-09 08:53:21.500000+00:00')"
     )
+
+
+@given(st.lists(SPAN, min_size=1, max_size=20), st.data())
+def test_parts_of_what_is_touched_hold_each_window_once(spans: list[tuple[int, int]], data: st.DataObject) -> None:
+    """By SQL on the very conditions that the parts make."""
+    whole = Touched(spans=spans)
+    inside = st.one_of(*(st.integers(first, last) for first, last in spans))
+    starts = data.draw(st.lists(inside, min_size=1, max_size=20))
+    first, last = sorted(data.draw(st.tuples(inside, inside)))
+    starts += [first, last]
+    day_of = {at: dt.date(1970, 1, 1) + dt.timedelta(microseconds=at) for at in starts}
+    whole.days = set(day_of.values())
+    old, new = whole.parted((first, last))
+    table = sqlite3.connect(":memory:")
+    table.execute("CREATE TABLE t (day TEXT, window_start INTEGER)")
+    table.executemany("INSERT INTO t VALUES (?, ?)", [(str(day), at) for at, day in day_of.items()])
+
+    def found(part: Touched) -> set[int]:
+        where = part.within("t.", str).replace("DATE'", "'")
+        return {at for (at,) in table.execute(f"SELECT window_start FROM t WHERE {where}")}
+
+    assert found(old) == {at for at in starts if first <= at <= last}
+    assert (found(new) if new else set()) == {at for at in starts if not first <= at <= last}
 
 
 def test_of_an_epoch_that_became_void_all_streams_that_are_not_named_are_touched() -> None:

@@ -6,16 +6,20 @@ import datetime as dt
 import itertools
 import math
 import random
+import shutil
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark.sql
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
 from edgert.central import fleet_table, recompute, windows_table
 from edgert.central.fleet_job import FleetJob
@@ -51,10 +55,12 @@ def writes(world: World) -> list[str]:
     return [name for name in reversed(done) if name in ("WRITE", "MERGE", "OPTIMIZE")]
 
 
-def test_many_windows_are_appended_where_the_table_has_none_of_them_and_merged_where_it_has_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("room", [100_000, 0], ids=["few", "many"])
+def test_of_many_windows_those_that_begin_as_known_ones_do_are_merged_and_the_others_appended(
+    world: World, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     monkeypatch.setattr(fleet_table, "_MANY", 1)
+    monkeypatch.setattr(fleet_table, "_FEW", room)
     first, second = Gateway("g1"), Gateway("g2")
     world.landing.land([first.open(), second.open()])
     for window in (0, 1, 1440):
@@ -66,13 +72,48 @@ def test_many_windows_are_appended_where_the_table_has_none_of_them_and_merged_w
     job.run_once()
     world.check()
     fence = ["WRITE"]
-    assert writes(world) == [*fence, "WRITE", *fence, "WRITE"]
+    merged = ["WRITE"] if room else ["MERGE"]
+    assert writes(world) == [*fence, "WRITE", *fence, *merged, "WRITE"], "1/b beside 1/a that is known, then 2"
 
     world.ship(first, 3, "a", 5.0)
     world.ship(second, 0, "a", 6.0)
     world.run()
     world.check()
-    assert writes(world)[-1] == "MERGE"
+    assert writes(world)[-2:] == ["MERGE", "WRITE"]
+
+    shutil.rmtree(world.root / "_spark")
+    world.run()
+    world.check()
+    assert writes(world)[-1] == "MERGE", "all of them are known"
+
+
+def test_a_job_that_ends_between_what_it_merges_and_what_it_appends_does_both_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_table, "_MANY", 1)
+    first, second = Gateway("g1"), Gateway("g2")
+    world.landing.land([first.open(), second.open()])
+    world.ship(first, 0, "a", 1.0, 2.0)
+    world.run()
+    world.ship(second, 0, "a", 3.0)
+    world.ship(second, 0, "b", 4.0)
+    world.ship(second, 1, "a", 5.0)
+
+    begun = WindowsTable._append
+
+    def ends(table: WindowsTable, windows: Any, *_args: object) -> None:
+        if windows.count() if isinstance(windows, pyspark.sql.DataFrame) else windows.num_rows:
+            raise OSError("no space left on device")
+        begun(table, windows)
+
+    for at, expected in (("_append", [3]), ("append", [3, 1])):  # of what is few, and of what is many
+        with monkeypatch.context() as patch:
+            patch.setattr(WindowsTable, at, ends)
+            with pytest.raises(StreamingQueryException, match="no space left"):
+                world.run()
+        assert [row["n"] for row in world.fleet()] == expected
+    world.run()
+    world.check()
 
 
 @pytest.mark.long
@@ -132,7 +173,7 @@ Write = Callable[[WindowsTable, "DataFrame"], object]
 WRITES: dict[str, Write] = {
     "append": lambda table, windows: table.append(windows, TOUCHED),
     "merge": lambda table, windows: table.merge(windows, TOUCHED, SCHEMA),
-    "merge few": lambda table, windows: table.merge_few(windows, TOUCHED, SCHEMA),
+    "merge few": lambda table, windows: table.merge_few(windows, TOUCHED, SCHEMA, 9),
     "put a day": lambda table, windows: table.put_day(windows, dt.date(2024, 10, 4)),
 }
 
@@ -184,7 +225,8 @@ def test_windows_replace_delete_and_join_what_the_table_says(world: World, how: 
     lease.acquire()
     table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
     table.widen(schema)
-    merge = getattr(table, how)
+    room = {"most": 10_000} if how == "merge_few" else {}
+    merge = partial(getattr(table, how), touched=TOUCHED, schema=schema, **room)
     texts, numbers = (None, "", "a", "a'", "1:a", ":"), (None, 0.0, -1.5, math.nan, 1e300)
     windows = list(itertools.product(range(2), texts, texts[:4], numbers, (None, True, False)))
     names = ", ".join(f"`{name}`" for name, _ in keys)
@@ -210,14 +252,14 @@ def test_windows_replace_delete_and_join_what_the_table_says(world: World, how: 
         return Counter((w, *map(repr, rest), int(n[1:])) for n, rows in told.items() for w, *rest in rows)
 
     first, rest = windows[: len(windows) // 2], windows[len(windows) // 2 :]
-    merge(frame(first, 1, 1), TOUCHED, schema)
+    merge(frame(first, 1, 1))
     assert shown() == expected(_1=first)
     files = len(DeltaTable(str(world.root / "fleet" / FLOW)).file_uris())
-    merge(frame(windows[10:], 2, 1), TOUCHED, schema)
+    merge(frame(windows[10:], 2, 1))
     assert shown() == expected(_1=first[:10], _2=windows[10:])
     if how == "merge_few":
         assert len(DeltaTable(str(world.root / "fleet" / FLOW)).file_uris()) == files + 1
-    merge(frame(windows[:20], 3, 0), TOUCHED, schema)
+    merge(frame(windows[:20], 3, 0))
     assert shown() == expected(_2=windows[20:]), f"{len(rest)} of another file stay"
 
 
@@ -266,7 +308,7 @@ def test_a_writer_whose_stream_was_replaced_in_its_process_writes_no_more(world:
     uri = str(world.root / "fleet" / FLOW)
     old, new = WindowsTable(uri, lease), WindowsTable(uri, lease)
     old.widen(SCHEMA)
-    old.merge_few(a_window(world.spark, 1), TOUCHED, SCHEMA)
+    old.merge_few(a_window(world.spark, 1), TOUCHED, SCHEMA, 9)
     new.widen(SCHEMA)
     for write in WRITES.values():
         with pytest.raises(LeaseLost, match="written by another since"):
