@@ -1,7 +1,8 @@
 """`python -m benchmarks.fleet.job`: the fleet job in a process of its own, and what Spark says of each of its triggers.
 
-Says `ready` when it has its session, works from the first line that it reads, and says (JSON) how long that took. With
-`--follow` it works until the next line. With `--plain` it appends the same rows to a table and computes nothing.
+Says `ready` when it has its session, works for each line that it reads, from the beginning of the landing table, and
+says (JSON) how long that took; it ends with its input. With `--follow` it works from one line to the next. With
+`--plain` it appends the same rows to a table and computes nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import json
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from benchmarks.fleet.landings import FLOW
+from benchmarks.fleet.landings import FLOW, clear
 from edgert.central.fleet_job import FleetJob
 from edgert.central.session import make_session
 from edgert.central.tables import join
@@ -99,16 +101,18 @@ def main() -> None:
     options = parser.parse_args()
     settings = Settings()
     spark = make_session("edgert-bench", settings.master)
-    triggers = Triggers()
-    spark.streams.addListener(triggers)
     print("ready", flush=True)
-    sys.stdin.readline()
-    started, cpu_before = time.monotonic(), used()[0]
-    work(spark, options, settings)
-    seconds, (cpu, memory) = time.monotonic() - started, used()
-    triggers.ended.wait(5.0)  # Spark tells it a moment later
-    told = {"seconds": seconds, "cpu_s": cpu - cpu_before, "memory_mb": memory, "triggers": triggers.told}
-    print(json.dumps(told), flush=True)
+    while sys.stdin.readline():
+        clear(Path(options.root))
+        triggers = Triggers()
+        spark.streams.addListener(triggers)
+        started, cpu_before = time.monotonic(), used()[0]
+        work(spark, options, settings)
+        seconds, (cpu, memory) = time.monotonic() - started, used()
+        triggers.ended.wait(5.0)  # Spark tells it a moment later
+        spark.streams.removeListener(triggers)
+        told = {"seconds": seconds, "cpu_s": cpu - cpu_before, "memory_mb": memory, "triggers": triggers.told}
+        print(json.dumps(told), flush=True)
     spark.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -115,6 +116,12 @@ class Landings:
 
 
 _GOOD: Final = ("messages", "rows", "commits")
+
+
+def clear(root: Path) -> None:
+    """Leaves nothing but what has landed."""
+    for made in ("fleet", "leases", "readers", "_spark", "plain"):
+        shutil.rmtree(root / made, ignore_errors=True)
 
 
 def files(table: Path) -> int:

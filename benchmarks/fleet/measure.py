@@ -9,14 +9,14 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from deltalake import DeltaTable
 
 from benchmarks.fleet.landings import FLOW, Fleet, Landings, count, files
 from benchmarks.fleet.picture import draw
 from benchmarks.outage.rows import READINGS, START
-from benchmarks.processes import Child, module
+from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
 from edgert.central.query import query
 from edgert.central.session import check_java
@@ -28,6 +28,10 @@ RATE: Final = 150_000.0
 """Landing rows per second in catch-up."""
 MEDIAN_S: Final = 4.0
 P95_S: Final = 8.0
+COLD: Final = "cold"
+"""Of a job that has just got its session: what its JVM has still to load and compile counts."""
+SETTLED: Final = "settled"
+"""Of the same process, once it has taken the backlog before."""
 _TIMEOUT_S: Final = 600.0
 
 
@@ -71,11 +75,15 @@ def measure(options: Options, report: Report) -> None:
             _catch_up(report, "as landed", landed, folder, fleet, RATE)
             _catch_up(report, "compacted", compacted, folder, fleet)
             _plain(report, landed, folder, fleet)
-        for when in ("", ", warm"):
-            plain, landed_rate = f"plain append{when}", f"catch-up, as landed{when}"
-            if plain in report.figures:
-                report.ratio(f"plain append / {landed_rate}", plain, landed_rate)
-        report.ratio("catch-up, compacted / as landed", "catch-up, compacted", "catch-up, as landed")
+        for when in (COLD, SETTLED):
+            report.ratio(
+                f"plain append / catch-up, as landed, {when}", f"plain append, {when}", f"catch-up, as landed, {when}"
+            )
+            report.ratio(
+                f"catch-up, compacted / as landed, {when}",
+                f"catch-up, compacted, {when}",
+                f"catch-up, as landed, {when}",
+            )
         for repetition in range(options.repetitions):
             options.say(f"repetition {repetition + 1} of {options.repetitions}: low rate")
             _low_rate(report, folder / f"low{repetition}", folder, size)
@@ -95,44 +103,28 @@ def _compact(root: Path) -> None:
 
 
 def _catch_up(report: Report, name: str, root: Path, folder: Path, fleet: Fleet, rate: float | None = None) -> None:
-    """The job from the start of the landing table to its end, its session's start apart."""
-    for made in ("fleet", "leases", "readers", "_spark"):
-        shutil.rmtree(root / made, ignore_errors=True)
+    """The job from the start of the landing table to its end, its session's start apart; then once more."""
     with module("benchmarks.fleet.job", folder / "job.log", "--root", root) as job:
-        told = _take(job)
-    got, expected = count(root), [fleet.windows, fleet.rows * READINGS]
-    fault = "" if got == expected else f"expected (windows, readings) {expected}, got {got}"
-    warm = _rates(report, f"catch-up, {name}", fleet.rows, told, fault)
-    if rate is not None and warm:
-        report.add(f"{rate:,.0f} rows/s / catch-up, {name}, warm", rate / warm, "", limit=1.0)
-    report.add(f"CPU of the job, {name}", told["cpu_s"] / fleet.rows * 1e6, "µs/row")
+        job.read()
+        for when in (COLD, SETTLED):
+            told = json.loads(job.ask("go"))
+            got, expected = count(root), [fleet.windows, fleet.rows * READINGS]
+            fault = "" if got == expected else f"expected (windows, readings) {expected}, got {got}"
+            report.add(f"catch-up, {name}, {when}", fleet.rows / told["seconds"], "rows/s", fault=fault)
+            report.add(f"CPU of the job, {name}, {when}", told["cpu_s"] / fleet.rows * 1e6, "µs/row")
+            report.notes.append(f"triggers, {name}, {when}: {json.dumps(told['triggers'])}")
+    if rate is not None:
+        report.add(
+            f"{rate:,.0f} rows/s / catch-up, {name}, {SETTLED}", rate * told["seconds"] / fleet.rows, "", limit=1.0
+        )
     report.add(f"memory of the job, {name}", told["memory_mb"], "MB")
-    report.notes.append(f"triggers, {name}: {json.dumps(told['triggers'])}")
 
 
 def _plain(report: Report, root: Path, folder: Path, fleet: Fleet) -> None:
-    for made in ("plain", "_spark"):
-        shutil.rmtree(root / made, ignore_errors=True)
     with module("benchmarks.fleet.job", folder / "plain.log", "--root", root, "--plain") as job:
-        told = _take(job)
-    _rates(report, "plain append", fleet.rows, told)
-
-
-def _rates(report: Report, name: str, rows: int, told: Any, fault: str = "") -> float | None:
-    """Of all rows, and once Java has compiled what runs: of the triggers behind the first. Returns the latter."""
-    report.add(name, rows / told["seconds"], "rows/s", fault=fault)
-    later = told["triggers"][1:]
-    if not later:
-        return None
-    warm: float = sum(taken for taken, _ in later) / sum(ms["triggerExecution"] for _, ms in later) * 1e3
-    report.add(f"{name}, warm", warm, "rows/s", fault=fault)
-    return warm
-
-
-def _take(job: Child) -> Any:
-    """What the job says of its work, which begins when it has its session."""
-    job.read()
-    return json.loads(job.ask("go"))
+        job.read()
+        for when in (COLD, SETTLED):
+            report.add(f"plain append, {when}", fleet.rows / json.loads(job.ask("go"))["seconds"], "rows/s")
 
 
 def _low_rate(report: Report, root: Path, folder: Path, size: Size) -> None:

@@ -79,7 +79,7 @@ def test_the_benchmark_in_short(tmp_path: Path) -> None:
     report = Report("fleet", BENCHMARK.about, machine.describe(), 1)
     BENCHMARK.measure(Options(quick=True, repetitions=1, say=lambda text: None), report)
     assert all(figure.valid for figure in (*report.figures.values(), *report.ratios.values())), report.table()
-    assert report.figures["catch-up, as landed"].median > 0
+    assert report.figures["catch-up, as landed, settled"].median > 0
     assert report.figures["low rate, commit to fleet table, median"].median > 0
     assert BENCHMARK.draw(report, tmp_path).stat().st_size > 0
     report.write_json(tmp_path)
