@@ -114,11 +114,11 @@ class FleetTable:
         batch and the one before it meet, are merged."""
         self._windows.widen(schema)
         lineage = sums.Lineage(spark, counted(openings), touched.lows)
-        old: Touched | None = touched
-        new: Touched | None = None
+        parts: tuple[Touched | None, Touched | None] = touched, None
         if touched.rows >= _MANY and not touched.void:
             known = self._windows.known(touched)
-            old, new = touched.parted(known) if known else (None, touched)
+            parts = touched.parted(known) if known else (None, touched)
+        old, new = parts
 
         def windows(of: Touched) -> DataFrame:
             contributions = landing.where(of.within())

@@ -101,7 +101,7 @@ class Table:
         """
         commit = CommitProperties(
             app_transactions=[Transaction(application, version) for application, version in versions.items()],
-            # A conflict has to come back to whoever read the versions.
+            # Beside others' commits; one of the same application is a conflict at once, for whoever read the versions.
             max_commit_retries=15,
         )
         if self._handle is None:

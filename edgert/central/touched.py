@@ -77,13 +77,16 @@ class Touched:
             streams = {s: min(new[s][0] if s in new else old.get(s, 0), old.get(s, 0)) for s in {*new, *old}}
             self.lows[epoch] = Low({s: (low, LAST) for s, low in streams.items()}, 0)
 
-    def parted(self, span: Span) -> tuple[Touched, Touched | None]:
-        """The windows that begin within a span, and the others (None: there are none)."""
+    def parted(self, span: Span) -> tuple[Touched | None, Touched | None]:
+        """The windows that begin within a span, and the others (None: there are none of these)."""
         first, last = span
         days = {day for day in self.days if _micros(day) <= last and first < _micros(day + dt.timedelta(days=1))}
         inside = [(max(first, a), min(last, b)) for a, b in self.spans if a <= last and b >= first]
         outside = [(a, b) for a, b in self.spans if a < first or b > last]
-        return replace(self, days=days, spans=inside), replace(self, spans=outside, but=span) if outside else None
+        return (
+            replace(self, days=days, spans=inside) if inside else None,
+            replace(self, spans=outside, but=span) if outside else None,
+        )
 
     def within(self, table: str = "", literal: Callable[[int], str] = spark_literal) -> str:
         """As an SQL condition on the columns of a table (its name with a dot). Its literals are such that Delta leaves

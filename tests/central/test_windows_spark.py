@@ -87,6 +87,25 @@ def test_of_many_windows_those_that_begin_as_known_ones_do_are_merged_and_the_ot
     assert writes(world)[-1] == "MERGE", "all of them are known"
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_of_windows_here_and_there_are_parted_without_loss(
+    world: World, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Windows apart by minutes, by an hour (within which spans are told as one), and by a day."""
+    monkeypatch.setattr(fleet_table, "_MANY", 1)
+    monkeypatch.setattr(fleet_table, "_FEW", 3)
+    rng = random.Random(seed)
+    gateways = [Gateway("g1"), Gateway("g2")]
+    world.landing.land([gateway.open() for gateway in gateways])
+    for _ in range(6):
+        for _ in range(rng.randint(1, 5)):
+            window = rng.choice((rng.randint(0, 5), rng.randint(30, 75), 130, 1439, 1440))
+            world.ship(rng.choice(gateways), window, rng.choice(("a", "b")), rng.gauss(0, 1))
+        world.run()
+        world.check()
+
+
 def test_a_job_that_ends_between_what_it_merges_and_what_it_appends_does_both_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +195,28 @@ WRITES: dict[str, Write] = {
     "merge few": lambda table, windows: table.merge_few(windows, TOUCHED, SCHEMA, 9),
     "put a day": lambda table, windows: table.put_day(windows, dt.date(2024, 10, 4)),
 }
+
+
+@pytest.mark.parametrize("name", [name for name in WRITES if name != "put a day"])
+def test_who_lost_the_lease_while_writing_does_not_count_the_batch_as_done(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What it wrote is what the next holder would: but another may have written since, so that one does it again."""
+    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease.acquire()
+    table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
+    table.widen(SCHEMA)
+    held: list[None] = [None]
+
+    def hold() -> None:
+        if not held:
+            raise LeaseLost("lost")
+        held.pop()
+
+    monkeypatch.setattr(lease, "hold", hold)
+    with pytest.raises(LeaseLost):
+        WRITES[name](table, a_window(world.spark, 1))
+    assert [row["n"] for row in world.fleet()] == [1]
 
 
 def test_what_an_older_token_begins_to_write_is_refused(
