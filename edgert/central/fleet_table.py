@@ -126,10 +126,18 @@ class FleetTable:
                 contributions = contributions.coalesce(_AS_THEY_ARE)
             return sums.recompute(contributions, lineage, schema, of.void)
 
+        def keys(of: Touched) -> DataFrame:
+            return sums.touching(landing.where(of.within()), lineage).select(*sums.window_columns(schema))
+
         if old is not None:
             most = _few(schema)
-            few = not old.void and (new is not None or old.rows <= most)
-            if not (few and self._windows.merge_few(windows(old), old, schema, most)):
+            if not old.void and (old.rows <= most or keys(old).limit(most + 1).count() <= most):
+                self._windows.merge_few(windows(old), old, schema)
+            elif not old.void and not self._windows.has_any(keys(old), old, schema):
+                self._windows.append(
+                    windows(old), old
+                )  # of keys that the table did not know then, as of a late gateway
+            else:
                 self._windows.merge(windows(old), old, schema)
         if new is not None:
             self._windows.append(windows(new), new)

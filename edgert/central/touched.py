@@ -78,14 +78,16 @@ class Touched:
             self.lows[epoch] = Low({s: (low, LAST) for s, low in streams.items()}, 0)
 
     def parted(self, span: Span) -> tuple[Touched | None, Touched | None]:
-        """The windows that begin within a span, and the others (None: there are none of these)."""
+        """The windows that begin within a span, and the others (None: there are none of these). The others have all
+        spans, so that these become one where those of the whole do: no part goes beyond what the whole condition holds,
+        by which it was looked up what is known."""
         first, last = span
         days = {day for day in self.days if _micros(day) <= last and first < _micros(day + dt.timedelta(days=1))}
         inside = [(max(first, a), min(last, b)) for a, b in self.spans if a <= last and b >= first]
-        outside = [(a, b) for a, b in self.spans if a < first or b > last]
+        outside = any(a < first or b > last for a, b in self.spans)
         return (
             replace(self, days=days, spans=inside) if inside else None,
-            replace(self, spans=outside, but=span) if outside else None,
+            replace(self, but=span) if outside else None,
         )
 
     def within(self, table: str = "", literal: Callable[[int], str] = spark_literal) -> str:

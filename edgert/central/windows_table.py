@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import recompute as sums
 from edgert.central.lease import Lease, LeaseLost
@@ -78,6 +79,12 @@ class WindowsTable:
         ]
         return (min(s["min"].as_py() for s in starts), max(s["max"].as_py() for s in starts)) if starts else None
 
+    def has_any(self, keys: DataFrame, touched: Touched, schema: Schema) -> bool:
+        """Whether one of the windows of `keys` (window columns), all within what is touched, is in the table."""
+        known = self._read(keys.sparkSession).where(touched.within())
+        same = known.select(*sums.window_columns(schema)).alias("t")
+        return not keys.alias("s").join(same, F.expr(_same(schema, _SPARKS)), "left_semi").isEmpty()
+
     def append(self, windows: DataFrame, touched: Touched) -> None:
         """Windows of which the table has none."""
         self._lease.hold()
@@ -105,13 +112,10 @@ class WindowsTable:
         self._written(number)
         self._rest(spark, touched.days)
 
-    def merge_few(self, windows: DataFrame, touched: Touched, schema: Schema, most: int) -> bool:
-        """As `merge`, by this process, which has room for `most` of them: if there are more it returns False, having
-        written nothing. New ones get a file of their own: in that of the windows that change it would be written again
-        with these, and grow."""
-        found = (windows if touched.rows <= most else windows.limit(most + 1)).toArrow()
-        if found.num_rows > most:
-            return False
+    def merge_few(self, windows: DataFrame, touched: Touched, schema: Schema) -> None:
+        """As `merge`, for so few windows that this process has room for all of them. New ones get a file of their own:
+        in that of the windows that change it would be written again with these, and grow."""
+        found = windows.toArrow()
         self._lease.hold()
         self._table.refresh()
         names, within = sums.window_columns(schema), touched.within("t.", deltalake_literal)
@@ -127,7 +131,6 @@ class WindowsTable:
         if new.num_rows:
             self._append(new.filter(pc.field("gateways") > 0))
         self._rest(windows.sparkSession, touched.days)
-        return True
 
     def put_day(self, windows: DataFrame, day: dt.date) -> int:
         """All windows of a day in the place of what the table says of it. Returns how many it has then."""

@@ -16,7 +16,7 @@ import pytest
 
 from edgert.central.cluster import folder_of, secret_of
 from tests.central.fleet_world import World
-from tests.central.results_examples import Gateway
+from tests.central.results_examples import FLOW, Gateway
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
@@ -58,6 +58,7 @@ def test_a_worker_and_the_driver_die_and_the_table_is_exact(
         for gateway in gateways:
             world.ship(gateway, window, "a", float(window), 2.0)
     job = fleet_job(tmp_path, master)
+    wait_until(lambda: _in_a_batch(tmp_path), "a batch under way", PATIENCE_S)
     executor = _executor(process)
     worker = executor.parent()
     assert worker
@@ -69,14 +70,22 @@ def test_a_worker_and_the_driver_die_and_the_table_is_exact(
     for window in range(4, 9):
         world.ship(gateways[0], window, "b", 1.0, float(window))
     job = fleet_job(tmp_path, master)
-    _executor(process)
+    wait_until(lambda: _in_a_batch(tmp_path), "a batch under way", PATIENCE_S)
     os.kill(job.pid, signal.SIGKILL)
+    assert _in_a_batch(tmp_path), "it was not killed in the midst of one"
     job.wait()
     for child in psutil.process_iter(["cmdline"]):  # its Java process, which may have outlived it for a moment
         if str(tmp_path) in " ".join(child.info["cmdline"] or ()):
             child.kill()
     wait_until(lambda: fleet_job(tmp_path, master).wait(PATIENCE_S) == 0, "its lease to run out", PATIENCE_S)
     world.check()
+
+
+def _in_a_batch(root: Path) -> bool:
+    """Whether a trigger of the fleet job has begun, and not ended."""
+    checkpoint = root / "_spark" / "fleet" / FLOW
+    begun, ended = ({path.name for path in (checkpoint / name).glob("[0-9]*")} for name in ("offsets", "commits"))
+    return bool(begun - ended)
 
 
 def _executor(cluster: subprocess.Popen[str]) -> psutil.Process:

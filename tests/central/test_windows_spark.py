@@ -72,8 +72,7 @@ def test_of_many_windows_those_that_begin_as_known_ones_do_are_merged_and_the_ot
     job.run_once()
     world.check()
     fence = ["WRITE"]
-    merged = ["WRITE"] if room else ["MERGE"]
-    assert writes(world) == [*fence, "WRITE", *fence, *merged, "WRITE"], "1/b beside 1/a that is known, then 2"
+    assert writes(world) == [*fence, "WRITE", *fence, "WRITE", "WRITE"], "1/b beside 1/a that is known, then 2"
 
     world.ship(first, 3, "a", 5.0)
     world.ship(second, 0, "a", 6.0)
@@ -192,7 +191,7 @@ Write = Callable[[WindowsTable, "DataFrame"], object]
 WRITES: dict[str, Write] = {
     "append": lambda table, windows: table.append(windows, TOUCHED),
     "merge": lambda table, windows: table.merge(windows, TOUCHED, SCHEMA),
-    "merge few": lambda table, windows: table.merge_few(windows, TOUCHED, SCHEMA, 9),
+    "merge few": lambda table, windows: table.merge_few(windows, TOUCHED, SCHEMA),
     "put a day": lambda table, windows: table.put_day(windows, dt.date(2024, 10, 4)),
 }
 
@@ -266,8 +265,7 @@ def test_windows_replace_delete_and_join_what_the_table_says(world: World, how: 
     lease.acquire()
     table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
     table.widen(schema)
-    room = {"most": 10_000} if how == "merge_few" else {}
-    merge = partial(getattr(table, how), touched=TOUCHED, schema=schema, **room)
+    merge = partial(getattr(table, how), touched=TOUCHED, schema=schema)
     texts, numbers = (None, "", "a", "a'", "1:a", ":"), (None, 0.0, -1.5, math.nan, 1e300)
     windows = list(itertools.product(range(2), texts, texts[:4], numbers, (None, True, False)))
     names = ", ".join(f"`{name}`" for name, _ in keys)
@@ -349,7 +347,7 @@ def test_a_writer_whose_stream_was_replaced_in_its_process_writes_no_more(world:
     uri = str(world.root / "fleet" / FLOW)
     old, new = WindowsTable(uri, lease), WindowsTable(uri, lease)
     old.widen(SCHEMA)
-    old.merge_few(a_window(world.spark, 1), TOUCHED, SCHEMA, 9)
+    old.merge_few(a_window(world.spark, 1), TOUCHED, SCHEMA)
     new.widen(SCHEMA)
     for write in WRITES.values():
         with pytest.raises(LeaseLost, match="written by another since"):
