@@ -110,35 +110,36 @@ class FleetTable:
     def _write(
         self, spark: SparkSession, landing: DataFrame, touched: Touched, schema: Schema, openings: list[Opening]
     ) -> None:
-        """Windows that begin when none does that the table has are appended; the others, in catch-up those where this
-        batch and the one before it meet, are merged."""
         self._windows.widen(schema)
         lineage = sums.Lineage(spark, counted(openings), touched.lows)
-        parts: tuple[Touched | None, Touched | None] = touched, None
         if touched.rows >= _MANY and not touched.void:
-            known = self._windows.known(touched)
-            parts = touched.parted(known) if known else (None, touched)
-        old, new = parts
+            self._write_many(landing, touched, lineage, schema)
+            return
+        windows = sums.recompute(landing.where(touched.within()), lineage, schema, touched.void)
+        if touched.rows <= _few(schema) and not touched.void:
+            self._windows.merge_few(windows, touched, schema)
+        else:
+            self._windows.merge(windows, touched, schema)
+
+    def _write_many(self, landing: DataFrame, touched: Touched, lineage: sums.Lineage, schema: Schema) -> None:
+        """Windows that begin when none does that the table has are appended; so are the others, in catch-up those where
+        this batch and the one before it meet, if their keys are new (of a late gateway), else they are merged."""
+        known = self._windows.known(touched)
+        old, new = touched.parted(known) if known else (None, touched)
 
         def windows(of: Touched) -> DataFrame:
-            contributions = landing.where(of.within())
-            if new is not None:
-                contributions = contributions.coalesce(_AS_THEY_ARE)
-            return sums.recompute(contributions, lineage, schema, of.void)
-
-        def keys(of: Touched) -> DataFrame:
-            return sums.touching(landing.where(of.within()), lineage).select(*sums.window_columns(schema))
+            contributions = landing.where(of.within()).coalesce(_AS_THEY_ARE)
+            return sums.recompute(contributions, lineage, schema, void=False)
 
         if old is not None:
+            keys = sums.touching(landing.where(old.within()), lineage).select(*sums.window_columns(schema))
             most = _few(schema)
-            if not old.void and (old.rows <= most or keys(old).limit(most + 1).count() <= most):
+            if keys.limit(most + 1).count() <= most:
                 self._windows.merge_few(windows(old), old, schema)
-            elif not old.void and not self._windows.has_any(keys(old), old, schema):
-                self._windows.append(
-                    windows(old), old
-                )  # of keys that the table did not know then, as of a late gateway
-            else:
+            elif self._windows.has_any(keys, old, schema):
                 self._windows.merge(windows(old), old, schema)
+            else:
+                self._windows.append(windows(old), old)
         if new is not None:
             self._windows.append(windows(new), new)
 

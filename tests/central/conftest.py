@@ -14,6 +14,8 @@ from tests.central.collector_rig import Start, collector
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.central.fleet_world import World
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -23,6 +25,13 @@ def spark() -> Iterator[SparkSession]:
     session = make_session("edgert-tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    from tests.central.fleet_world import World
+
+    return World(spark, tmp_path)
 
 
 @pytest.fixture

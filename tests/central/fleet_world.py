@@ -46,6 +46,11 @@ class World:
         table = query(DeltaTable(str(self.root / "fleet" / flow)))
         return sorted(table, key=lambda r: (r["window_start"], r["source"] or ""))
 
+    def writes(self) -> list[str]:
+        """What was done to the fleet table, oldest first, but for what is done once."""
+        done = [str(entry["operation"]) for entry in DeltaTable(str(self.root / "fleet" / FLOW)).history()]
+        return [name for name in reversed(done) if name in ("WRITE", "MERGE", "OPTIMIZE")]
+
     def check(self) -> None:
         """The fleet table is what plain Python makes of the values: all but sums exactly, those to 1e-9."""
         rows = {(round((r["window_start"].timestamp() - START) / 60), r["source"]): r for r in self.fleet()}

@@ -9,7 +9,6 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,14 +28,9 @@ from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contrib
 from tests.central.spark_patience import wait_for_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
-
-
-@pytest.fixture
-def world(spark: SparkSession, tmp_path: Path) -> World:
-    return World(spark, tmp_path)
 
 
 def test_contributions_of_two_gateways_merge_as_plain_python_would(world: World) -> None:

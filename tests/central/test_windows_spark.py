@@ -6,22 +6,18 @@ import datetime as dt
 import itertools
 import math
 import random
-import shutil
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark.sql
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import StreamingQueryException
 
-from edgert.central import fleet_table, recompute, windows_table
+from edgert.central import recompute, windows_table
 from edgert.central.fleet_job import FleetJob
 from edgert.central.fleet_table import FleetTable
 from edgert.central.fleet_table import _settings as settings_of
@@ -44,96 +40,6 @@ TOUCHED = Touched(days={dt.date(2024, 10, 4)}, spans=[(1728000000_000_000, 17280
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 
 
-@pytest.fixture
-def world(spark: SparkSession, tmp_path: Path) -> World:
-    return World(spark, tmp_path)
-
-
-def writes(world: World) -> list[str]:
-    """What was done to the fleet table, oldest first, but for what is done once."""
-    done = [str(entry["operation"]) for entry in DeltaTable(str(world.root / "fleet" / FLOW)).history()]
-    return [name for name in reversed(done) if name in ("WRITE", "MERGE", "OPTIMIZE")]
-
-
-@pytest.mark.parametrize("room", [100_000, 0], ids=["few", "many"])
-def test_of_many_windows_those_that_begin_as_known_ones_do_are_merged_and_the_others_appended(
-    world: World, monkeypatch: pytest.MonkeyPatch, room: int
-) -> None:
-    monkeypatch.setattr(fleet_table, "_MANY", 1)
-    monkeypatch.setattr(fleet_table, "_FEW", room)
-    first, second = Gateway("g1"), Gateway("g2")
-    world.landing.land([first.open(), second.open()])
-    for window in (0, 1, 1440):
-        world.ship(first, window, "a", 1.0, 2.0)
-    world.run()
-    world.ship(second, 1, "b", 3.0)
-    world.ship(first, 2, None, 4.0)
-    job = FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "test", 600.0))
-    job.run_once()
-    world.check()
-    fence = ["WRITE"]
-    assert writes(world) == [*fence, "WRITE", *fence, "WRITE", "WRITE"], "1/b beside 1/a that is known, then 2"
-
-    world.ship(first, 3, "a", 5.0)
-    world.ship(second, 0, "a", 6.0)
-    world.run()
-    world.check()
-    assert writes(world)[-2:] == ["MERGE", "WRITE"]
-
-    shutil.rmtree(world.root / "_spark")
-    world.run()
-    world.check()
-    assert writes(world)[-1] == "MERGE", "all of them are known"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(3))
-def test_batches_of_windows_here_and_there_are_parted_without_loss(
-    world: World, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    """Windows apart by minutes, by an hour (within which spans are told as one), and by a day."""
-    monkeypatch.setattr(fleet_table, "_MANY", 1)
-    monkeypatch.setattr(fleet_table, "_FEW", 3)
-    rng = random.Random(seed)
-    gateways = [Gateway("g1"), Gateway("g2")]
-    world.landing.land([gateway.open() for gateway in gateways])
-    for _ in range(6):
-        for _ in range(rng.randint(1, 5)):
-            window = rng.choice((rng.randint(0, 5), rng.randint(30, 75), 130, 1439, 1440))
-            world.ship(rng.choice(gateways), window, rng.choice(("a", "b")), rng.gauss(0, 1))
-        world.run()
-        world.check()
-
-
-def test_a_job_that_ends_between_what_it_merges_and_what_it_appends_does_both_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet_table, "_MANY", 1)
-    first, second = Gateway("g1"), Gateway("g2")
-    world.landing.land([first.open(), second.open()])
-    world.ship(first, 0, "a", 1.0, 2.0)
-    world.run()
-    world.ship(second, 0, "a", 3.0)
-    world.ship(second, 0, "b", 4.0)
-    world.ship(second, 1, "a", 5.0)
-
-    begun = WindowsTable._append
-
-    def ends(table: WindowsTable, windows: Any, *_args: object) -> None:
-        if windows.count() if isinstance(windows, pyspark.sql.DataFrame) else windows.num_rows:
-            raise OSError("no space left on device")
-        begun(table, windows)
-
-    for at, expected in (("_append", [3]), ("append", [3, 1])):  # of what is few, and of what is many
-        with monkeypatch.context() as patch:
-            patch.setattr(WindowsTable, at, ends)
-            with pytest.raises(StreamingQueryException, match="no space left"):
-                world.run()
-        assert [row["n"] for row in world.fleet()] == expected
-    world.run()
-    world.check()
-
-
 @pytest.mark.long
 def test_a_day_that_is_written_often_is_compacted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows_table, "_COMPACT_AFTER", 2)
@@ -145,7 +51,7 @@ def test_a_day_that_is_written_often_is_compacted(world: World, monkeypatch: pyt
         world.ship(gateway, window, "a", 1.0)
     job.run_once()
     world.check()
-    assert writes(world).count("OPTIMIZE") == 1
+    assert world.writes().count("OPTIMIZE") == 1
     table = DeltaTable(str(world.root / "fleet" / FLOW))
     assert len(table.file_uris(file_pruning_predicate="day = '2024-10-04'")) == 2, "two made one, and one since"
 
