@@ -172,9 +172,7 @@ class Daemon:
         except (ValueError, PayloadError) as error:
             raise StoreError(f"the id table in {database.path} is damaged: {error}; move the file away") from None
         inbox.next_index = int(database.meta("next_index", 1))
-        stored = database.flows()
-        states = {f.name: (database.state(f.name), database.queue(f.name)) for f in stored if not f.removed}
-        self.flows.load(stored, states)
+        self.flows.load()
         await self.host.start()
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted

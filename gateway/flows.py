@@ -24,6 +24,7 @@ from edgert.runtime.progress import Progress
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
 from gateway.checkpointer import AGAIN, Checkpointer, OnStore, as_commit
+from gateway.fallback import resumption
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.models import Models
@@ -67,6 +68,8 @@ class Flows:
         """A run that is brought to its end here: it needs its host no more."""
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""
+        self.gaps: dict[str, str] = {}
+        """Flows that went back to an older checkpoint at this start, and what is missing."""
 
     @property
     def runs(self) -> dict[str, FlowRun]:
@@ -84,17 +87,19 @@ class Flows:
 
     # -- start
 
-    def load(self, flows: Sequence[StoredFlow], states: dict[str, tuple[list[bytes], bytes]]) -> None:
-        """Resumes what the database knows; `states` holds (blobs, queue) by flow. Before anything is read."""
+    def load(self) -> None:
+        """Resumes what the database knows. Before anything is read."""
         inbox = self._ingest.inbox
-        for stored in flows:
+        for stored in self._database.flows():
             self._stored[stored.name] = stored
             if stored.removed:
                 continue
             try:
                 flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")
+                at = resumption(self._database, stored)
+                stored = self._stored[stored.name] = at.stored
                 run = self._run(flow, stored, stored.position)
-                self._host.begin(run, *states[stored.name])
+                self._host.begin(run, at.blobs, at.queue)
             except (DocumentError, StoreError) as error:
                 log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
                 self.failed[stored.name] = str(error)
@@ -104,9 +109,11 @@ class Flows:
             self._ingest.swap((), self._sources[stored.name])
             self.runs[stored.name] = run
             log.info("flow %s version %d goes on", stored.name, stored.version)
+            if at.gap:
+                self.gaps[stored.name] = at.gap
             if again := self._database.again.get(stored.name):
                 log.warning(AGAIN, stored.name, again)
-        inbox.resume()
+        inbox.resume(doubtful_to=int(self._database.meta("doubtful_to", 0)))
 
     def fail(self, run: FlowRun, why: str) -> None:
         """A flow that began could not go on after all: nothing is fed to it, and nobody waits for it."""
@@ -166,6 +173,7 @@ class Flows:
             fault = await self._replace(stored, run, old)
         self._stored[flow.name] = replace(stored, epoch=run.epoch)
         self.failed.pop(flow.name, None)
+        self.gaps.pop(flow.name, None)
         if fault:
             self.fail(run, fault)
             raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")

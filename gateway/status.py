@@ -159,6 +159,7 @@ class Status:
             "edges": list(run.plan.edges()),
             "delivery": run.flow.delivery,
             "rows_shipped": run.rows_shipped,
+            "gap": self._daemon.flows.gaps.get(name, ""),
             "rows_repeated": self._daemon.database.repeated[name],
             "latency_ms": recent.latency_ms,
             "balance": recent.balance,

@@ -112,14 +112,14 @@ class Inbox:
 
     # -- life of the session
 
-    def resume(self, *, doubtful: bool = False) -> None:
-        """After a restart, with every flow's committed position in `flows`. `doubtful`: the state is older than what
-        was acknowledged (a fallback), so any entry of the table may have been acknowledged."""
+    def resume(self, *, doubtful_to: int = 0) -> None:
+        """After a restart, with every flow's committed position in `flows`. `doubtful_to`: a flow went back to a state
+        that is older than what was acknowledged, so any message up to this index may have been."""
         flows = self.flows
         indices = dict(self.table.known())
         greatest = max([self.next_index - 1, *indices.values(), *(f.fed for f in flows)])
-        for packet_id in indices:
-            self.table.sent[packet_id] = SENT if doubtful else EARLIER
+        for packet_id, index in indices.items():
+            self.table.sent[packet_id] = SENT if index <= doubtful_to else EARLIER
         for flow in flows:
             flow.resume(set(indices.values()), greatest)
         self.next_index = greatest + 1

@@ -23,9 +23,10 @@ from edgert.core.result_schema import Schema
 from edgert.core.results import OpenBatch, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import ahead, file, outbox, quota
+from edgert.store import ahead, fallback, file, outbox, quota
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
-from edgert.store.records import FlowCommit, FlowResults, StoredFlow
+from edgert.store.records import FlowCommit, FlowResults, Mark, StoredFlow
+from edgert.store.renaming import rename
 from edgert.store.schema import upgrade
 
 LEAVING_AHEAD = 256
@@ -238,14 +239,12 @@ class Database:
         flow, position = commit.flow, commit.position
         missing = msgspec.msgpack.encode(sorted(position.missing))
         db.execute("UPDATE flow SET position = ?, missing = ? WHERE name = ?", (position.index, missing, flow))
-        db.executemany(
-            "INSERT INTO state (flow, kind, blob) VALUES (?, 'delta', ?)", [(flow, d) for d in commit.deltas]
-        )
         other = "ON CONFLICT DO UPDATE SET blob = excluded.blob WHERE blob <> excluded.blob"  # or no page is touched
         db.execute(f"INSERT INTO queue VALUES (?, ?) {other}", (flow, commit.queue))
         ahead.covered(db, flow)
         if commit.rows:
             self._put_rows(db, commit)
+        fallback.put_state(db, commit)
 
     def _put_ahead(self, db: sqlite3.Connection, results: FlowResults) -> None:
         ahead.put(db, results.flow, len(results.rows))
@@ -271,16 +270,25 @@ class Database:
         """Replaces a flow's snapshot and deltas up to number `last` by one snapshot of the same state; does nothing if
         they are gone meanwhile, as those of a flow that was replaced."""
         with self._transaction() as db:
-            if db.execute("DELETE FROM state WHERE flow = ? AND number <= ?", (flow, last)).rowcount:
-                row = (last, flow, snapshot)
-                db.execute("INSERT INTO state (number, flow, kind, blob) VALUES (?, ?, 'snapshot', ?)", row)
+            fallback.merge_state(db, flow, snapshot, last)
+
+    def marks(self, flow: str) -> list[Mark | None]:
+        """What the checkpoints cover whose pieces `state` has, one by one; None where a flow cannot go back there."""
+        try:
+            return fallback.marks(self._db, flow)
+        except (sqlite3.Error, msgspec.MsgspecError) as error:
+            raise StoreError(f"the database {self.path} could not be read: {error}") from error
+
+    def fall_back(self, flow: str, to: Mark, successor: int, gap: str) -> None:
+        """What is stored of a flow after `to` is damaged: it goes on from there, in the epoch `successor`."""
+        with self._transaction() as db:
+            self._change = self._change.plus(fallback.go_back(db, flow, to, successor, gap))
 
     # -- flows
 
     def last_sequences(self, flow: str, epoch: int) -> dict[int, int]:
         """The last number given per stream of an epoch: where its successor cuts it."""
-        query = "SELECT stream, sequence FROM stream WHERE flow = ? AND epoch = ?"
-        return dict(self._rows(query, flow, epoch))
+        return dict(self._rows(outbox.LAST_OF_ALL, flow, epoch))
 
     def epochs(self, flow: str) -> list[int]:
         """Every epoch in which the flow shipped or will, oldest first."""
@@ -368,14 +376,7 @@ class Database:
         numbers), after a batch that says `gap`.
         """
         with self._transaction() as db:
-            for old, new in renamed.items():
-                change = outbox.reopen(db, flow, old, new, parent, cut, kept or {}, gap)
-                self._change = self._change.plus(change)
-                if kept is None:
-                    db.execute("DELETE FROM stream WHERE flow = ? AND epoch = ?", (flow, old))
-                    db.execute("DELETE FROM opening WHERE flow = ? AND epoch = ?", (flow, old))
-                parent, cut, kept, gap = new, self.last_sequences(flow, new), None, ""
-            db.execute("UPDATE flow SET epoch = ? WHERE name = ?", (parent, flow))
+            self._change = self._change.plus(rename(db, flow, renamed, parent, cut, kept, gap))
 
     # -- outbox
 

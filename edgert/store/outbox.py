@@ -29,6 +29,7 @@ BATCH_ROWS = 1_000
 BATCH_BYTES = 256 * 1024
 """Of sketches in them, but for a single row that has more: a message beyond 16 MB would be refused."""
 WENT_BACK = "database went back in time"
+LAST_OF_ALL = "SELECT stream, sequence FROM stream WHERE flow = ? AND epoch = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ def last(db: sqlite3.Connection, flow: str, epoch: int, stream: int) -> int:
     query = "SELECT sequence FROM stream WHERE flow = ? AND epoch = ? AND stream = ?"
     found = db.execute(query, (flow, epoch, stream)).fetchone()
     return int(found[0]) if found else 0
+
+
+def last_of_all(db: sqlite3.Connection, flow: str, epoch: int) -> dict[int, int]:
+    """The last number given in each stream of an epoch."""
+    return dict(db.execute(LAST_OF_ALL, (flow, epoch)).fetchall())
 
 
 def current(db: sqlite3.Connection, flow: str, epoch: int) -> int:
@@ -151,11 +157,12 @@ def put_opening(db: sqlite3.Connection, flow: str, epoch: int, payload: bytes) -
 
 def reopen(
     db: sqlite3.Connection, flow: str, old: int, new: int, parent: int, cut: Mapping[int, int],
-    kept: Mapping[int, int], gap: str = "",
+    kept: Mapping[int, int], gap: str = "", reason: str = WENT_BACK, upto: Mapping[int, int] | None = None,
 ) -> OutboxSize:  # fmt: skip
     """Opens epoch `new` with the schema of `old` and moves into it, in order and numbered anew, what `old` has in the
-    outbox above the number `kept` of its stream; its streams, at most two, are the new one's first. With `gap`, the
-    second batch says so. `new` counts as departed."""
+    outbox above the number `kept` of its stream; its streams, at most two, are the new one's first. What is above
+    `upto` (None: nothing) goes nowhere: it counts no more. With `gap`, the second batch says so. `new` counts as
+    departed."""
     query = "SELECT payload FROM opening WHERE flow = ? AND epoch = ?"
     (raw,) = db.execute(query, (flow, old)).fetchone()
     opening = {**msgspec.msgpack.decode(raw, strict=False), "epoch": new, "parent": parent, "cut": dict(cut)}
@@ -163,12 +170,17 @@ def reopen(
     if gap:
         batch = GapBatch(
             gateway=opening["gateway"], flow=flow, epoch=new, stream=FIRST, sequence=2,
-            flow_version=opening["flow_version"], reason=WENT_BACK, text=gap,
+            flow_version=opening["flow_version"], reason=reason, text=gap,
         )  # fmt: skip
         change = change.plus(put(db, flow, new, FIRST, 2, 0, pack_result(batch)))
     query = "SELECT stream FROM stream WHERE flow = ? AND epoch = ? AND batches > 0 ORDER BY stream"
     for at, (stream,) in enumerate(db.execute(query, (flow, old)).fetchall()):
-        change = change.plus(_move(db, flow, (old, stream), (new, FIRST + at), kept.get(stream, 0)))
+        after = kept.get(stream, 0)
+        if upto is not None:
+            change = change.plus(
+                free(db, flow, old, stream, max(after, upto.get(stream, 0)), last(db, flow, old, stream))
+            )
+        change = change.plus(_move(db, flow, (old, stream), (new, FIRST + at), after))
     db.execute("UPDATE stream SET departed = NULL WHERE flow = ? AND epoch = ?", (flow, new))
     return change
 

@@ -43,3 +43,15 @@ class FlowCommit:
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     """Contributions for the outbox, as lists in the order of `columns`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a checkpoint covers whose state is still stored: where a flow can go back to."""
+
+    number: int
+    """Of the last piece of state that belongs to it; 0: none does."""
+    position: Position
+    epoch: int
+    cut: Mapping[int, int]
+    """Stream of the epoch → the last number given in it."""

@@ -63,6 +63,12 @@ UPGRADES: tuple[str, ...] = (
     """
     -- page.blob may be a zstd frame
     """,
+    """
+    ALTER TABLE state ADD COLUMN position INTEGER;      -- these four: what its checkpoint covers, see `fallback`;
+    ALTER TABLE state ADD COLUMN missing BLOB;          -- no position: it cannot be gone back to
+    ALTER TABLE state ADD COLUMN epoch INTEGER;
+    ALTER TABLE state ADD COLUMN cut BLOB;              -- MessagePack map, stream to last number
+    """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
 

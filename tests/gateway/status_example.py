@@ -70,6 +70,7 @@ def example_status() -> dict[str, Any]:
                 "edges": [["readings", "valid"], ["valid", "ship"]],
                 "delivery": "at-least-once",
                 "rows_shipped": 10,
+                "gap": "",
                 "rows_repeated": 4,
                 "balance": 0.5,
                 "latency_ms": {"p50": 1.5, "p99": 9.0},

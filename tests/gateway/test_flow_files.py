@@ -38,8 +38,7 @@ class Board:
         """One life with these `flows.files`, in which flow `mqtt` comes over MQTT; name → description of what ran."""
         gateway = Gateway(id="g1", data_dir=str(self.folder / "data"))
         daemon = Daemon(GatewaySettings(gateway=gateway, flows=Flows(files=files)))
-        stored = daemon.database.flows()
-        daemon.flows.load(stored, {f.name: (daemon.database.state(f.name), b"") for f in stored})
+        daemon.flows.load()
         await daemon.host.start()
         try:
             await daemon._deploy_files()

@@ -54,8 +54,7 @@ class Gateway:
         inbox = self.ingest.inbox
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))
-        stored = self.database.flows()
-        self.flows.load(stored, {f.name: (self.database.state(f.name), self.database.queue(f.name)) for f in stored})
+        self.flows.load()
         self.pool.start()
 
     async def nothing(self) -> None:

@@ -155,8 +155,7 @@ class Board:
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))
         self.ingest._subscriptions.load(self.database.meta("subscriptions", ""))
-        stored = self.database.flows()
-        self.flows.load(stored, {f.name: (self.database.state(f.name), self.database.queue(f.name)) for f in stored})
+        self.flows.load()
 
     async def store(self, call: Callable[[], Any]) -> Any:
         if self.full:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
@@ -13,8 +14,9 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.id_table import IdTable
 from edgert.runtime.inbox import Inbox
 from edgert.runtime.progress import Progress
-from edgert.store import ahead
+from edgert.store import ahead, fallback
 from edgert.store.database import Database
+from edgert.store.records import Mark
 from gateway import back_in_time
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
@@ -189,6 +191,26 @@ def _repetitions_are_not_foreseen() -> Patch:
     return mock.patch.object(ahead, "put", return_value=None)
 
 
+def _a_fallback_voids_nothing() -> Patch:
+    go_back = fallback.go_back
+
+    def keeps(db: Any, flow: str, to: Mark, successor: int, gap: str) -> Any:
+        newest, cut = db.execute("SELECT max(epoch), max(sequence) FROM stream WHERE flow = ?", (flow,)).fetchone()
+        return go_back(db, flow, replace(to, epoch=newest, cut=dict.fromkeys(range(16), cut)), successor, gap)
+
+    return mock.patch.object(fallback, "go_back", keeps)
+
+
+def _a_fallback_takes_nothing_again() -> Patch:
+    go_back = fallback.go_back
+
+    def keeps(db: Any, flow: str, to: Mark, successor: int, gap: str) -> Any:
+        (index,) = db.execute("SELECT position FROM flow WHERE name = ?", (flow,)).fetchone()
+        return go_back(db, flow, replace(to, position=Position(index)), successor, gap)
+
+    return mock.patch.object(fallback, "go_back", keeps)
+
+
 MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _acknowledged_before_the_commit: 0,
     _acknowledged_when_one_flow_has_it: 0,
@@ -212,5 +234,7 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _every_flow_leaves_ahead_of_its_checkpoint: 1_000,
     _what_could_not_leave_ahead_is_dropped: 1_000,
     _repetitions_are_not_foreseen: 1_000,
+    _a_fallback_voids_nothing: 2_000,
+    _a_fallback_takes_nothing_again: 2_100,
 }
 """Each with a seed near one whose walk finds it out: some take hundreds of walks."""

@@ -295,7 +295,7 @@ def test_after_a_fallback_any_entry_may_have_been_acknowledged() -> None:
     flow = Progress(Position())
     inbox, route = inbox_of(flow)
     taken(inbox, route, message(1))
-    inbox.resume(doubtful=True)
+    inbox.resume(doubtful_to=1)
     taken(inbox, route, message(1, dup=True))
     assert inbox.counters.ambiguous == 1
 

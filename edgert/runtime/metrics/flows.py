@@ -39,6 +39,14 @@ METRICS = (
         each_flow(lambda flow: flow.get("state") == "blocked"),
     ),
     Metric(
+        "edgert_flow_fell_back",
+        "gauge",
+        "",
+        "1 while a flow runs that went back to an older checkpoint at this start, because what was stored was damaged.",
+        ("flow",),
+        each_flow(lambda flow: bool(flow.get("gap"))),
+    ),
+    Metric(
         "edgert_flow_version",
         "gauge",
         "",

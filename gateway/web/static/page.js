@@ -133,6 +133,7 @@ class FlowView {
     this.state = make("span", { class: "badge" });
     this.version = make("span", { class: "quiet" });
     this.description = make("p", { class: "quiet description" });
+    this.gap = make("p", { class: "gap" });
     this.graphHost = scroll(`Graph of flow ${flow.name}`);
     this.latestHead = make("tr");
     this.latestBody = make("tbody");
@@ -142,7 +143,7 @@ class FlowView {
     const columns = ["Operator", "Type", "Rows in", "Rows out", "Rows/s", "Queue", "Queue size", "Busy", "Detail"];
     this.element = make("section", { class: "card flow", id, "aria-labelledby": `${id}-title` },
       make("div", { class: "flow-head" }, make("h2", { id: `${id}-title` }, flow.name), this.state, this.version),
-      this.description, this.graphHost,
+      this.description, this.gap, this.graphHost,
       make("h3", {}, "Latest results"), this.noLatest, this.latest,
       make("details", {}, make("summary", {}, "All figures per operator"),
         scroll(`Figures per operator of flow ${flow.name}`, make("table", {}, make("thead", {},
@@ -155,6 +156,8 @@ class FlowView {
     const repeated = flow.delivery === "at-least-once" ? `, at least once: ${count(flow.rows_repeated)} rows repeated` : "";
     set(this.version, `version ${flow.version}${repeated}`);
     set(this.description, flow.description);
+    set(this.gap, flow.gap ?? "");
+    this.gap.hidden = !flow.gap;
     const structure = JSON.stringify([flow.operators.map((o) => [o.name, o.type]), flow.edges]);
     if (structure !== this.structure) {
       this.structure = structure;

@@ -1,0 +1,91 @@
+"""Back to the last checkpoint that is whole, when what is stored of a flow's state is damaged: inside a transaction of
+the one database.
+
+The last delta of each checkpoint has a mark: what that checkpoint covers of the input, and up to which numbers results
+had been given. What was made after it counts no more (the new epoch cuts the old one there): the flow makes it again
+from the input that comes again. Input that was acknowledged meanwhile does not come again, and is the gap.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from edgert.core.position import Position
+from edgert.store import outbox
+from edgert.store.outbox import OutboxSize
+from edgert.store.records import FlowCommit, Mark
+
+MOST_HOLES = 1_000
+"""A checkpoint with more of them gets no mark, not to write them twice; only after a start are they many."""
+DAMAGED = "checkpoint damaged"
+
+
+def put_state(db: sqlite3.Connection, commit: FlowCommit) -> None:
+    """The deltas of a checkpoint; to be called when its results have their numbers."""
+    if not commit.deltas:
+        return
+    plain = [(commit.flow, delta) for delta in commit.deltas[:-1]]
+    db.executemany("INSERT INTO state (flow, kind, blob) VALUES (?, 'delta', ?)", plain)
+    last, missing = (commit.flow, commit.deltas[-1]), commit.position.missing
+    if len(missing) > MOST_HOLES:
+        db.execute("INSERT INTO state (flow, kind, blob) VALUES (?, 'delta', ?)", last)
+        return
+    (epoch,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (commit.flow,)).fetchone()
+    cut = msgspec.msgpack.encode(outbox.last_of_all(db, commit.flow, epoch))
+    packed = msgspec.msgpack.encode(sorted(missing)), epoch, cut
+    db.execute(
+        "INSERT INTO state (flow, kind, blob, position, missing, epoch, cut) VALUES (?, 'delta', ?, ?, ?, ?, ?)",
+        (*last, commit.position.index, *packed),
+    )
+
+
+def merge_state(db: sqlite3.Connection, flow: str, snapshot: bytes, last: int) -> None:
+    """One snapshot in the place of all up to number `last`, whose mark it takes; nothing if that is gone."""
+    query = "SELECT position, missing, epoch, cut FROM state WHERE flow = ? AND number = ?"
+    mark = db.execute(query, (flow, last)).fetchone()
+    if mark is None:
+        return
+    db.execute("DELETE FROM state WHERE flow = ? AND number <= ?", (flow, last))
+    db.execute("INSERT INTO state VALUES (?, ?, 'snapshot', ?, ?, ?, ?, ?)", (last, flow, snapshot, *mark))
+
+
+def marks(db: sqlite3.Connection, flow: str) -> list[Mark | None]:
+    """Of a flow's snapshot and deltas, oldest first."""
+    query = "SELECT number, position, missing, epoch, cut FROM state WHERE flow = ? ORDER BY number"
+    return [
+        None
+        if position is None
+        else Mark(
+            number,
+            Position(position, frozenset(msgspec.msgpack.decode(missing, type=list[int]))),
+            epoch,
+            msgspec.msgpack.decode(cut, type=dict[int, int]),
+        )
+        for number, position, missing, epoch, cut in db.execute(query, (flow,))
+    ]
+
+
+def unmark(db: sqlite3.Connection, flow: str) -> None:
+    """The numbers of its results mean something else from now on."""
+    db.execute("UPDATE state SET position = NULL WHERE flow = ?", (flow,))
+
+
+def go_back(db: sqlite3.Connection, flow: str, to: Mark, successor: int, gap: str) -> OutboxSize:
+    """The flow goes on from `to`, with nothing in its queues, in the epoch `successor`, which says `gap`. What waits in
+    the outbox stays. Returns how the outbox changes."""
+    db.execute("DELETE FROM state WHERE flow = ? AND number > ?", (flow, to.number))
+    db.execute("DELETE FROM queue WHERE flow = ?", (flow,))
+    (newest,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (flow,)).fetchone()
+    change = OutboxSize(0, 0, 0)
+    if db.execute("SELECT 1 FROM opening WHERE flow = ? AND epoch = ?", (flow, newest)).fetchone():
+        stay = outbox.last_of_all(db, flow, newest)
+        change = outbox.reopen(db, flow, newest, successor, to.epoch, to.cut, stay, gap, DAMAGED)
+        db.execute("UPDATE stream SET departed = 0 WHERE flow = ? AND epoch = ?", (flow, successor))
+    missing = msgspec.msgpack.encode(sorted(to.position.missing))
+    query = "UPDATE flow SET position = ?, missing = ?, epoch = ? WHERE name = ?"
+    db.execute(query, (to.position.index, missing, successor, flow))
+    # what was acknowledged meanwhile may look as if it were not: see `Inbox.resume`
+    db.execute("INSERT OR REPLACE INTO meta SELECT 'doubtful_to', value - 1 FROM meta WHERE key = 'next_index'")
+    return change

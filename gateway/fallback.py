@@ -1,0 +1,83 @@
+"""What a stored flow goes on from at a start: its last checkpoint, or where that is damaged, the last one before that
+which is whole.
+
+A card that rots shows in the checksums of what is stored. The flow then opens a new epoch that goes on from that
+checkpoint: results made after it count no more, input that comes again is taken again, and what was acknowledged in
+between is missing, which a gap says. Where nothing whole is left to go back to (the snapshot, on which all deltas
+build, is damaged), the flow begins with nothing in its windows, behind all that it had taken, and its results stay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edgert.core.errors import StoreError
+from edgert.core.ids import epoch_ordinal
+from edgert.runtime.state import unpack_parts
+from edgert.store.database import Database
+from edgert.store.records import Mark, StoredFlow
+from gateway.back_in_time import successor
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """Where a flow goes on, with the state and queues that belong to it."""
+
+    stored: StoredFlow
+    blobs: Sequence[bytes]
+    queue: bytes
+    gap: str = ""
+    """What is missing, if this is not its last checkpoint."""
+
+
+def resumption(database: Database, stored: StoredFlow) -> Resumption:
+    """Writes the fallback before it is used, if there has to be one. Raises `StoreError` if that cannot be done."""
+    flow = stored.name
+    blobs, queue = database.state(flow), database.queue(flow)
+    whole, fault = _whole([*blobs, queue] if queue else blobs)
+    if not fault:
+        return Resumption(stored, blobs, queue)
+    if whole == len(blobs):
+        to, gap = _here(database, stored, database.last_state(flow)), "what waited in its queues is missing"
+    elif mark := _newest(database.marks(flow)[:whole]):
+        to, gap = mark, _between(mark, stored)
+    else:
+        to, gap = _here(database, stored, 0), "what its operators held (open windows) is missing"
+    after = successor(max([stored.epoch, *database.epochs(flow)]))
+    gap = f"a checkpoint of flow {flow} is damaged ({fault}); {gap}"
+    database.fall_back(flow, to, after, gap)
+    log.error("%s; epoch %d is opened", gap, epoch_ordinal(after))
+    return Resumption(replace(stored, epoch=after, position=to.position), database.state(flow), b"", gap)
+
+
+def _whole(blobs: Sequence[bytes]) -> tuple[int, str]:
+    """How many of the first of them are, and what is wrong with the next."""
+    for number, blob in enumerate(blobs):
+        try:
+            unpack_parts(blob)
+        except StoreError as error:
+            return number, str(error)
+    return len(blobs), ""
+
+
+def _newest(marks: Sequence[Mark | None]) -> Mark | None:
+    return next((mark for mark in reversed(marks) if mark), None)
+
+
+def _here(database: Database, stored: StoredFlow, number: int) -> Mark:
+    """Not back in its input, and nothing that was shipped is made again."""
+    epoch = database.epoch(stored.name)
+    assert epoch is not None
+    return Mark(number, stored.position, epoch, database.last_sequences(stored.name, epoch))
+
+
+def _between(mark: Mark, stored: StoredFlow) -> str:
+    return (
+        f"it goes on from the last one that is whole, with messages up to number {mark.position.index:,} of the "
+        f"{stored.position.index:,} that were taken: what was acknowledged in between is missing, and its results are "
+        "void"
+    )
