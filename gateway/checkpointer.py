@@ -14,7 +14,9 @@ from edgert.core.compression import compressed
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit
+from edgert.store.records import FlowCommit, Spill
+from gateway.blocked import Blocked
+from gateway.fallback import last_checkpoint
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.merging import Merging
@@ -77,8 +79,7 @@ class Checkpointer:
         self._fault = ""
         """Why the last checkpoint left a flow out."""
         self.merging = Merging(database, store, lambda run: self.runs.get(run.flow.name) is run)
-        self._blocked: set[str] = set()
-        """Flows that reached no batch boundary the last time."""
+        self.blocked = Blocked(host, ingest.clock.monotonic)
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
@@ -122,7 +123,9 @@ class Checkpointer:
             for run in chosen:
                 self._due[run] = started + run.flow.checkpoint_interval_s
             try:
-                written: list[tuple[FlowRun, CommitForm]] = await self._store(lambda: self._commit(chosen))
+                written: list[tuple[FlowRun, CommitForm]]
+                spills: list[tuple[FlowRun, Spill]]
+                written, spills = await self._store(lambda: self._commit(chosen))
             except StoreError as error:
                 self.failed(error)
                 return False
@@ -131,22 +134,25 @@ class Checkpointer:
                 self.failed(error)
                 return False
             for run, form in written:
-                run.progress.committed = form.position
+                run.progress.commit(form.position)
+            for run, spill in spills:
+                run.progress.spilled = spill.position
             if written:
                 self.status.commits += 1
                 self.status.last_ms = (time.monotonic() - started) * 1e3
                 self.status.pause_ms = max(run.pause_s for run, _ in written) * 1e3
                 self.status.error = self._fault
-        if written:
+        if written or spills:
             self._ingest.acknowledge()
             self._ingest.check_pressure()
+        if written:
             self.on_committed()
             for run, _ in written:
                 if run.wants_compaction() and run.stored_bytes > MERGED_HERE_BYTES:
                     self.merging.begin(run)
-        else:
+        elif not spills:
             self._ingest.regulate()
-        self._idle = not written
+        self._idle = not written and not spills
         return True
 
     async def shed_old(self) -> None:
@@ -167,25 +173,31 @@ class Checkpointer:
             log.error("a checkpoint failed and is tried again; nothing is acknowledged meanwhile: %s", error)
         self.status.error = str(error)
 
-    def _commit(self, runs: list[FlowRun]) -> list[tuple[FlowRun, CommitForm]]:
+    def _commit(self, runs: list[FlowRun]) -> tuple[list[tuple[FlowRun, CommitForm]], list[tuple[FlowRun, Spill]]]:
         """On the store thread."""
         forms: list[tuple[FlowRun, CommitForm]] = []
+        spills: list[tuple[FlowRun, Spill]] = []
         self._fault = ""
+        self.blocked.keep_only(self.runs.values())
         for run in runs:
             if run.ended:  # its last words and its end are one transaction, which was not reached
                 continue
             if form := self._captured(run):
                 forms.append((run, form))
-        if not forms:
-            return []
+            elif spill := self.blocked.spill(run, self.position):
+                spills.append((run, spill))
+        if not forms and not spills:
+            return [], []
         refused: set[str] = set()
 
         def commit(pages: dict[int, bytes], next_index: int) -> None:
             commits = [as_commit(run.flow.name, form) for run, form in forms]
-            refused.update(self._database.commit(commits, pages, next_index))
+            refused.update(self._database.commit(commits, pages, next_index, [spill for _, spill in spills]))
 
         self.write(commit)
         self.outbox.committed([run.flow.name for run, _ in forms], refused)
+        for run, spill in spills:
+            self.blocked.spilled(run, spill)
         forms = [(run, form) for run, form in forms if run.flow.name not in refused]
         for run, form in forms:
             run.committed(form)
@@ -193,17 +205,20 @@ class Checkpointer:
         for run, _ in forms:
             if run.wants_compaction() and run.stored_bytes <= MERGED_HERE_BYTES:
                 self._compact(run)
-        return forms
+        return forms, spills
 
     def _captured(self, run: FlowRun) -> CommitForm | None:
         """What is to be written of one flow. What failed to be committed is tried again as it is, before anything more
         is captured. The fault of one flow's operator is that flow's alone."""
         try:
             if not run.pending:
+                if not self.blocked.may_try(run):
+                    return None
                 if self._host.capture(run, self.position):
-                    self._blocked.discard(run.flow.name)
+                    self.blocked.succeeded(run)
                 else:
-                    self._is_blocked(run.flow.name)
+                    self.status.blocked += 1
+                    self.blocked.failed(run)
             form = run.form()
             if form is None:  # nothing has changed: that is as good as written
                 self._host.committed(run)
@@ -212,14 +227,8 @@ class Checkpointer:
             self.status.failures += 1
             self._fault = self.status.error = f"flow {run.flow.name}: {error!r}"
             log.exception("the state of flow %s could not be captured; it is not acknowledged", run.flow.name)
+            self.blocked.failed(run)
             return None
-
-    def _is_blocked(self, name: str) -> None:
-        """Said once, until it is not any more: checkpoints may be asked for many times a second."""
-        self.status.blocked += 1
-        if name not in self._blocked:
-            self._blocked.add(name)
-            log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", name)
 
     def _compact(self, run: FlowRun) -> None:
         """Failing costs room only: the commit before it stands, and must not be taken for a failed one."""
@@ -239,7 +248,7 @@ class Checkpointer:
                 try:
                     if again := await self._store(lambda: self._database.go_back(name)):
                         log.warning(AGAIN, name, again)
-                    blobs, queue = await self._store(lambda: (self._database.state(name), self._database.queue(name)))
+                    blobs, queue = await self._store(lambda: last_checkpoint(self._database, name))
                     break
                 except StoreError as error:
                     log.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)

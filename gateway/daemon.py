@@ -37,6 +37,7 @@ from edgert.store.database import Database
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.deploy import Deployment
+from gateway.fallback import last_checkpoint
 from gateway.flows import Flows
 from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
@@ -111,7 +112,7 @@ class Daemon:
             return Slots(
                 settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
                 level=self.settings.log.level, send=self._send,
-                stored=lambda name: (self.database.state(name), self.database.queue(name)),
+                stored=lambda name: last_checkpoint(self.database, name),
                 restoring=self._restoring, failed=self._flow_failed,
             )  # fmt: skip
         pool = make_pool(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from edgert.core.errors import StoreError
 from edgert.core.ids import epoch_ordinal
-from edgert.runtime.state import unpack_parts
+from edgert.runtime.state import join_queues, unpack_parts
 from edgert.store.database import Database
 from edgert.store.records import Mark, StoredFlow
 from gateway.back_in_time import successor
@@ -34,13 +34,27 @@ class Resumption:
     """What is missing, if this is not its last checkpoint."""
 
 
+def last_checkpoint(database: Database, flow: str) -> tuple[list[bytes], bytes]:
+    """State and queues of a flow's last checkpoint; what was spilled since stands at the queues' end. Raises
+    `StoreError`."""
+    spilled = database.spilled(flow)
+    return database.state(flow), join_queues([database.queue(flow), *(spilled.queues if spilled else ())])
+
+
 def resumption(database: Database, stored: StoredFlow) -> Resumption:
     """Writes the fallback before it is used, if there has to be one. Raises `StoreError` if that cannot be done."""
     flow = stored.name
-    blobs, queue = database.state(flow), database.queue(flow)
-    whole, fault = _whole([*blobs, queue] if queue else blobs)
+    blobs, queues = database.state(flow), [database.queue(flow)]
+    if spilled := database.spilled(flow):
+        stored, queues = replace(stored, position=spilled.position), [*queues, *spilled.queues]
+    whole, fault = _whole([*blobs, *filter(None, queues)])
     if not fault:
-        return Resumption(stored, blobs, queue)
+        gap = (
+            f"{spilled.lost} messages of flow {flow}, which was blocked, had no room"
+            if spilled and spilled.lost
+            else ""
+        )
+        return Resumption(stored, blobs, join_queues(queues), gap)
     if whole == len(blobs):
         to, gap = _here(database, stored, database.last_state(flow)), "what waited in its queues is missing"
     elif mark := _newest(database.marks(flow)[:whole]):

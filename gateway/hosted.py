@@ -75,6 +75,8 @@ class Hosted:
     """In `fed`, of what nobody is owed an acknowledgement for."""
     marks: list[int] = field(default_factory=list)
     """Of captures not committed yet: how many had been fed in all by then."""
+    spilling: int = 0
+    """How many had been fed in all when `spill` was called last."""
     checkpoint: int = 0
     answers: dict[int, Answer] = field(default_factory=dict)
     """By slot, of the checkpoint under way."""
@@ -147,6 +149,28 @@ class Hosted:
             if fed.batch is not None and not fed.batch.owed:
                 self.kept_bytes -= fed.batch.size
         self.marks.clear()
+
+    def spill(self, locked: Callable[[Callable[[], None]], None]) -> tuple[Position, dict[str, list[Entry]]]:
+        """See `Host.spill`."""
+        place_of = {place.instance: name for name, place in self.run.places.items() if not place.part}
+        found: dict[str, list[Entry]] = {}
+        at: list[Position] = []
+
+        def take() -> None:
+            with self.lock:
+                self.spilling = self.fed_in_all
+                at.append(self.run.progress.position())
+                for fed in self.fed:
+                    if fed.batch is not None and fed.batch.owed:
+                        found.setdefault(place_of[fed.instance], []).append(Entry(0, fed.batch))
+
+        locked(take)
+        return at[0], found
+
+    def spilled(self) -> None:
+        """The database has that."""
+        with self.lock:
+            self.fed = deque(f for f in self.fed if f.number > self.spilling or f.batch is None or not f.batch.owed)
 
     def answer(self, slot: int, checkpoint: int, answer: Answer, deltas: dict[str, Any], rows: Sequence[Row]) -> None:
         """Takes what a slot has said. If too late it is no answer, but what it brings was taken out of the flow."""

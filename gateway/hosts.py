@@ -7,10 +7,12 @@ from typing import Any, Final, Protocol
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
+from edgert.core.position import Position as Covered
 from edgert.operators.logic import Message, Now
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
+from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report, report
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
@@ -24,6 +26,8 @@ Position = Callable[[Callable[[], None]], None]
 """Runs its argument while nothing can be fed."""
 Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
 """(instance, number of its input, batch)."""
+Waiting = Mapping[str, Sequence[Entry]]
+"""What waits in queues, by place."""
 Stored = Callable[[str], tuple[list[bytes], bytes]]
 """(blobs, queue) of a flow's last checkpoint; on the store thread."""
 Restoring = Callable[[str, Callable[[list[bytes], bytes], Callable[[], None]]], Awaitable[None]]
@@ -65,6 +69,15 @@ class Host(Protocol):
 
     def committed(self, run: FlowRun) -> None:
         """What was pending is in the database. On the store thread."""
+        ...
+
+    def spill(self, run: FlowRun, position: Position) -> tuple[Covered, Waiting]:
+        """What was fed to a flow that comes to no batch boundary, and is owed an acknowledgement, since its last
+        checkpoint or spill, by place; and what is covered with it. On the store thread."""
+        ...
+
+    def spilled(self, run: FlowRun) -> None:
+        """That is in the database. On the store thread."""
         ...
 
     def take_results(self, run: FlowRun) -> list[Row]:
@@ -144,7 +157,7 @@ class InProcess:
         self.pool.remove(run.all)
 
     def put(self, entries: Entries) -> None:
-        self.pool.put(entries, wake=False)
+        self.pool.put(kept(entries), wake=False)
 
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
@@ -153,7 +166,15 @@ class InProcess:
         return run.capture(self.pool, position)
 
     def committed(self, run: FlowRun) -> None:
-        """Nothing is kept."""
+        """Nothing is kept here."""
+
+    def spill(self, run: FlowRun, position: Position) -> tuple[Covered, Waiting]:
+        taken: list[tuple[Covered, Waiting]] = []
+        position(lambda: taken.append(run.take_input()))
+        return taken[0]
+
+    def spilled(self, run: FlowRun) -> None:
+        run.input_is_safe()
 
     def take_results(self, run: FlowRun) -> list[Row]:
         return [row for ship in run.ships for row in ship.take()]
@@ -192,3 +213,12 @@ class InProcess:
 
     def slots(self) -> list[dict[str, Any]]:
         return []
+
+
+def kept(entries: Entries) -> Entries:
+    """The same; what is owed an acknowledgement is kept at its instance, until it is in the database."""
+    fed = list(entries)
+    for instance, _, batch in fed:
+        if isinstance(batch, RawBatch) and batch.owed:
+            instance.kept.append(batch)
+    return fed

@@ -32,7 +32,7 @@ from edgert.runtime.state import pack_queues, pack_state
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosted import Answer, Hosted, where
-from gateway.hosts import Entries, Restoring, Send, Stored
+from gateway.hosts import Entries, Restoring, Send, Stored, Waiting
 from gateway.hosts import Position as Locked
 from gateway.slot_process import SlotProcess
 
@@ -311,6 +311,12 @@ class Slots:
             return
         with hosted.lock:
             hosted.trim()
+
+    def spill(self, run: FlowRun, position: Locked) -> tuple[Position, Waiting]:
+        return self._hosted[run].spill(position)
+
+    def spilled(self, run: FlowRun) -> None:
+        self._hosted[run].spilled()
 
     def take_results(self, run: FlowRun) -> list[Row]:
         hosted = self._hosted.get(run)

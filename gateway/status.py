@@ -152,19 +152,26 @@ class Status:
         return {
             "name": name,
             "version": run.version,
-            "state": "blocked" if name in self._daemon.checkpointer.outbox.blocked else "running",
+            "state": self._state(run),
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
             "operators": [self._operator(run, operator, place, recent) for operator, place in run.places.items()],
             "edges": list(run.plan.edges()),
             "delivery": run.flow.delivery,
             "rows_shipped": run.rows_shipped,
+            "spilled_messages": self._daemon.checkpointer.blocked.messages(run),
             "gap": self._daemon.flows.gaps.get(name, ""),
             "rows_repeated": self._daemon.database.repeated[name],
             "latency_ms": recent.latency_ms,
             "balance": recent.balance,
             "latest": [_shown(row) for row in list(run.latest)[-5:]],
         }
+
+    def _state(self, run: FlowRun) -> str:
+        checkpointer = self._daemon.checkpointer
+        if run.flow.name in checkpointer.outbox.blocked:
+            return "blocked"
+        return "stuck" if checkpointer.blocked.is_blocked(run) else "running"
 
     def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
         """Queue, turns and most times of a region are those of its first part: see `Report`."""

@@ -22,7 +22,7 @@ from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pools import make_pool
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit
+from edgert.store.records import FlowCommit, Spill
 from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
 from gateway.hosts import InProcess
@@ -48,10 +48,12 @@ class WatchedDatabase(Database):
     written = Written()
     compactions = 0
 
-    def commit(self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int) -> set[str]:
+    def commit(
+        self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
+    ) -> set[str]:
         deltas = [len(delta) for commit in commits for delta in commit.deltas]
         self.written = Written(sum(deltas), sum(map(len, pages.values())), sum(len(c.queue) for c in commits))
-        return super().commit(commits, pages, next_index)
+        return super().commit(commits, pages, next_index, spills)
 
     def compact_state(self, flow: str, snapshot: bytes, last: int) -> None:
         self.compactions += 1

@@ -92,6 +92,8 @@ class FlowRun:
         """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
         self.pause_s = 0.0
         """How long the last capture stopped it."""
+        self._kept: dict[Instance, int] = {}
+        """How much of what its sources keep belongs to the last capture, or spill."""
         self._queue_was_empty = True
         self._delta_bytes = 0
         self._snapshot_bytes = 0
@@ -152,7 +154,12 @@ class FlowRun:
             began = time.perf_counter()
             try:
                 taken: list[tuple[Position, dict[str, list[Entry]]]] = []
-                position(lambda: pool.locked(lambda: taken.append((self.progress.position(), self.queues()))))
+
+                def take() -> None:
+                    taken.append((self.progress.position(), self.queues()))
+                    self._kept = {instance: len(instance.kept) for instance in self.all}
+
+                position(lambda: pool.locked(take))
                 deltas: dict[str, Any] = {}
                 self.taken.append(deltas)
                 with switching(LATE_S):
@@ -165,6 +172,23 @@ class FlowRun:
         self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues))
         self.taken = []
         return True
+
+    def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
+        """What was fed since the last checkpoint and is owed an acknowledgement, by place, while nothing can be fed;
+        `input_is_safe` when it is in the database."""
+        self._kept = {instance: len(instance.kept) for instance in self.all}
+        found = {
+            name: [Entry(0, batch) for batch in place.instance.kept]
+            for name, place in self.places.items()
+            if not place.part and place.instance.kept
+        }
+        return self.progress.position(), found
+
+    def input_is_safe(self) -> None:
+        """What the sources kept up to the last capture, or `take_input`, is in the database."""
+        for instance, number in self._kept.items():
+            del instance.kept[:number]
+        self._kept = {}
 
     def take_deltas(self, into: dict[str, Any], mine: Container[str] | None = None) -> None:
         """What has changed since the last time, by place, of all instances or those in `mine`. What stands in `into`
@@ -233,6 +257,7 @@ class FlowRun:
         for captured in self.pending:
             self.latest.extend(captured.rows[-5:])
         self.pending.clear()
+        self.input_is_safe()
         self.rows_shipped += len(form.rows)
         self._queue_was_empty = not form.queue
         self._delta_bytes += sum(map(len, form.deltas))

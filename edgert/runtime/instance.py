@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from edgert.core.batch import Batch, size_of
+from edgert.core.batch import Batch, RawBatch, size_of
 from edgert.operators.guard import FAILED, Guard
 from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.operators.region import Region
@@ -99,6 +99,8 @@ class Instance:
     """Of the logic, or of each part of a region."""
     errors: list[tuple[str, Exception]] = field(default_factory=list)
     """What their operators raised last, until the end of the turn."""
+    kept: list[RawBatch] = field(default_factory=list)
+    """Input that is owed an acknowledgement, fed since the last checkpoint."""
     quiet_until: float = 0.0
     """Until then no more of that in the log, monotonic seconds."""
 

@@ -14,6 +14,8 @@ class Progress:
         self.committed = committed
         self.fed = committed.index
         self.missing = set(committed.missing)
+        self.spilled: Position | None = None
+        """What is in the database with input that was spilled since that checkpoint."""
         self.gone = False
         """The flow was removed: nothing waits for it any more."""
 
@@ -34,4 +36,9 @@ class Progress:
         return Position(self.fed, frozenset(self.missing))
 
     def has_committed(self, index: int) -> bool:
-        return self.gone or self.committed.covers(index)
+        """Or whether its input is safe otherwise."""
+        return self.gone or self.committed.covers(index) or (self.spilled is not None and self.spilled.covers(index))
+
+    def commit(self, at: Position) -> None:
+        """A checkpoint covers it, and with it all that was spilled."""
+        self.committed, self.spilled = at, None

@@ -61,6 +61,18 @@ def unpack_queues(blob: bytes, monotonic: float) -> dict[str, list[Entry]]:
         raise StoreError(f"expected queues as they were packed, got {show(packed)}: {error}") from error
 
 
+def join_queues(blobs: Sequence[bytes]) -> bytes:
+    """Several packed queues as one: what waits in one stands before what waits in the next."""
+    filled = [blob for blob in blobs if blob]
+    if len(filled) < 2:
+        return filled[0] if filled else b""
+    joined: dict[str, list[Any]] = {}
+    for blob in filled:
+        for name, entries in unpack_state(blob).items():
+            joined.setdefault(name, []).extend(entries)
+    return pack_state(joined)
+
+
 def _pack_entry(entry: Entry) -> list[Any]:
     batch = entry.batch
     if isinstance(batch, RawBatch):

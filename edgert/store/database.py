@@ -23,9 +23,9 @@ from edgert.core.result_schema import Schema
 from edgert.core.results import OpenBatch, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import ahead, fallback, file, outbox, quota
+from edgert.store import ahead, fallback, file, outbox, quota, spill
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
-from edgert.store.records import FlowCommit, FlowResults, Mark, StoredFlow
+from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow
 from edgert.store.renaming import rename
 from edgert.store.schema import upgrade
 
@@ -155,6 +155,13 @@ class Database:
         found = self._rows("SELECT blob FROM queue WHERE flow = ?", flow)
         return found[0][0] if found else b""
 
+    def spilled(self, flow: str) -> Spilled | None:
+        """Input that stands behind what its queues hold; None if there is none."""
+        try:
+            return spill.read(self._db, flow)
+        except (sqlite3.Error, msgspec.MsgspecError) as error:
+            raise StoreError(f"the database {self.path} could not be read: {error}") from error
+
     def pages(self) -> list[tuple[int, bytes]]:
         return self._rows("SELECT page, blob FROM page")
 
@@ -168,12 +175,17 @@ class Database:
 
     # -- checkpoints
 
-    def commit(self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int) -> set[str]:
-        """One transaction: state, queues, positions, outbox rows of these flows, and the current id table.
+    def commit(
+        self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
+    ) -> set[str]:
+        """One transaction: state, queues, positions, outbox rows of these flows, input of others that are blocked, and
+        the current id table.
 
         Returns the flows of which nothing was written: those that keep all, and whose results have no room."""
         with self._transaction() as db:
             refused = {commit.flow for commit in commits if not self._fits(db, commit, self._write)}
+            for spilled in spills:
+                spill.put(db, spilled)
             self._write_table(db, pages, next_index)
         return refused
 
@@ -242,6 +254,7 @@ class Database:
         other = "ON CONFLICT DO UPDATE SET blob = excluded.blob WHERE blob <> excluded.blob"  # or no page is touched
         db.execute(f"INSERT INTO queue VALUES (?, ?) {other}", (flow, commit.queue))
         ahead.covered(db, flow)
+        spill.forget(db, flow)
         if commit.rows:
             self._put_rows(db, commit)
         fallback.put_state(db, commit)
@@ -343,6 +356,7 @@ class Database:
     def _forget_state(self, db: sqlite3.Connection, flow: str) -> None:
         db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         db.execute("DELETE FROM queue WHERE flow = ?", (flow,))
+        spill.forget(db, flow)
 
     def epoch(self, flow: str) -> int | None:
         """The epoch in which the flow numbers its results now; None for a flow that is not known."""

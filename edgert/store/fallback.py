@@ -13,7 +13,7 @@ import sqlite3
 import msgspec
 
 from edgert.core.position import Position
-from edgert.store import outbox
+from edgert.store import outbox, spill
 from edgert.store.outbox import OutboxSize
 from edgert.store.records import FlowCommit, Mark
 
@@ -77,6 +77,7 @@ def go_back(db: sqlite3.Connection, flow: str, to: Mark, successor: int, gap: st
     the outbox stays. Returns how the outbox changes."""
     db.execute("DELETE FROM state WHERE flow = ? AND number > ?", (flow, to.number))
     db.execute("DELETE FROM queue WHERE flow = ?", (flow,))
+    spill.forget(db, flow)
     (newest,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (flow,)).fetchone()
     change = OutboxSize(0, 0, 0)
     if db.execute("SELECT 1 FROM opening WHERE flow = ? AND epoch = ?", (flow, newest)).fetchone():

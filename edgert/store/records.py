@@ -55,3 +55,27 @@ class Mark:
     epoch: int
     cut: Mapping[int, int]
     """Stream of the epoch → the last number given in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """Input of a blocked flow on its way to the database: what was fed since its last checkpoint or spill."""
+
+    flow: str
+    position: Position
+    """What is covered with it."""
+    queue: bytes
+    """Packed as a flow's queues are."""
+    bytes: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """What was spilled since a flow's last checkpoint."""
+
+    position: Position
+    queues: Sequence[bytes]
+    """Oldest first."""
+    lost: int
+    """Messages for which there was no room."""

@@ -69,6 +69,20 @@ UPGRADES: tuple[str, ...] = (
     ALTER TABLE state ADD COLUMN epoch INTEGER;
     ALTER TABLE state ADD COLUMN cut BLOB;              -- MessagePack map, stream to last number
     """,
+    """
+    CREATE TABLE spill (                 -- input of blocked flows since their last checkpoint
+        flow TEXT NOT NULL, number INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,          -- as they count in queues
+        messages INTEGER NOT NULL,
+        blob BLOB NOT NULL,              -- as in `queue`
+        PRIMARY KEY (flow, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE spilled (               -- how far that goes
+        flow TEXT PRIMARY KEY,
+        position INTEGER NOT NULL, missing BLOB NOT NULL,
+        lost INTEGER NOT NULL            -- messages that had no room in `spill`
+    ) WITHOUT ROWID;
+    """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
 

@@ -70,6 +70,7 @@ def example_status() -> dict[str, Any]:
                 "edges": [["readings", "valid"], ["valid", "ship"]],
                 "delivery": "at-least-once",
                 "rows_shipped": 10,
+                "spilled_messages": 0,
                 "gap": "",
                 "rows_repeated": 4,
                 "balance": 0.5,

@@ -15,14 +15,14 @@ from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
 
 
-def rot(path: Path, table: str, numbers: Iterable[int] = (-1,), flow: str = "f") -> None:
-    """One byte in the midst of some pieces (0 is the oldest) is another."""
+def rot(path: Path, table: str, numbers: Iterable[int] = (-1,)) -> None:
+    """One byte in the midst of some pieces (0 is the oldest) of flow `f` is another."""
     with sqlite3.connect(path) as db:
-        rows = db.execute(f"SELECT rowid, blob FROM {table} WHERE flow = ? ORDER BY rowid", (flow,)).fetchall()
-        for rowid, blob in [rows[number] for number in numbers]:
+        rows = db.execute(f"SELECT number, blob FROM {table} WHERE flow = 'f' ORDER BY number").fetchall()
+        for number, blob in [rows[at] for at in numbers]:
             raw = bytearray(blob)
             raw[len(raw) // 2] ^= 0xFF
-            db.execute(f"UPDATE {table} SET blob = ? WHERE rowid = ?", (bytes(raw), rowid))
+            db.execute(f"UPDATE {table} SET blob = ? WHERE flow = 'f' AND number = ?", (bytes(raw), number))
 
 
 def rot_queue(path: Path) -> None:

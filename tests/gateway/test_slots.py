@@ -25,6 +25,7 @@ from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.progress import Progress
 from edgert.runtime.slot import Slot
+from edgert.runtime.state import join_queues, pack_queues
 from gateway.hosted import KEPT_BYTES
 from gateway.slot_process import QUIET_S, SlotProcess
 from gateway.slots import MOST_DEATHS, Slots
@@ -108,6 +109,7 @@ class Walk:
         self.draw = draw
         self.document = document
         self.forms: list[CommitForm] = []
+        self.spilled: list[bytes] = []
         self.shipped: list[dict[str, Any]] = []
         self.busy = asyncio.Lock()
         """As a checkpointer's."""
@@ -132,7 +134,8 @@ class Walk:
         self.published += len(messages)
 
     def _stored(self, name: str) -> tuple[list[bytes], bytes]:
-        return [d for form in self.forms for d in form.deltas], self.forms[-1].queue if self.forms else b""
+        queue = self.forms[-1].queue if self.forms else b""
+        return [d for form in self.forms for d in form.deltas], join_queues([queue, *self.spilled])
 
     async def _restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
         async with self.busy:
@@ -196,8 +199,18 @@ class Walk:
                 self.run.committed(form)
                 self.slots.committed(self.run)
 
+    async def spill(self) -> None:
+        """It is taken to be blocked: what it was fed goes to the database."""
+        async with self.busy:
+            if not self.run.pending:
+                _, queues = self.slots.spill(self.run, self.position)
+                if queues and self.draw.random() < 0.8:  # or it could not be written
+                    self.spilled.append(pack_queues(queues))
+                    self.slots.spilled(self.run)
+
     def commit(self, form: CommitForm) -> None:
         self.forms.append(form)
+        self.spilled.clear()
         self.shipped += [dict(zip(form.columns, row, strict=True)) for row in form.rows]
 
     def die(self) -> None:
@@ -256,8 +269,10 @@ async def walk_through(draw: random.Random) -> None:
             walk.feed()
         elif kind < 0.93:
             walk.work()
-        elif kind < 0.97:
+        elif kind < 0.96:
             await walk.checkpoint()
+        elif kind < 0.97:
+            await walk.spill()
         else:
             walk.die()
         await asyncio.sleep(0)  # what was lost is brought back

@@ -26,7 +26,7 @@ from edgert.store.database import Database
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
-from gateway.hosts import Entries, InProcess
+from gateway.hosts import Entries, InProcess, kept
 from gateway.ingest import Ingest
 from gateway.uplink import Uplink
 from tests.protocol.sensors_broker import Packet, SensorsBroker
@@ -80,7 +80,7 @@ class Host(InProcess):
     """Who has turns, and when, is not up to the ingest."""
 
     def put(self, entries: Entries) -> None:
-        self.pool.put(entries)
+        self.pool.put(kept(entries))
 
     def lend(self) -> None:
         """Nobody works here by himself."""

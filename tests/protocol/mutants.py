@@ -14,7 +14,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.id_table import IdTable
 from edgert.runtime.inbox import Inbox
 from edgert.runtime.progress import Progress
-from edgert.store import ahead, fallback
+from edgert.store import ahead, fallback, spill
 from edgert.store.database import Database
 from edgert.store.records import Mark
 from gateway import back_in_time
@@ -211,6 +211,35 @@ def _a_fallback_takes_nothing_again() -> Patch:
     return mock.patch.object(fallback, "go_back", keeps)
 
 
+def _spilled_input_is_not_fed_again() -> Patch:
+    read = spill.read
+
+    def empty(db: Any, flow: str) -> Any:
+        found = read(db, flow)
+        return found and replace(found, queues=[])
+
+    return mock.patch.object(spill, "read", empty)
+
+
+def _spilled_input_outlives_its_checkpoint() -> Patch:
+    return mock.patch.object(spill, "forget", return_value=None)
+
+
+def _a_spill_is_in_no_position() -> Patch:
+    read = spill.read
+
+    def elsewhere(db: Any, flow: str) -> Any:
+        found = read(db, flow)
+        (at,) = db.execute("SELECT position FROM flow WHERE name = ?", (flow,)).fetchone()
+        return found and replace(found, position=Position(at))
+
+    return mock.patch.object(spill, "read", elsewhere)
+
+
+def _what_is_kept_outlives_its_spill() -> Patch:
+    return mock.patch.object(InProcess, "spilled", return_value=None)
+
+
 MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _acknowledged_before_the_commit: 0,
     _acknowledged_when_one_flow_has_it: 0,
@@ -236,5 +265,9 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _repetitions_are_not_foreseen: 1_000,
     _a_fallback_voids_nothing: 2_000,
     _a_fallback_takes_nothing_again: 2_100,
+    _spilled_input_is_not_fed_again: 3_000,
+    _spilled_input_outlives_its_checkpoint: 3_000,
+    _a_spill_is_in_no_position: 3_000,
+    _what_is_kept_outlives_its_spill: 3_000,
 }
 """Each with a seed near one whose walk finds it out: some take hundreds of walks."""

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.protocol.board import at_once
 from tests.protocol.central_side import in_memory
 from tests.protocol.mutants import MUTANTS, Patch
-from tests.protocol.world import ACTS, AT_LEAST_ONCE, ROTS, World, walk
+from tests.protocol.world import ACTS, AT_LEAST_ONCE, BLOCKS, ROTS, World, walk
 
-SEEDS = (*range(60), *AT_LEAST_ONCE[:30], *ROTS[:30])
+SEEDS = (*range(60), *AT_LEAST_ONCE[:30], *ROTS[:30], *BLOCKS[:30])
 MOST_SEEDS = 60
 """A broken rule is found out in fewer, from the seed on that stands beside it."""
 
@@ -37,7 +37,7 @@ def test_no_message_is_lost_and_none_counted_twice(seed: int, tmp_path: Path) ->
 class Protocol(RuleBasedStateMachine):
     """One act after another, each with chance of its own."""
 
-    @initialize(seed=st.integers(0, ROTS.stop - 1))
+    @initialize(seed=st.integers(0, BLOCKS.stop - 1))
     def begin(self, seed: int) -> None:
         self.patches = [at_once(), in_memory()]
         for patch in self.patches:

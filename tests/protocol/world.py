@@ -27,6 +27,8 @@ AT_LEAST_ONCE: Final = range(1_000, 2_000)
 """With these seeds one of the flows is."""
 ROTS: Final = range(2_000, 3_000)
 """With these the card does."""
+BLOCKS: Final = range(3_000, 4_000)
+"""With these operators are blocked for long."""
 ROUNDS: Final = 400
 """Until all is settled at the end; it takes some twenty."""
 
@@ -59,7 +61,7 @@ class World:
         self.may_change = draw.random() < 0.6
         self._letters = draw.choice(["x", "xy"])
         self.central = CentralSide(draw, self.clock, draw.choice([1, 2]))
-        self.most = draw.randint(6, 30) + 30 * (seed in ROTS)
+        self.most = draw.randint(6, 30) + 30 * (seed in ROTS or seed in BLOCKS)
         self.said: list[str] = []
         """What happened, to be read."""
         self.topics: dict[int, str] = {}
@@ -68,7 +70,7 @@ class World:
         """As counted by gateways that are dead."""
         self.gap: dict[str, set[int]] = {name: set() for name in self.flows}
         """By flow: what a restored or damaged card may have lost, or counted twice where it says so."""
-        self.may_rot = seed in ROTS
+        self.may_rot, self.may_block = seed in ROTS, seed in BLOCKS
         self.covered: dict[str, dict[int, set[Copy]]] = {name: {} for name in self.flows}
         """By flow and number of its last delta: what had been acknowledged when that was new and nothing waited."""
         self.version = 1
@@ -126,7 +128,7 @@ class World:
             self.board.begin_turn()
 
     def _work(self) -> None:
-        if self.board:
+        if self.board and not (self.may_block and self.draw.random() < 0.8):
             self.board.work()
 
     def _time_passes(self) -> None:
@@ -137,6 +139,8 @@ class World:
     def _checkpoint(self) -> None:
         if not self.board:
             return
+        if self.may_block:
+            self.clock.advance(6.0)  # so that it has been for too long the second time
         if self.may_rot:  # so that there is something to go back to
             self._publish()
             self._broker_sends()

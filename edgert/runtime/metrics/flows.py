@@ -39,6 +39,22 @@ METRICS = (
         each_flow(lambda flow: flow.get("state") == "blocked"),
     ),
     Metric(
+        "edgert_flow_stuck",
+        "gauge",
+        "",
+        "1 while an operator of a flow does not end its turn: its input goes to the database, as no checkpoint can be made.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("state") == "stuck"),
+    ),
+    Metric(
+        "edgert_flow_spilled_messages",
+        "gauge",
+        "messages",
+        "Input of a flow that is in the database because no checkpoint covers it.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("spilled_messages")),
+    ),
+    Metric(
         "edgert_flow_fell_back",
         "gauge",
         "",

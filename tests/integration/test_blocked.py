@@ -1,0 +1,96 @@
+"""An operator that does not end its turn: the other flows of its topic go on, and what it was fed is safe."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration import truth
+from tests.integration.rig import Gateway, Rig
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+WAITING = """
+import time
+from pathlib import Path
+from edgert.flow.spec import OperatorSpec, Parameter
+from edgert.operators.logic import Emission, Logic
+
+
+class Waiting(Logic):
+    def __init__(self, path):
+        super().__init__()
+        self.path = Path(path)
+
+    def process(self, batch, source, now):
+        while self.path.exists():
+            time.sleep(0.02)
+        return [Emission(0, batch)]
+
+
+SPEC = OperatorSpec(
+    "waiting", "Ends no turn while a file is there.",
+    parameters=(Parameter("path", "string", "The file."),), logic=lambda build: Waiting(build.node.parameters["path"]),
+)
+"""
+
+
+def package(folder: Path) -> dict[str, str]:
+    """An installed package that adds the operator `waiting`; the environment in which it is one."""
+    info = folder / "waiting-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: waiting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[edgert.operators]\nwaiting = waiting_operator:SPEC\n")
+    (folder / "waiting_operator.py").write_text(WAITING)
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+
+def with_waiting(path: Path) -> dict[str, Any]:
+    made = truth.document("stuck", size_s=3600.0, interval_s=0.5)
+    operators = made["operators"]
+    operators["waits"] = {"type": "waiting", "input": "valid", "path": str(path)}
+    operators["by-sensor"]["input"] = "waits"
+    return made
+
+
+def state(status: dict[str, Any], flow: str) -> str:
+    return next((f["state"] for f in status.get("flows", ()) if f["name"] == flow), "")
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_it_holds_up_nobody_and_loses_nothing_when_the_gateway_is_killed(rig: Rig, slots: int) -> None:
+    packs, there = truth.packs()[:600], rig.folder / "there"
+    gateway, collector = rig.gateway(pool={"slots": slots}), rig.collector()
+    gateway.env = package(rig.folder / "installed")
+    there.touch()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, with_waiting(there))["accepted"]
+    assert rig.deploy(gateway, truth.document("free", size_s=3600.0, interval_s=0.5))["accepted"]
+    rig.publish(truth.as_messages(packs[:200]))
+    _acknowledged(gateway, 200)
+    rig.publish(truth.as_messages(packs[200:400]))
+    status = _acknowledged(gateway, 400)
+    assert (state(status, "stuck"), state(status, "free")) == ("stuck", "running")
+    (spilled,) = [f["spilled_messages"] for f in status["flows"] if f["name"] == "stuck"]
+    assert spilled == 400
+    gateway.kill()
+    there.unlink()
+    gateway.start_ready()
+    rig.publish(truth.as_messages(packs[400:]))
+    for flow in ("stuck", "free"):
+        rig.finish(gateway, flow, 200)
+    wanted = Counter({key: row["n"] for key, row in truth.expected(packs, 3600.0).items()})
+    assert rig.counts("free") == wanted
+    assert rig.counts("stuck") == wanted
+
+
+def _acknowledged(gateway: Gateway, messages: int) -> dict[str, Any]:
+    def all_of_it(status: dict[str, Any]) -> bool:
+        return status["ingest"]["messages"] >= messages and not status["ingest"]["unacknowledged"]
+
+    return gateway.wait(all_of_it, "the acknowledgements", 60.0)
