@@ -63,6 +63,7 @@ class Database:
         """Rows that had left ahead of a checkpoint when their flow went back to the one before, by flow, ever."""
         self.again: Mapping[str, int] = {}
         """Those of them that are made again since this start."""
+        self._notes: dict[str, Any] = {}
         self._shedding: list[quota.Shed] = []
         self._fresh: dict[quota.Stream, int] = {}
         """The first number that the transaction under way put into a stream."""
@@ -109,6 +110,7 @@ class Database:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
+            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(self._notes.items()))
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._rollback()
@@ -116,6 +118,7 @@ class Database:
         except BaseException:
             self._rollback()
             raise
+        self._notes.clear()
         self.outbox_size = self.outbox_size.plus(self._change)
         for shed in self._shedding:
             self.shed[shed.flow, shed.reason] += shed.rows
@@ -172,6 +175,10 @@ class Database:
     def set_meta(self, key: str, value: Any) -> None:
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def note(self, key: str, value: Any) -> None:
+        """As `set_meta`, with the next transaction that succeeds: it costs none of its own."""
+        self._notes[key] = value
 
     # -- checkpoints
 
