@@ -186,7 +186,7 @@ class Checkpointer:
                 forms.append((run, form))
             elif spill := self.blocked.spill(run, self.position):
                 spills.append((run, spill))
-        if not forms and not spills:
+        if not forms and not spills and not self._ingest.drops.due(self._ingest.clock.monotonic()):
             return [], []
         refused: set[str] = set()
 
@@ -263,6 +263,8 @@ class Checkpointer:
     def write(self, commit: Callable[[dict[int, bytes], int], object]) -> None:
         """Gives `commit` the current id table and next index; on failure the pages stay to be written."""
         inbox = self._ingest.inbox
+        if dropped := self._ingest.drops.to_save():
+            self._database.note("broker_drops", dropped)
         with self._ingest.lock:
             pages, next_index = inbox.table.take_dirty(), inbox.next_index
         try:

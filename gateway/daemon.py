@@ -67,7 +67,7 @@ class Daemon:
         self.host: Host = self._make_host()
         self.ingest = Ingest(
             settings.sensors, f"edgert-{self.gateway}", self.host, self.clock,
-            forget_session=self._forget_session, wants_checkpoint=self._ask,
+            forget_session=self._write_table, wants_checkpoint=self._ask,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
         )  # fmt: skip
         self.uplink = Uplink(
@@ -181,7 +181,7 @@ class Daemon:
             self.web = WebServer(self.settings.web, self.status.object)
             await self.web.start()
         await self._deploy_files()
-        await self.ingest.start(str(database.meta("subscriptions", "")))
+        await self.ingest.start(str(database.meta("subscriptions", "")), str(database.meta("broker_drops", "")))
         if self.link:
             self.link.start()
         work = (
@@ -228,7 +228,11 @@ class Daemon:
         await self.checkpointer.merging.stop()
         runs = list(self.flows.runs.values())
         await asyncio.to_thread(self.host.settle, runs, 5.0)
-        await self.checkpointer.checkpoint(runs)
+        if await self.checkpointer.checkpoint(runs) and self.ingest.drops.unsaved:  # nothing else was to be written
+            try:
+                await self._write_table()
+            except StoreError as error:
+                log.warning("what the sensors' broker dropped last may be counted again at the next start: %s", error)
         await asyncio.sleep(0)  # lets the last acknowledgements be written
         await self.ingest.stop()
         if self.link:
@@ -249,7 +253,7 @@ class Daemon:
             if self._garbage:
                 self._garbage.look(self.clock.monotonic())
 
-    async def _forget_session(self) -> None:
+    async def _write_table(self) -> None:
         await self.store(lambda: self.checkpointer.write(lambda pages, index: self.database.commit([], pages, index)))
 
     # -- the control plane

@@ -24,6 +24,7 @@ from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
 from edgert.operators.logic import Message
 from edgert.runtime.inbox import NOWHERE, Inbox, Reader, Route
 from edgert.runtime.instance import Instance
+from gateway.broker_drops import BrokerDrops
 from gateway.hosts import Host
 from gateway.subscriptions import Source, Subscriptions
 
@@ -62,10 +63,11 @@ class Ingest:
         self._forget_session = forget_session
         self._wants_checkpoint = wants_checkpoint
         self._save_subscriptions = save_subscriptions
-        self._subscriptions = Subscriptions()
+        self.drops = BrokerDrops(settings.drops_topic, f"{settings.host}:{settings.port}")
+        self._subscriptions = Subscriptions(self.drops.source)
         self._routes: dict[object, Route] = {}
         self._shared: dict[tuple[tuple[Reader, ...], int], Route] = {}
-        self._trie: TopicTrie[Source] = TopicTrie()
+        self._trie = self._make_trie()
         self._by_id = False
         self._window = WINDOW_311
         self._open = False
@@ -102,14 +104,16 @@ class Ingest:
 
     # -- life
 
-    async def start(self, saved_subscriptions: str) -> None:
-        """`saved_subscriptions`: what `save_subscriptions` was last given, empty at the first start."""
+    async def start(self, saved_subscriptions: str, saved_drops: str = "") -> None:
+        """`saved_subscriptions`: what `save_subscriptions` was last given; `saved_drops`: what `drops.to_save` last
+        gave. Both are empty at the first start."""
         with self._waiting:
             self._loop = asyncio.get_running_loop()
             early, self._early = self._early, []
         for instance, messages in early:
             self._publish(instance, messages)
         self._subscriptions.load(saved_subscriptions)
+        self.drops.load(saved_drops)
         await self.client.start()
 
     async def stop(self) -> None:
@@ -122,12 +126,16 @@ class Ingest:
         with self.lock:
             self._subscriptions.swap(set(remove), add)
             also()
-            self._trie = TopicTrie()
-            for source in self._subscriptions.sources:
-                self._trie.add(source.filter, source)
+            self._trie = self._make_trie()
             self._routes, self._shared = {}, {}
         if self.client.status.connected:
             self._spawn(self._subscribe())
+
+    def _make_trie(self) -> TopicTrie[Source]:
+        made: TopicTrie[Source] = TopicTrie()
+        for source in self._subscriptions.all:
+            made.add(source.filter, source)
+        return made
 
     async def subscribed(self, timeout_s: float) -> None:
         """Waits until the broker has answered to what the flows want by now: no longer than that, and not at all for a
@@ -168,6 +176,8 @@ class Ingest:
             token = self.client.subscribe(unsent)
             self._unanswered.add(token)
             subscriptions.asked(token, waiting)
+            if any(subscriptions.serves_watch(s.filter, self._by_id) for s in unsent):
+                self.drops.asked()
 
     async def _save(self) -> None:
         await self._save_subscriptions(self._subscriptions.dump())
@@ -210,6 +220,8 @@ class Ingest:
 
     def _disconnected(self, reason: str) -> None:
         self._open = False
+        self.drops.disconnected()
+        self._subscriptions.watch = self.drops.source
         self._unanswered.clear()
         self._answer.set()
         with self.lock:
@@ -217,11 +229,17 @@ class Ingest:
         self.regulate()
 
     def _answered(self, event: Subscribed) -> None:
+        of_flows = {s.filter for s in self._subscriptions.sources}
         for topic_filter, reason in event.results:
             self.refused.pop(topic_filter, None)
-            if reason >= 0x80:
-                self.refused[topic_filter] = reason_text(reason)
-                log.error("the broker refuses the subscription to %s: %s", topic_filter, reason_text(reason))
+            why = reason_text(reason) if reason >= 0x80 else ""
+            if self._subscriptions.serves_watch(topic_filter, self._by_id):
+                self.drops.answered(why)
+                if topic_filter == self.drops.topic and topic_filter not in of_flows:
+                    continue  # no flow misses anything
+            if why:
+                self.refused[topic_filter] = why
+                log.error("the broker refuses the subscription to %s: %s", topic_filter, why)
         pending = self._subscriptions.pending
         if self._subscriptions.answered(event.token, {f for f, _ in event.refused}):
             self._spawn(self._save())
@@ -243,10 +261,13 @@ class Ingest:
             lookup = self._route_by_id if self._by_id else self._route_by_topic
             now, wall = self.clock.monotonic(), self.clock.wall()
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id)
+            counts = self.drops.part_of(batches, self.inbox.counters)
             if batches:
                 self.host.put(_entries(batches))
         if batches:
             self.host.lend()
+        if counts:
+            self.drops.take_untrusted(counts, now)
 
     def _route_by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
         route = self._routes.get(topic)
@@ -263,7 +284,7 @@ class Ingest:
         if route is None:
             filters = {f for f, n in self._subscriptions.ids.items() if n in ids}
             seed = ids[0] if len(ids) == 1 else xxhash.xxh3_64_intdigest(repr(ids).encode())
-            sources = [s for s in self._subscriptions.sources if s.filter in filters]
+            sources = [s for s in self._subscriptions.all if s.filter in filters]
             route = self._routes[ids] = self._as_route(sources, seed)
         return route
 
@@ -354,7 +375,7 @@ def _entries(batches: Iterable[tuple[Route, RawBatch]]) -> Iterator[tuple[Instan
             if reader.copies:
                 for instance, part in reader.divide(batch):
                     yield instance, 0, part
-            else:
+            elif reader.instance is not None:
                 yield reader.instance, 0, batch
 
 

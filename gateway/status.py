@@ -98,6 +98,8 @@ class Status:
             "sessions_lost": ingest.sessions_lost,
             "redelivered": inbox.counters.redelivered,
             "ambiguous": inbox.counters.ambiguous,
+            "broker_dropped": ingest.drops.dropped,
+            "broker_drops_unseen": ingest.drops.unseen,
             "error": refused or client.error,
         }
 
@@ -131,6 +133,8 @@ class Status:
             ("", "", "larger than max_packet_bytes"): ingest.oversized,
             ("", "", "redelivery, ambiguous"): ingest.inbox.counters.ambiguous,
             ("", "", "retained, not asked for"): ingest.inbox.counters.retained_ignored,
+            ("", "", "by the sensors' broker, of any client"): ingest.drops.dropped or 0,
+            ("", "", "no count on sensors.drops_topic"): ingest.drops.bad,
         })  # fmt: skip
         for reason, messages in self._daemon.control_drops.items():
             places["", "", reason] += messages

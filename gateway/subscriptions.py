@@ -36,8 +36,11 @@ Asked = list[tuple[Source, str]]
 class Subscriptions:
     """Bookkeeping only: the ingest sends and saves."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Source | None = None) -> None:
         self.sources: list[Source] = []
+        self.watch = watch
+        """A topic without wildcards of which the gateway itself wants the last value at each connection, and what
+        comes later: it is no flow's, and changes nothing for flows that read it too."""
         self.ids: dict[str, int] = {}
         """Subscription identifier by filter; kept for good, since redeliveries carry the old ones."""
         self.sent: dict[str, Subscription] = {}
@@ -64,6 +67,11 @@ class Subscriptions:
         for flow in {s.flow for s in remove} - {s.flow for s in self.sources}:
             self._had.pop(flow, None)
 
+    @property
+    def all(self) -> list[Source]:
+        """Of flows, and our own."""
+        return [*self.sources, self.watch] if self.watch else self.sources
+
     # -- the connection
 
     def connected(self) -> None:
@@ -81,16 +89,30 @@ class Subscriptions:
         for source in self.sources:
             qos[source.filter] = max(qos.get(source.filter, 0), source.qos)
         waited_for = {s.filter for s in self.sources if self._waits(s)}
+        if watch := self.watch:
+            self._id(watch.filter)  # also where it is not sent: what has one is unsubscribed when it is not wanted
+            if not any(self.serves_watch(f, by_id) for f in self.sent):
+                waited_for.add(watch.filter)
         if by_id:
+            if watch:
+                qos.setdefault(watch.filter, watch.qos)
             return {
                 f: Subscription(f, q, self._id(f), retain_handling=ALWAYS if f in waited_for else NEVER)
                 for f, q in qos.items()
             }
-        top = max(qos.values(), default=0)
+        merged = dict.fromkeys(merge_filters(qos), max(qos.values(), default=0))
+        if watch and not any(covers(f, watch.filter) for f in merged):
+            merged[watch.filter] = watch.qos
         return {
-            f: Subscription(f, top, retain_handling=ALWAYS if any(covers(f, w) for w in waited_for) else NEVER)
-            for f in merge_filters(qos)
+            f: Subscription(f, q, retain_handling=ALWAYS if any(covers(f, w) for w in waited_for) else NEVER)
+            for f, q in merged.items()
         }
+
+    def serves_watch(self, topic_filter: str, by_id: bool) -> bool:
+        """Whether the subscription to `topic_filter` is the one by which the watched topic comes."""
+        if not self.watch:
+            return False
+        return topic_filter == self.watch.filter if by_id else covers(topic_filter, self.watch.filter)
 
     def unsent(self, wanted: dict[str, Subscription]) -> list[Subscription]:
         """What the broker does not have yet, or has otherwise, or is to send the retained messages of."""

@@ -27,6 +27,11 @@ def _lease(seconds: float) -> str | None:
     return "0, or at least 5: a collector looks after its leases every second" if 0 < seconds < 5 else None
 
 
+def _topic(text: str) -> str | None:
+    fits = len(text.encode()) <= 65_535 and not set(text) & {"+", "#", "\0"}
+    return None if fits else "a topic without wildcards, or nothing"
+
+
 def _url(text: str) -> str | None:
     fits = not text or text.startswith(("https://", "http://"))
     return None if fits else "an address that begins with https:// or http://"
@@ -90,6 +95,12 @@ class Sensors(Connection):
         unit="bytes",
         minimum=1024,
         maximum=268_435_455,
+    )
+    drops_topic: str = setting(
+        "$SYS/broker/publish/messages/dropped",
+        doc="topic on which the broker says how many messages it has dropped since its start, of any client's queue "
+        "(as Mosquitto does): what it drops is counted, also while the gateway is away; empty: it is not asked",
+        check=_topic,
     )
 
 

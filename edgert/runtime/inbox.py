@@ -21,10 +21,11 @@ from edgert.runtime.progress import Progress
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """One source of one flow."""
+    """One source of one flow, mostly."""
 
     progress: Progress
-    instance: Instance
+    instance: Instance | None
+    """None: of no flow. Whoever made it looks for its batches in what `receive` gives."""
     retained: bool = False
     """Whether it wants retained messages at all."""
     open: bool = True

@@ -26,6 +26,8 @@ def example_status() -> dict[str, Any]:
             "sessions_lost": 0,
             "redelivered": 0,
             "ambiguous": 0,
+            "broker_dropped": 3,
+            "broker_drops_unseen": "",
             "error": "",
         },
         "central": {

@@ -40,14 +40,14 @@ def document(name: str = "f", description: str = "") -> Any:
 class Gateway:
     """All of a gateway but its connections."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sensors: Sensors | None = None) -> None:
         self.database = Database(path, "g1")
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
         self.host = InProcess(self.pool, self.clock)
         self.ingest = Ingest(
-            Sensors(), "id", self.host, self.clock, forget_session=self.nothing, wants_checkpoint=lambda: None,
-            save_subscriptions=lambda text: self.nothing(),
+            sensors or Sensors(), "id", self.host, self.clock, forget_session=self.nothing,
+            wants_checkpoint=lambda: None, save_subscriptions=lambda text: self.nothing(),
         )  # fmt: skip
         self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, lambda: None)
         self.flows = Flows(REGISTRY, self.database, self.store, self.host, self.ingest, self.checkpointer)

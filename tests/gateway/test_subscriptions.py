@@ -11,7 +11,7 @@ from gateway.subscriptions import ALWAYS, NEVER, Source, Subscriptions
 
 
 def source(flow: str, topic_filter: str = "a/+", qos: int = 1, retained: bool = False) -> Source:
-    return Source(flow, topic_filter, qos, Reader(Progress(Position()), None, retained))  # type: ignore[arg-type]
+    return Source(flow, topic_filter, qos, Reader(Progress(Position()), None, retained))
 
 
 def subscribe(made: Subscriptions, by_id: bool = True, token: int = 1) -> list[tuple[str, int, int]]:

@@ -84,7 +84,7 @@ class World:
         while self.broker.receive() or self.board.receive(9):
             pass
         self.board.uplink.connected()
-        assert set(self.broker.session.subscriptions) == set(filters)
+        assert set(self.broker.session.subscriptions) == {*filters, self.board.ingest.drops.topic}
 
     @property
     def path(self) -> Path:

@@ -65,6 +65,7 @@ class Way:
         batch = RawBatch([t for t, _ in messages], [p for _, p in messages], moment, WALL + moment, 100 * len(messages))
         for reader in self.readers:
             for instance, part in reader.divide(batch) if reader.copies else [(reader.instance, batch)]:
+                assert instance is not None
                 instance.queue.put(Entry(0, part))
         self.run.progress.fed += 1
 

@@ -70,4 +70,13 @@ METRICS = (
         (),
         at("ingest", "ambiguous"),
     ),
+    Metric(
+        "edgert_ingest_broker_dropped_messages_total",
+        "counter",
+        "messages",
+        "Messages that the sensors' broker dropped from full queues, by its own count: of any of its clients, and also "
+        "while the gateway was away. Absent while the broker does not tell (`sensors.drops_topic`).",
+        (),
+        at("ingest", "broker_dropped"),
+    ),
 )

@@ -1,0 +1,172 @@
+"""What the sensors' broker itself drops. Beyond its limits it does so silently, but for a counter that it publishes.
+
+Mosquitto has it on `$SYS/broker/publish/messages/dropped`, retained: how many messages have found the queue of a client
+full since the broker started, whichever client that was. So it says more than what is missing here, and never less. The
+last value is kept over restarts: a queue overflows just while the gateway is away.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+
+from edgert.core.batch import RawBatch
+from edgert.core.errors import show
+from edgert.core.position import Position
+from edgert.runtime.inbox import InboxCounters, Reader, Route
+from edgert.runtime.progress import Progress
+from gateway.subscriptions import Source
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 600.0
+"""After so long without a drop the next one is said in the log again."""
+MOST_CUTS = 5
+"""So many connections in a row may end before the broker has answered to the subscription: some brokers hang up on a
+client that asks for what it must not have, and the sensors' messages matter more."""
+SAVE_S = 300.0
+"""A value waits so long at most for a commit to be written with."""
+MOST_DIGITS = 18
+
+
+class BrokerDrops:
+    """`topic`: empty if nobody wants to know. `broker`: its address; what another one said is no baseline."""
+
+    def __init__(self, topic: str, broker: str) -> None:
+        self.topic = topic
+        self.dropped: int | None = None
+        """Messages since the last value that was kept, of any client; None while nothing has come."""
+        self.bad = 0
+        """Payloads that are no count."""
+        self._broker = broker
+        # nothing is ever owed to it, and a message that is delivered again tells it an old count
+        self._reader = Reader(Progress(Position(sys.maxsize)), None, retained=True)
+        self._last: int | None = None
+        self._saved: int | None = None
+        self._unsaved_since = 0.0
+        self._grew_at = float("-inf")
+        self._refused = ""
+        self._asked = False
+        self._cuts = 0
+
+    @property
+    def source(self) -> Source | None:
+        """For the subscriptions; None if there is nothing to ask for. QoS 0: the next value makes up for a lost one,
+        and the broker must not queue them for us while we are away."""
+        return Source("", self.topic, 0, self._reader) if self.topic and self._cuts < MOST_CUTS else None
+
+    @property
+    def unseen(self) -> str:
+        """Why it is not known what the broker drops; empty if it is."""
+        if not self.topic:
+            return "not asked for: sensors.drops_topic is empty"
+        if self._cuts >= MOST_CUTS:
+            return f"the broker hangs up when {self.topic} is subscribed to; it is not asked any more until a restart"
+        if self._refused:
+            return f"subscription to {self.topic} refused: {self._refused}"
+        return f"nothing has come on {self.topic} yet" if self.dropped is None else ""
+
+    # -- what outlives the process
+
+    def load(self, text: str) -> None:
+        """What `to_save` gave, empty at the first start."""
+        saved = json.loads(text) if text else {}
+        if (saved.get("broker"), saved.get("topic")) == (self._broker, self.topic):
+            self._last = self._saved = saved["dropped"]
+
+    @property
+    def unsaved(self) -> bool:
+        return self._last != self._saved
+
+    def due(self, now: float) -> bool:
+        """Whether what is unsaved waits no longer for something else to be written: it is the first value ever, without
+        which nothing could be told after a restart, or it has waited for long, and a crash would count it twice."""
+        return self.unsaved and (self._saved is None or now - self._unsaved_since >= SAVE_S)
+
+    def to_save(self) -> str:
+        """What is to be kept, empty if it is already. On the store thread."""
+        last = self._last
+        if last == self._saved:
+            return ""
+        self._saved = last
+        return json.dumps({"broker": self._broker, "topic": self.topic, "dropped": last})
+
+    # -- the subscription
+
+    def asked(self) -> None:
+        """The subscription was sent."""
+        self._asked = True
+
+    def answered(self, refusal: str) -> None:
+        """By the broker; `refusal` is empty if it granted it."""
+        self._asked, self._cuts = False, 0
+        if refusal and refusal != self._refused:
+            log.warning(
+                "the broker refuses the subscription to %s (%s): what it drops is not seen; sensors.drops_topic may "
+                "name another topic, or none",
+                self.topic, refusal,
+            )  # fmt: skip
+        self._refused = refusal
+
+    def disconnected(self) -> None:
+        """After too many without an answer there is no `source` any more."""
+        if self._asked:
+            self._asked = False
+            self._cuts += 1
+            if self._cuts == MOST_CUTS:
+                log.warning("what the sensors' broker drops is not seen: %s", self.unseen)
+
+    # -- values
+
+    def part_of(self, batches: Iterable[tuple[Route, RawBatch]], counters: InboxCounters) -> list[bytes]:
+        """The payloads among one read's messages. Those that no flow takes do not count as messages of sensors."""
+        found: list[bytes] = []
+        for route, batch in batches:
+            if self._reader in route.readers:
+                found += batch.payloads
+                if len(route.readers) == 1:
+                    counters.messages -= len(batch)
+                    counters.bytes -= sum(map(len, batch.payloads))
+        return found
+
+    def take_untrusted(self, payloads: Sequence[bytes], now: float) -> None:
+        """Values in the order in which they came; `now`: seconds on a monotonic clock."""
+        grown = 0
+        for payload in payloads:
+            value = _count(payload)
+            if value is None:
+                self._take_bad(payload)
+                continue
+            grown += self._since_the_last(value)
+            if not self.unsaved:
+                self._unsaved_since = now
+            self._last = value
+            self.dropped = self.dropped or 0
+        if not grown:
+            return
+        self.dropped = (self.dropped or 0) + grown
+        if now - self._grew_at > QUIET_S:
+            log.warning(
+                "the sensors' broker dropped %d messages of some of its clients' queues, this gateway's or others': it "
+                "does not say whose. On Mosquitto max_queued_messages and max_queued_bytes set the limits",
+                grown,
+            )
+        self._grew_at = now
+
+    def _since_the_last(self, value: int) -> int:
+        """The first value ever is where counting begins; a smaller one means that the broker has started anew."""
+        if self._last is None:
+            return 0
+        return value - self._last if value >= self._last else value
+
+    def _take_bad(self, payload: bytes) -> None:
+        self.bad += 1
+        if self.bad == 1:
+            log.warning("expected a count on %s (sensors.drops_topic), got %s", self.topic, show(payload[:100]))
+
+
+def _count(payload: bytes) -> int | None:
+    digits = payload.strip()
+    return int(digits) if digits.isdigit() and len(digits) <= MOST_DIGITS else None

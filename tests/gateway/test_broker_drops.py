@@ -1,0 +1,383 @@
+"""What the sensors' broker says it dropped: how it is counted, and that hearing it disturbs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.errors import StoreError
+from edgert.core.settings import Gateway as GatewaySection
+from edgert.core.settings import GatewaySettings, Sensors
+from edgert.flow.document import from_plain
+from edgert.mqtt.events import Connected, Subscribed
+from edgert.mqtt.packets import Publish, PublishRun, Subscription
+from edgert.operators.registry import REGISTRY
+from gateway.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops
+from gateway.daemon import Daemon
+from tests.gateway.test_flows import Gateway, document
+from tests.protocol.board import Wire
+from tests.protocol.sensors_broker import SensorsBroker
+from tests.waiting import in_loop, until
+
+TOPIC = Sensors().drops_topic
+BROKER = "127.0.0.1:1883"
+
+
+def heard(*values: object, drops: BrokerDrops | None = None, now: float = 0.0) -> BrokerDrops:
+    """One batch."""
+    drops = drops or BrokerDrops(TOPIC, BROKER)
+    drops.take_untrusted([v if isinstance(v, bytes) else str(v).encode() for v in values], now)
+    return drops
+
+
+# -- counting
+
+
+def test_the_first_value_ever_is_where_counting_begins_and_what_it_grows_by_was_dropped() -> None:
+    drops = heard(1_000)
+    assert drops.dropped == 0
+    assert heard(1_000, 1_045, drops=drops).dropped == 45
+    assert heard(1_046, drops=drops).dropped == 46
+
+
+def test_a_smaller_value_means_that_the_broker_started_anew() -> None:
+    drops = heard(1_000)
+    assert heard(0, drops=drops).dropped == 0
+    assert heard(7, drops=drops).dropped == 7
+    assert heard(2, drops=drops).dropped == 9
+
+
+@pytest.mark.parametrize("bad", [b"", b"many", b"-3", b"1.5", b"0x10", b"\xff", b"9" * 5_000, "٣".encode()])
+def test_what_is_no_count_is_said_once_counted_and_changes_nothing(
+    bad: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    drops = heard(10, bad, bad, b" 12\n")
+    assert (drops.dropped, drops.bad) == (2, 2)
+    assert caplog.text.count("expected a count") == 1
+    assert heard(bad).dropped is None, "nothing is known of a broker that says nothing that can be read"
+
+
+def test_a_time_of_drops_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    drops = heard(0)
+    for second in range(0, 3_600, 10):
+        heard(second + 45, drops=drops, now=float(second))
+    assert len(caplog.records) == 1
+    assert "dropped 45 messages of some of its clients' queues" in caplog.text
+    assert "max_queued_messages" in caplog.text
+    heard(9_000, drops=drops, now=3_600 + QUIET_S)
+    assert len(caplog.records) == 2
+
+
+def test_why_the_drops_are_not_seen_is_known() -> None:
+    assert "drops_topic is empty" in BrokerDrops("", BROKER).unseen
+    assert BrokerDrops("", BROKER).source is None
+    drops = BrokerDrops(TOPIC, BROKER)
+    assert drops.unseen == f"nothing has come on {TOPIC} yet"
+    drops.answered("not authorized (0x87)")
+    assert drops.unseen == f"subscription to {TOPIC} refused: not authorized (0x87)"
+    drops.answered("")
+    assert heard(5, drops=drops).unseen == ""
+
+
+def test_a_broker_that_hangs_up_when_it_is_asked_is_not_asked_for_ever() -> None:
+    drops = BrokerDrops(TOPIC, BROKER)
+    for _ in range(MOST_CUTS):
+        assert drops.source
+        drops.asked()
+        drops.disconnected()
+    assert drops.source is None
+    assert "hangs up" in drops.unseen
+
+
+def test_connections_that_end_at_other_times_are_no_reason_to_ask_no_more() -> None:
+    drops = BrokerDrops(TOPIC, BROKER)
+    for _ in range(2 * MOST_CUTS):
+        drops.disconnected()
+        drops.asked()
+        drops.disconnected()
+        drops.asked()
+        drops.answered("")
+        drops.disconnected()
+    assert drops.source
+
+
+# -- what is kept
+
+
+def test_what_was_dropped_while_the_gateway_was_away_is_counted_when_it_is_back() -> None:
+    before = heard(1_000, 1_003)
+    after = BrokerDrops(TOPIC, BROKER)
+    after.load(before.to_save())
+    assert after.unseen, "it has said nothing yet"
+    assert heard(1_048, drops=after).dropped == 45
+
+
+@pytest.mark.parametrize("other", [BrokerDrops(TOPIC, "elsewhere:1883"), BrokerDrops("another/topic", BROKER)])
+def test_what_another_broker_or_topic_said_is_no_baseline(other: BrokerDrops) -> None:
+    other.load(heard(1_000).to_save())
+    assert heard(5_000, drops=other).dropped == 0
+    assert other.due(0.0)
+
+
+def test_only_what_changed_is_to_be_kept() -> None:
+    drops = BrokerDrops(TOPIC, BROKER)
+    assert (drops.due(0.0), drops.unsaved, drops.to_save()) == (False, False, "")
+    heard(7, drops=drops)
+    assert drops.due(0.0), "the first one at once"
+    assert '"dropped": 7' in drops.to_save()
+    heard(7, drops=drops)
+    assert (drops.due(0.0), drops.unsaved, drops.to_save()) == (False, False, "")
+    heard(8, drops=drops, now=50.0)
+    heard(9, drops=drops, now=60.0)
+    assert drops.unsaved
+    assert (drops.due(49.0 + SAVE_S), drops.due(50.0 + SAVE_S)) == (False, True)
+
+
+def kept(gateway: Gateway) -> BrokerDrops:
+    drops = BrokerDrops(TOPIC, BROKER)
+    drops.load(gateway.database.meta("broker_drops", ""))
+    return drops
+
+
+@in_loop
+async def test_the_last_value_is_written_with_a_commit_the_first_one_with_the_next_try(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    drops = gateway.ingest.drops
+    await gateway.flows.deploy(document(), "mqtt")
+    await gateway.checkpoint()
+    heard(100, drops=drops)
+    await gateway.checkpoint()  # of a flow that has nothing to write
+    assert heard(101, drops=kept(gateway)).dropped == 1
+    heard(120, drops=drops)
+    await gateway.checkpoint()
+    assert heard(120, drops=kept(gateway)).dropped == 20, "growth waits for a commit"
+    gateway.feed(1, 1.0)
+    await gateway.checkpoint()
+    assert heard(120, drops=kept(gateway)).dropped == 0
+    heard(130, drops=drops, now=gateway.clock.monotonic())
+    gateway.clock.advance(SAVE_S)
+    await gateway.checkpoint()
+    assert heard(130, drops=kept(gateway)).dropped == 0, "but not for ever"
+    gateway.crash()
+
+
+@in_loop
+async def test_what_a_failed_commit_should_have_written_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    heard(100, drops=gateway.ingest.drops)
+
+    def fail(*_: object) -> None:
+        raise StoreError("full")
+
+    with monkeypatch.context() as full:
+        full.setattr(gateway.database, "_write_table", fail)
+        assert not await gateway.checkpoint()
+    assert gateway.database.meta("broker_drops") is None
+    assert await gateway.checkpoint()
+    assert heard(101, drops=kept(gateway)).dropped == 1
+    gateway.crash()
+
+
+# -- beside the sensors' messages
+
+
+def sensor(qos: int = 0, packet_id: int = 0, ids: tuple[int, ...] = ()) -> Publish:
+    return Publish("x/a", b'{"time": 1700000000}', qos, False, False, packet_id, ids)
+
+
+def value(number: int, *, retain: bool = False, ids: tuple[int, ...] = ()) -> Publish:
+    return Publish(TOPIC, b"%d" % number, 0, retain, False, 0, ids)
+
+
+def reads_sys(topic: str = "$SYS/#", qos: int = 1) -> Any:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": topic, "codec": "json", "qos": qos},
+        "minute": {"type": "tumbling_window", "input": "in", "size_s": 10, "aggregates": {"n": "count()"}},
+        "out": {"type": "ship", "input": "minute"},
+    }
+    return from_plain({"name": "sys", "operators": operators}, REGISTRY)
+
+
+class Granting(Wire):
+    """To a broker that grants each subscription."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(SensorsBroker(None, (), 0, 1, True, True))  # type: ignore[arg-type]
+        self._answered = gateway.ingest._answered
+
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
+        token = super().subscribe(subscriptions)
+        granted = Subscribed(token, tuple((s.filter, s.qos) for s in subscriptions))
+        asyncio.get_running_loop().call_soon(self._answered, granted)
+        return token
+
+
+def connected(gateway: Gateway, protocol: str) -> Wire:
+    """With a session of an earlier connection."""
+    wire = Granting(gateway)
+    wire.connection, wire.status.connected, wire.status.protocol = 1, True, protocol
+    gateway.ingest.client = wire  # type: ignore[assignment]
+    gateway.ingest._connected(Connected(True, protocol, 1, "id", 65_535))
+    return wire
+
+
+def sent(wire: Wire) -> dict[str, tuple[int, int | None, int]]:
+    """Filter → QoS, identifier, retain handling of what was subscribed last; what was given up is not in it."""
+    now: dict[str, tuple[int, int | None, int]] = {}
+    for kind, what in wire.broker.up:
+        if kind == "subscribe":
+            now |= {s.filter: (s.qos, s.subscription_id, s.retain_handling) for s in what[1]}
+        elif kind == "unsubscribe":
+            for topic_filter in what:
+                now.pop(topic_filter, None)
+    return now
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@in_loop
+async def test_hearing_it_changes_no_count_of_messages_no_index_and_no_flow(tmp_path: Path, protocol: str) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    wire = connected(gateway, protocol)
+    await until(lambda: TOPIC in sent(wire), "the subscription")
+    found = sent(wire)
+    assert {f: (qos, retained) for f, (qos, _, retained) in found.items()} == {"x/+": (1, 2), TOPIC: (0, 0)}
+    mine, other = ((n,) if n else () for n in (found[TOPIC][1], found["x/+"][1]))
+    assert mine != other or protocol == "3.1.1"
+    inbox, counters = gateway.ingest.inbox, gateway.ingest.inbox.counters
+    gateway.ingest.feed([value(1_000, retain=True, ids=mine)])
+    assert (counters.messages, counters.bytes, counters.unrouted, counters.retained_ignored) == (0, 0, 0, 0)
+    run = PublishRun([TOPIC, TOPIC], [b"1001", b"1002"], mine)
+    gateway.ingest.feed([sensor(1, 5, other), value(1_000, ids=mine), sensor(0, 0, other), run])
+    assert gateway.ingest.drops.dropped == 2
+    assert (counters.messages, counters.bytes) == (2, 2 * len(sensor().payload))
+    assert (inbox.next_index, len(inbox.owed), counters.unrouted) == (2, 1, 0)
+    gateway.crash()
+
+
+@pytest.mark.parametrize("topic", ["$SYS/#", TOPIC])
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@in_loop
+async def test_a_flow_that_reads_the_topic_itself_goes_on_as_before(tmp_path: Path, protocol: str, topic: str) -> None:
+    gateway = Gateway(tmp_path / "db")
+    wire = connected(gateway, protocol)
+    await until(lambda: TOPIC in sent(wire), "the subscription")
+    await gateway.flows.deploy(reads_sys(topic), "mqtt")
+    await until(lambda: sent(wire).get(topic, (0,))[0] == 1, "the subscription of the flow")
+    found = sent(wire)
+    own = protocol == "5" or topic == TOPIC
+    assert set(found) == ({TOPIC, topic} if own else {topic}), "3.1.1: no two that overlap"
+    copies = {n for _, n, _ in found.values()}
+    rows = gateway.flows.runs["sys"].places["in"].instance
+    before = gateway.ingest.inbox.counters.messages
+    for number in (10, 13):  # a broker sends a copy by each subscription
+        gateway.ingest.feed([value(number, ids=(n,) if n else ()) for n in copies])
+    assert gateway.pool.wait_empty(gateway.flows.runs["sys"].all, 10.0)
+    assert gateway.ingest.drops.dropped == 3
+    assert rows.counters.rows_in == 2
+    assert gateway.ingest.inbox.counters.messages - before == 2
+    await gateway.flows.remove("sys")
+    await until(lambda: set(sent(wire)) == {TOPIC} and sent(wire)[TOPIC][0] == 0, "what is left")
+    gateway.ingest.feed([value(15, ids=(n,) if (n := sent(wire)[TOPIC][1]) else ())])
+    assert gateway.ingest.drops.dropped == 5
+    gateway.crash()
+
+
+@in_loop
+async def test_a_redelivery_to_a_flow_that_shares_the_subscription_is_no_old_count(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(reads_sys(TOPIC), "mqtt")
+    wire = connected(gateway, "5")
+    await until(lambda: TOPIC in sent(wire), "the subscription")
+    ids = (sent(wire)[TOPIC][1] or 0,)
+    for number, packet_id in ((100, 1), (150, 2)):
+        gateway.ingest.feed([Publish(TOPIC, b"%d" % number, 1, False, False, packet_id, ids)])
+    for number, packet_id in ((100, 1), (150, 2)):
+        gateway.ingest.feed([Publish(TOPIC, b"%d" % number, 1, False, True, packet_id, ids)])
+    assert gateway.ingest.drops.dropped == 50
+    gateway.crash()
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@in_loop
+async def test_a_refusal_is_no_error_of_the_gateway_but_that_of_a_flow_is(tmp_path: Path, protocol: str) -> None:
+    gateway = Gateway(tmp_path / "db")
+    ingest = gateway.ingest
+    wire = connected(gateway, protocol)
+    await until(lambda: TOPIC in sent(wire), "the subscription")
+    ingest._answered(Subscribed(1, ((TOPIC, 0x80),)))
+    assert not ingest.refused
+    assert "refused" in ingest.drops.unseen
+    await gateway.flows.deploy(reads_sys(TOPIC), "mqtt")
+    ingest._answered(Subscribed(2, ((TOPIC, 0x80),)))
+    assert list(ingest.refused) == [TOPIC]
+    ingest._answered(Subscribed(3, ((TOPIC, 1),)))
+    assert not ingest.refused
+    assert "refused" not in ingest.drops.unseen
+    gateway.crash()
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@in_loop
+async def test_switched_off_it_is_not_asked_and_what_an_earlier_run_asked_is_taken_back(
+    tmp_path: Path, protocol: str
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    wire = connected(gateway, protocol)
+    await until(lambda: TOPIC in sent(wire), "the subscription")
+    saved = gateway.ingest._subscriptions.dump()
+    gateway.crash()
+    after = Gateway(tmp_path / "db", Sensors(drops_topic=""))
+    after.ingest._subscriptions.load(saved)
+    wire = connected(after, protocol)
+    await until(lambda: ("unsubscribe", (TOPIC,)) in wire.broker.up, "that it is taken back")
+    assert not sent(wire)
+    after.crash()
+
+
+# -- what is shown
+
+
+def test_it_stands_in_the_status_and_among_the_drops(tmp_path: Path) -> None:
+    daemon = Daemon(GatewaySettings(gateway=GatewaySection(id="g1", data_dir=str(tmp_path))))
+    ingest = daemon.status.object()["ingest"]
+    assert ingest["broker_dropped"] is None
+    assert ingest["broker_drops_unseen"]
+    heard(5, 50, "x", drops=daemon.ingest.drops)
+    status = daemon.status.object()
+    assert (status["ingest"]["broker_dropped"], status["ingest"]["broker_drops_unseen"]) == (45, "")
+    assert {d["reason"]: d["rows"] for d in status["drops"]} == {
+        "by the sensors' broker, of any client": 45,
+        "no count on sensors.drops_topic": 1,
+    }
+    assert status["ingest"]["error"] == ""
+
+
+@in_loop
+async def test_a_stop_in_good_order_keeps_the_last_value_though_no_flow_has_anything_to_write(tmp_path: Path) -> None:
+    settings = GatewaySettings(gateway=GatewaySection(id="g1", data_dir=str(tmp_path)))
+    daemon = Daemon(settings)
+    heard(5, 50, drops=daemon.ingest.drops)
+    await asyncio.wait_for(daemon._end(), 10.0)
+    again = Daemon(settings)
+    drops = BrokerDrops(TOPIC, again.ingest.drops._broker)
+    drops.load(again.database.meta("broker_drops", ""))
+    assert heard(60, drops=drops).dropped == 10
+    again.database.close()
+
+
+def test_a_topic_with_wildcards_is_no_setting(tmp_path: Path) -> None:
+    from edgert.core.config import parse
+    from edgert.core.errors import DocumentError
+
+    with pytest.raises(DocumentError, match="drops_topic"):
+        parse(GatewaySettings, '[sensors]\ndrops_topic = "$SYS/#"\n', {}, "gateway.toml")
+    assert parse(GatewaySettings, '[sensors]\ndrops_topic = ""\n', {}, "gateway.toml").sensors.drops_topic == ""
