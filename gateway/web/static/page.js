@@ -206,6 +206,9 @@ function flows(s) {
 function drops(s) {
   $("no-drops").hidden = s.drops.length > 0;
   $("drops").parentElement.hidden = s.drops.length === 0;
+  const unseen = s.ingest.broker_drops_unseen;
+  $("drops-unseen").hidden = !unseen;
+  set($("drops-unseen"), `What the sensors' broker drops is not known: ${unseen}.`);
   const sorted = [...s.drops].sort((a, b) => b.rows - a.rows);
   fill($("drops").tBodies[0], sorted.map((d) => [[d.flow || DASH, ""], [d.operator || DASH, ""], [d.reason, ""], [count(d.rows), "number"]]));
 }
