@@ -129,3 +129,37 @@ def test_without_identifiers_filters_are_merged_and_the_merged_one_is_asked_and_
     assert subscribe(made, by_id=False) == [("a/+", 1, ALWAYS)]
     assert made.answered(1, ())
     assert subscribe(made, by_id=False) == []
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_the_topic_of_our_own_is_asked_for_its_last_value_once_per_connection(by_id: bool) -> None:
+    made = Subscriptions(source("", "$SYS/dropped", qos=0, retained=True))
+    made.swap((), [source("f")])
+    for _ in range(2):
+        assert subscribe(made, by_id) == [("a/+", 1, NEVER), ("$SYS/dropped", 0, ALWAYS)]
+        assert not made.pending, "no flow waits for it"
+        assert subscribe(made, by_id) == []
+        made.connected()
+    assert "$SYS/dropped" in made.ids, "known after a restart, to be unsubscribed when it is not wanted any more"
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_flow_that_has_the_topic_of_our_own_too_brings_it_at_the_qos_that_it_wants(by_id: bool) -> None:
+    made, flow = Subscriptions(source("", "$SYS/dropped", qos=0, retained=True)), source("f", "$SYS/dropped")
+    made.swap((), [flow])
+    assert subscribe(made, by_id) == [("$SYS/dropped", 1, ALWAYS)]
+    assert not flow.reader.open or not flow.reader.retained
+    made.swap([flow], [])
+    assert subscribe(made, by_id) == [("$SYS/dropped", 0, NEVER)]
+
+
+def test_without_identifiers_a_wider_filter_brings_the_topic_of_our_own() -> None:
+    made, flow = Subscriptions(source("", "$SYS/dropped", qos=0, retained=True)), source("f", "$SYS/#")
+    subscribe(made, by_id=False)
+    made.swap((), [flow])
+    assert subscribe(made, by_id=False) == [("$SYS/#", 1, NEVER)]
+    assert set(made.sent) == {"$SYS/#"}
+    made.connected()
+    assert subscribe(made, by_id=False) == [("$SYS/#", 1, ALWAYS)]
+    made.swap([flow], ())
+    assert subscribe(made, by_id=False) == [("$SYS/dropped", 0, NEVER)]
