@@ -17,17 +17,16 @@ from typing import Any
 
 import msgspec
 
-from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.core.result_schema import Schema
 from edgert.core.results import OpenBatch, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import ahead, fallback, file, outbox, quota, spill
+from edgert.store import ahead, fallback, outbox, quota, spill
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
 from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow
 from edgert.store.renaming import rename
-from edgert.store.schema import upgrade
+from edgert.store.transactions import Transactions
 
 LEAVING_AHEAD = 256
 """So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate
@@ -47,49 +46,39 @@ ENTRIES = (
 )
 
 
-class Database:
+class Database(Transactions):
     """Opens, checks and if need be upgrades the file. Raises `StoreError` saying what to do."""
 
     def __init__(
         self, path: Path, gateway: str, quota_bytes: float = math.inf, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self.path = path
+        super().__init__(path)
         self.gateway = gateway
         self.quota_bytes = quota_bytes
         """Of the outbox. Openings of epochs and the last words of a flow that keeps all are let in beyond it."""
+        self.outbox_size = self._change = OutboxSize(0, 0, 0)
+        """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
         self.shed: Counter[tuple[str, str]] = Counter()
         """Rows that made way in the outbox since the start, by flow and reason."""
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when their flow went back to the one before, by flow, ever."""
         self.again: Mapping[str, int] = {}
         """Those of them that are made again since this start."""
-        self._notes: dict[str, Any] = {}
         self._shedding: list[quota.Shed] = []
         self._fresh: dict[quota.Stream, int] = {}
         """The first number that the transaction under way put into a stream."""
         self._monotonic, self._started = monotonic, monotonic()
         try:
-            self._lock = file.lock(path)
-        except OSError as error:
-            raise StoreError(f"cannot lock the database {path}: {error}; check the folder and its disk") from error
-        try:
-            self._open()
+            self._begin()
         except BaseException:
-            self._lock.close()
+            self.close()
             raise
 
-    def _open(self) -> None:
-        self._db = file.connect(self.path)
-        self._change = OutboxSize(0, 0, 0)
-        self.outbox_size = self._change
-        """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
-        try:
-            upgrade(self._db)
+    def _begin(self) -> None:
+        with self._transaction() as db:
             # what was being sent when the last process ended may have left the board
-            self._db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
-            self.again = ahead.go_back(self._db)
-        except sqlite3.Error as error:
-            raise StoreError(f"the database {self.path} could not be brought up to date: {error}") from error
+            db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
+            self.again = ahead.go_back(db)
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
         self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
@@ -99,43 +88,14 @@ class Database:
             for name, document in self._rows("SELECT name, document FROM flow")
         }
 
-    def close(self) -> None:
-        self._db.close()
-        self._lock.close()
-
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         self._change, self._shedding, self._fresh = OutboxSize(0, 0, 0), [], {}
-        self._rollback()  # one that could not be taken back when it failed
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield self._db
-            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(self._notes.items()))
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._rollback()
-            raise StoreError(f"the database {self.path} could not be written: {error}") from error
-        except BaseException:
-            self._rollback()
-            raise
-        self._notes.clear()
+        with super()._transaction() as db:
+            yield db
         self.outbox_size = self.outbox_size.plus(self._change)
         for shed in self._shedding:
             self.shed[shed.flow, shed.reason] += shed.rows
-
-    def _rollback(self) -> None:
-        try:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            raise StoreError(f"a transaction of the database {self.path} could not be taken back: {error}") from error
-
-    def _rows(self, query: str, *values: Any) -> list[Any]:
-        """Every read goes through here, so that a failing disk is a `StoreError` too."""
-        try:
-            return self._db.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise StoreError(f"the database {self.path} could not be read: {error}") from error
 
     # -- what a start needs
 
@@ -160,25 +120,10 @@ class Database:
 
     def spilled(self, flow: str) -> Spilled | None:
         """Input that stands behind what its queues hold; None if there is none."""
-        try:
-            return spill.read(self._db, flow)
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
-            raise StoreError(f"the database {self.path} could not be read: {error}") from error
+        return self._read(lambda db: spill.read(db, flow))
 
     def pages(self) -> list[tuple[int, bytes]]:
         return self._rows("SELECT page, blob FROM page")
-
-    def meta(self, key: str, default: Any = None) -> Any:
-        found = self._rows("SELECT value FROM meta WHERE key = ?", key)
-        return found[0][0] if found else default
-
-    def set_meta(self, key: str, value: Any) -> None:
-        with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
-    def note(self, key: str, value: Any) -> None:
-        """As `set_meta`, with the next transaction that succeeds: it costs none of its own."""
-        self._notes[key] = value
 
     # -- checkpoints
 
@@ -294,10 +239,7 @@ class Database:
 
     def marks(self, flow: str) -> list[Mark | None]:
         """What the checkpoints cover whose pieces `state` has, one by one; None where a flow cannot go back there."""
-        try:
-            return fallback.marks(self._db, flow)
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
-            raise StoreError(f"the database {self.path} could not be read: {error}") from error
+        return self._read(lambda db: fallback.marks(db, flow))
 
     def fall_back(self, flow: str, to: Mark, successor: int, gap: str) -> None:
         """What is stored of a flow after `to` is damaged: it goes on from there, in the epoch `successor`."""
