@@ -8,8 +8,9 @@ import random
 import pytest
 
 from edgert.core.clock import VirtualClock
-from tests.gateway.test_slots import MESSAGES, InThisProcess, Walk
+from tests.gateway.test_slots import MESSAGES, Walk
 from tests.runtime.test_flow_run import CHAINED
+from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
 
 

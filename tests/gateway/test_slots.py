@@ -14,22 +14,19 @@ from typing import Any, get_args
 import pytest
 
 from edgert.core.batch import RawBatch
-from edgert.core.clock import VirtualClock
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.links.unix import UnixLink
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
-from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.progress import Progress
-from edgert.runtime.slot import Slot
 from edgert.runtime.state import join_queues, pack_queues
 from gateway.hosted import KEPT_BYTES
-from gateway.slot_process import QUIET_S, SlotProcess
+from gateway.slot_process import QUIET_S
 from gateway.slots import MOST_DEATHS, Slots
 from tests.runtime.test_flow_run import CHAINED
+from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
 
 MESSAGES = 120
@@ -52,52 +49,6 @@ SPLIT: dict[str, Any] = {
     },
 }
 """Copies: rows and watermarks go from each of two to each of three."""
-
-
-class InThisProcess(SlotProcess):
-    """A slot that the test steps."""
-
-    clock = VirtualClock()
-
-    def start(self, loop: Any = None) -> None:
-        self._starting = None
-        self.slot: Slot | None = Slot(UnixLink(self._theirs), REGISTRY, self.clock)
-
-    @property
-    def running(self) -> bool:
-        return getattr(self, "slot", None) is not None
-
-    def step(self) -> None:
-        """A bit of the slot's work."""
-        if self.slot is not None:
-            self.slot.step(0.0)
-            for run in self.slot._runs.values():
-                for instance in run.flow_run.all:
-                    instance.fast_turns = FAST_TURNS
-
-    def listen(self) -> None:
-        """The daemon reads what the slot says."""
-        self.link.flush()
-        for received in self.link.receive():
-            self._on_frame(self, received)
-
-    def stop_now(self) -> None:
-        """As at the end of its daemon."""
-        assert self.slot is not None
-        self.link.close()
-        self.slot.serve()
-
-    def die(self) -> None:
-        """With all its links; the daemon notices at once."""
-        assert self.slot is not None
-        for link in self.slot._links.values():
-            link.close()
-        if self.slot._pool is not None:
-            self.slot._pool.stop()
-        self.slot = None
-        self.link.close()
-        self._renew()
-        self._on_death(self)
 
 
 class Walk:
