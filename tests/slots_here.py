@@ -1,4 +1,4 @@
-"""Slots in this process, stepped by the test: real links and real slots; one dies by losing its memory and its links."""
+"""Slots in this process, stepped by the test: real links, real slots; one dies by losing its memory and its links."""
 
 from __future__ import annotations
 
