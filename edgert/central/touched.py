@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -120,18 +120,23 @@ def touched_by(batch: DataFrame) -> Touched:
         )
         .collect()
     )
+    return touched_of(rows)
+
+
+def touched_of(parts: Iterable[Any]) -> Touched:
+    """From what is told of parts of a batch, each of one stream, day and hour."""
     touched = Touched()
     lows: dict[Epoch, dict[int, tuple[int, int]]] = {}
-    for row in rows:
-        epoch = (row.gateway, row.epoch)
-        if row.opens:
+    for part in parts:
+        epoch = (part.gateway, part.epoch)
+        if part.opens:
             touched.opened.append(epoch)
-        if row.day is not None:
-            touched.add(row.day, (row.first, row.last))
-            touched.rows += row.rows
+        if part.day is not None:
+            touched.add(part.day, (part.first, part.last))
+            touched.rows += part.rows
             low = lows.setdefault(epoch, {})
-            before, last = low.get(row.stream, (LAST, 0))
-            low[row.stream] = min(before, row.least - 1), max(last, row.most)
+            before, last = low.get(part.stream, (LAST, 0))
+            low[part.stream] = min(before, part.least - 1), max(last, part.most)
     touched.lows = {epoch: Low(low) for epoch, low in lows.items()}
     return touched
 
