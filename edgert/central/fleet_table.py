@@ -100,9 +100,11 @@ class FleetTable:
         void = unsettled(openings, touched.opened)
         if void:
             lows = {e: Low({s: (low, LAST) for s, low in streams.items()}, 0) for e, streams in void.items()}
-            for day, span in spans_of(sums.touching(landing, sums.Lineage(spark, {}, lows))):
+            spans = spans_of(sums.touching(landing, sums.Lineage(spark, {}, lows)))
+            for day, span in spans:
                 touched.add(day, span)
-            touched.add_void(void)
+            if spans:  # of most epochs all that was shipped counts: nothing is void, and many windows may be appended
+                touched.add_void(void)
         if touched.days:
             with set_for(spark, _settings(spark, touched)):
                 self._write(spark, landing, touched, schema, openings)

@@ -50,9 +50,10 @@ def counted(openings: Iterable[Opening]) -> dict[Epoch, Cut]:
 def unsettled(openings: Iterable[Opening], new: Iterable[Epoch]) -> dict[Epoch, Mapping[int, int]]:
     """Whose validity the openings of `new` epochs may have changed: rows of these epochs past the sequence given.
 
-    The rows of the new epochs themselves are not among them: they come after their opening, so they are new too.
-    Somebody may have looked when only some of `new` had landed, so each such moment is considered; where these are
-    too many, everything older counts as unsettled.
+    Those rows of the new epochs themselves that count are not among them: they come after their opening, so they are
+    new too. Those that do not count are: they may have counted for whoever read the table before, up to a moment before
+    the newest of them was opened, and lost his place. Somebody may have looked when only some of `new` had landed, so
+    each such moment is considered; where these are too many, everything older counts as unsettled.
     """
     by_gateway: dict[str, list[Opening]] = {}
     for opening in openings:
@@ -69,6 +70,11 @@ def unsettled(openings: Iterable[Opening], new: Iterable[Epoch]) -> dict[Epoch, 
             low = _lowest([state.get(epoch, {}) for state in states])
             if low is not None:
                 result[epoch] = low
+        valid = counted(known)
+        for opening in fresh:
+            cut = valid.get((gateway, opening.epoch), {})
+            if cut is not None:
+                result[(gateway, opening.epoch)] = cut
     return result
 
 

@@ -125,6 +125,21 @@ def test_fallback_replaces_what_its_gateway_had_shipped_since(world: World) -> N
     world.check()
 
 
+def test_what_became_void_is_gone_also_for_a_job_that_lost_its_place_before_it_read_of_that(world: World) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    world.ship(g, 0, "a", 1.0)
+    world.ship(g, 1, "only-void", 9.0, counts=False)
+    world.run()
+    assert len(world.fleet()) == 2
+
+    after = Gateway("g1", epoch=2 << 32)
+    world.landing.land([after.open(parent=g.epoch, cut={0: 2})])
+    shutil.rmtree(world.root / "_spark")
+    world.run()
+    world.check()
+
+
 def test_new_aggregate_widens_the_fleet_table(world: World) -> None:
     g = Gateway("g1")
     world.landing.land([g.open()])

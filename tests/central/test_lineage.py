@@ -114,3 +114,15 @@ def test_every_row_whose_validity_changes_between_two_looks_is_unsettled(seed: i
                 if len({row in look for look in looks}) > 1:
                     assert epoch in lows
                     assert sequence > lows[epoch].get(stream, 0)
+
+
+@given(st.integers(0, 2**32))
+def test_who_reads_all_anew_is_told_of_each_row_that_counted_once_and_does_not_any_more(seed: int) -> None:
+    """Whoever had read the table before may have done so after any opening; what he made of it is still there."""
+    rng = random.Random(seed)
+    openings = some_openings(rng)
+    lows = unsettled(openings, {(o.gateway, o.epoch) for o in openings})
+    once = set().union(*(brute_force(openings[:n]) for n in range(len(openings))))
+    for epoch, stream, sequence in once - brute_force(openings):
+        assert epoch in lows
+        assert sequence > lows[epoch].get(stream, 0)
