@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.protocol.board import at_once
-from tests.protocol.central_side import in_memory
+from tests.protocol.spark import without_spark
 from tests.protocol.world import World, walk
 
 
@@ -25,7 +25,7 @@ def main() -> int:
     first, _, last = given.seeds.partition("-")
     bad = 0
     for seed in range(int(first), int(last or first) + 1):
-        with tempfile.TemporaryDirectory() as folder, at_once(), in_memory():
+        with tempfile.TemporaryDirectory() as folder, at_once(), without_spark():
             try:
                 walk(seed, Path(folder))
             except Exception as error:  # noqa: BLE001 - whatever a walk raises is a finding
@@ -36,11 +36,10 @@ def main() -> int:
 
 
 def _tell(seed: int) -> int:
-    with tempfile.TemporaryDirectory() as folder, at_once(), in_memory():
+    with tempfile.TemporaryDirectory() as folder, at_once(), without_spark():
         world = World(seed, Path(folder))
         try:
-            for _ in range(world.draw.choice([150, 300, 500])):
-                world.step()
+            world.run()
             world.settle()
             world.check()
         except AssertionError as error:

@@ -1,105 +1,26 @@
-"""The central side's delivery as it is in the product (acceptance, collector, landing), over tables in memory that keep
-to Delta's rules. A commit to a real one takes ten milliseconds, and a walk makes a hundred of them.
-"""
+"""The central side's delivery as it is in the product up to the landing tables (acceptance, collector, landing), over
+tables in memory."""
 
 from __future__ import annotations
 
+import datetime as dt
 import random
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
-from unittest import mock
+from collections import Counter, deque
+from typing import Final
 
-import pyarrow as pa
-
-from edgert.central import frames, landing
+from edgert.central import frames
 from edgert.central.collector import Collector
 from edgert.central.inbox import Message
 from edgert.central.landing import Landing
 from edgert.central.lineage import Opening, counted
-from edgert.central.tables import Conflict
 from edgert.core.clock import VirtualClock
-from edgert.core.results import pack_acknowledgement
+from edgert.core.results import PARTITIONS, pack_acknowledgement
+from tests.protocol.memory_table import MemoryTable, Stored
 
 HOLD_S, HOLD_BYTES = 10.0, 1 << 20
-
-
-@dataclass(slots=True)
-class Stored:
-    """What a table's log says."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    commits: list[Mapping[str, int]] = field(default_factory=list)
-    """The transaction identifiers of each."""
-    versions: dict[str, int] = field(default_factory=dict)
-
-
-class MemoryTable:
-    """As `edgert.central.tables.Table`: what it reads is as of the last refresh; a commit conflicts with one that came
-    after that under the same transaction identifier, and accepts any version otherwise."""
-
-    store: dict[str, Stored]
-    others: Callable[[], None] | None = None
-    """What another collector does between this one's look and its commit; once."""
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-        self._seen: int | None = None
-        self._versions: dict[str, int] = {}
-        self._rows = 0
-
-    def refresh(self) -> bool:
-        stored = self.store.get(self.uri)
-        if stored is None:
-            return False
-        self._seen, self._versions, self._rows = len(stored.commits), dict(stored.versions), len(stored.rows)
-        return True
-
-    def version(self, application: str) -> int:
-        return self._versions.get(application, 0)
-
-    def properties(self) -> Mapping[str, str]:
-        return {}
-
-    def read(self, columns: list[str], where: str) -> list[dict[str, Any]]:
-        assert where == "day IS NULL"
-        stored = self.store.get(self.uri, Stored())
-        return [{c: row[c] for c in columns} for row in stored.rows[: self._rows] if row["day"] is None]
-
-    @classmethod
-    def let_others(cls) -> None:
-        others, cls.others = cls.others, None
-        if others:
-            others()
-
-    def append(self, data: pa.Table, versions: Mapping[str, int]) -> None:
-        self.let_others()
-        if self._seen is None and self.uri in self.store:
-            raise Conflict(f"{self.uri} was created by another writer")
-        stored = self.store.setdefault(self.uri, Stored())
-        for since in stored.commits[self._seen or 0 :]:
-            if since.keys() & versions.keys():
-                raise Conflict(f"{self.uri}: {sorted(since.keys() & versions.keys())}")
-        columns = [data.column(name).to_pylist() for name in data.column_names]
-        stored.rows += [dict(zip(data.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
-        stored.commits.append(dict(versions))
-        stored.versions |= versions
-        self.refresh()
-
-
-def _list_tables(root: str, kind: str) -> list[str]:
-    prefix = f"{root}/{kind}/"
-    return sorted(uri.removeprefix(prefix) for uri in MemoryTable.store if uri.startswith(prefix))
-
-
-@contextmanager
-def in_memory() -> Iterator[None]:
-    """Landing tables are `MemoryTable`s, none at first."""
-    MemoryTable.store, MemoryTable.others = {}, None
-    with mock.patch.object(landing, "Table", MemoryTable), mock.patch.object(landing, "list_tables", _list_tables):
-        yield
+ALL: Final = [str(partition) for partition in range(PARTITIONS)]
+Window = tuple[dt.datetime, str]
+"""When it begins, and the field `u` of its messages."""
 
 
 class CentralBroker:
@@ -137,14 +58,17 @@ class CentralSide:
     """Collectors that share tables: one takes over from another, or both work at a time, as leases that run out may
     have it."""
 
-    def __init__(self, draw: random.Random, clock: VirtualClock, collectors: int) -> None:
-        self._draw, self._clock = draw, clock
+    def __init__(self, draw: random.Random, clock: VirtualClock, collectors: int, leases: bool) -> None:
+        """`leases`: who takes over forgets what he knew, and who was overtaken says nothing, as in `collector_main`.
+        Without, both answer from what they know: that may be older than an epoch of which results have landed."""
+        self._draw, self.clock = draw, clock
+        self._leases, self._holder = leases, 0
         self.broker = CentralBroker(draw)
         self.collectors = [self._collector(n) for n in range(collectors)]
 
     def _collector(self, number: int) -> Collector:
-        tables = Landing("root", self._clock.wall, self._clock.monotonic)
-        return Collector(f"c{number}", tables, self._clock, HOLD_S, HOLD_BYTES)
+        tables = Landing("root", self.clock.wall, self.clock.monotonic)
+        return Collector(f"c{number}", tables, self.clock, HOLD_S, HOLD_BYTES)
 
     def restart(self, number: int) -> None:
         """It was killed: all that it held is gone."""
@@ -156,17 +80,22 @@ class CentralSide:
             other = (number + 1) % len(self.collectors)
             MemoryTable.others = lambda: self.handle(messages, other)
         collector = self.collectors[number]
+        if self._leases and number != self._holder:
+            collector.forget(ALL)
+            self._holder = number
         answers = collector.handle(messages)
         MemoryTable.others = None
+        if self._leases and number != self._holder:
+            answers = []
         for ack in answers:
             self.broker.acks.append(pack_acknowledgement(ack))
         assert not collector.counters.last_error, collector.counters.last_error
         assert not collector.counters.refused_batches, "what a gateway sends is never refused"
 
-    # -- what the fleet job would make of the tables
+    # -- what the fleet table should say
 
-    def counted(self, flow: str) -> dict[str, int]:
-        """By the field `u`: how many messages the newest lineage has counted."""
+    def counted(self, flow: str) -> dict[Window, int]:
+        """How many messages the newest lineage has counted."""
         stored = MemoryTable.store.get(f"root/landing/{flow}", Stored())
         openings = []
         for row in stored.rows:
@@ -174,12 +103,12 @@ class CentralSide:
                 _, parent, cut = frames.lineage_of(row["lineage"])
                 openings.append(Opening(row["gateway"], row["epoch"], parent, cut))
         valid = counted(openings)
-        found: dict[str, int] = {}
+        found: Counter[Window] = Counter()
         for row in stored.rows:
             epoch = (row["gateway"], row["epoch"])
             if row["day"] is None or epoch not in valid:
                 continue
             upto = valid[epoch]
             if upto is None or row["sequence"] <= upto.get(row["stream"], 0):
-                found[row["u"]] = found.get(row["u"], 0) + row["n"]
-        return found
+                found[row["window_start"], row["u"]] += row["n"]
+        return dict(found)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
+from edgert.central import fleet_table, landing
 from edgert.central.collector import Collector
+from edgert.central.fleet_table import FleetTable
+from edgert.central.lease import Lease
+from edgert.central.lineage import Epoch, Opening, counted, unsettled
+from edgert.central.windows_table import WindowsTable
 from edgert.core.position import Position
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.id_table import IdTable
@@ -23,8 +29,9 @@ from gateway.checkpointer import Checkpointer
 from gateway.hosts import InProcess
 from gateway.ingest import Ingest
 from gateway.uplink import Uplink
-from tests.protocol import central_side
-from tests.protocol.central_side import MemoryTable
+from tests.protocol import central_side, memory_table, spark
+from tests.protocol.memory_table import MemoryTable, Row
+from tests.protocol.spark import Lineage
 
 Patch = AbstractContextManager[object]
 
@@ -240,6 +247,84 @@ def _what_is_kept_outlives_its_spill() -> Patch:
     return mock.patch.object(InProcess, "spilled", return_value=None)
 
 
+def _new_contributions_are_added() -> Patch:
+    """To what the fleet table says, instead of all of a window anew."""
+    counts, merged = Lineage.counts, memory_table.merged
+
+    def only_new(self: Lineage, row: Row) -> bool:
+        return counts(self, row) and self.touches(row)
+
+    def added(known: list[Row], new: list[Row], condition: str) -> list[Row]:
+        key = memory_table.key_of(condition)
+        before = {key(row): row["n"] for row in known}
+        return merged(known, [row | {"n": row["n"] + before.get(key(row), 0)} for row in new], condition)
+
+    return _all(
+        mock.patch.object(Lineage, "counts", only_new),
+        mock.patch.object(memory_table, "merged", added),
+        mock.patch.object(spark, "merged", added),
+    )
+
+
+def _who_lost_the_lease_writes_on() -> Patch:
+    """In the midst of a batch neither the lease nor the number of the table's newest write stops him."""
+    begin = FleetTable.__init__
+
+    class Deaf(Lease):
+        def hold(self) -> None:
+            pass
+
+    def with_deaf(self: FleetTable, root: str, flow: str, lease: Lease) -> None:
+        begin(self, root, flow, lease)
+        self._windows._lease = copy(lease)
+        self._windows._lease.__class__ = Deaf
+
+    def number(self: WindowsTable) -> int:
+        return max(self._recorded() + 1, self._lease.token << 32)
+
+    return _all(
+        mock.patch.object(FleetTable, "__init__", with_deaf),
+        mock.patch.object(WindowsTable, "_next", number),
+        mock.patch.object(WindowsTable, "_written", lambda self, number: setattr(self, "_number", number)),
+    )
+
+
+def _the_epoch_that_landed_last_is_the_newest() -> Patch:
+    def last(openings: Sequence[Opening]) -> Any:
+        newest = {o.gateway: o.epoch for o in openings}
+        return counted(o for o in openings if o.epoch <= newest[o.gateway])
+
+    return _all(
+        mock.patch.object(landing, "sorted", lambda rows, key: rows, create=True),
+        mock.patch.object(fleet_table, "counted", last),
+    )
+
+
+def _what_became_void_is_not_recomputed() -> Patch:
+    return mock.patch.object(fleet_table, "unsettled", return_value={})
+
+
+def _what_is_new_is_never_void() -> Patch:
+    """Nobody can have counted it: true until a job loses its place and reads all anew."""
+
+    def of_older(openings: Sequence[Opening], new: Sequence[Epoch]) -> Any:
+        return {epoch: low for epoch, low in unsettled(openings, new).items() if epoch not in new}
+
+    return mock.patch.object(fleet_table, "unsettled", of_older)
+
+
+def _known_windows_are_appended() -> Patch:
+    return mock.patch.object(WindowsTable, "known", return_value=None)
+
+
+@contextmanager
+def _all(*patches: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
 MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _acknowledged_before_the_commit: 0,
     _acknowledged_when_one_flow_has_it: 0,
@@ -263,11 +348,17 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _every_flow_leaves_ahead_of_its_checkpoint: 1_000,
     _what_could_not_leave_ahead_is_dropped: 1_000,
     _repetitions_are_not_foreseen: 1_000,
-    _a_fallback_voids_nothing: 2_000,
-    _a_fallback_takes_nothing_again: 2_100,
-    _spilled_input_is_not_fed_again: 3_000,
-    _spilled_input_outlives_its_checkpoint: 3_000,
-    _a_spill_is_in_no_position: 3_000,
-    _what_is_kept_outlives_its_spill: 3_000,
+    _a_fallback_voids_nothing: 3_000,
+    _a_fallback_takes_nothing_again: 3_100,
+    _spilled_input_is_not_fed_again: 4_000,
+    _spilled_input_outlives_its_checkpoint: 4_000,
+    _a_spill_is_in_no_position: 4_000,
+    _what_is_kept_outlives_its_spill: 4_000,
+    _new_contributions_are_added: 2_000,
+    _who_lost_the_lease_writes_on: 2_050,
+    _the_epoch_that_landed_last_is_the_newest: 0,
+    _what_became_void_is_not_recomputed: 2_000,
+    _what_is_new_is_never_void: 2_050,
+    _known_windows_are_appended: 2_000,
 }
 """Each with a seed near one whose walk finds it out: some take hundreds of walks."""

@@ -6,7 +6,7 @@ It knows the truth that the protocol never looks at: which message is which.
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -58,8 +58,8 @@ class SensorsBroker:
         self.up: deque[Packet] = deque()
         self.lost: set[int] = set()
         """What the broker itself has lost."""
-        self.again: set[int] = set()
-        """What it may deliver twice, since it went back to an older state."""
+        self.again: Counter[int] = Counter()
+        """How often it may deliver what it had delivered, since it went back to an older state."""
         self.acknowledged: set[Copy] = set()
         """What it will not deliver again, since PUBACK (QoS 2: PUBREC) has come."""
 
@@ -158,7 +158,7 @@ class SensorsBroker:
             return
         now, then = _uids(self.session), _uids(self._snapshot)
         self.lost |= now - then
-        self.again |= then
+        self.again.update(then)
         self.session = deepcopy(self._snapshot)
 
     def forget(self) -> None:

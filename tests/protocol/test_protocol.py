@@ -1,6 +1,7 @@
 """The delivery protocol, from a sensor's message to what the fleet table counts: random walks through crashes, cuts,
-redelivery, full disks, restored cards, racing collectors and brokers that lose what they had; and the same as a state
-machine, which finds the shortest way to a failure. `python -m tests.protocol --seeds 0-9999` walks on."""
+redelivery, full disks, restored cards, racing collectors, brokers that lose what they had and fleet jobs that stand
+still; and the same as a state machine, which finds the shortest way to a failure. `python -m tests.protocol --seeds
+0-9999` walks on."""
 
 from __future__ import annotations
 
@@ -14,18 +15,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.protocol.board import at_once
-from tests.protocol.central_side import in_memory
+from tests.protocol.fleet_side import FLEET_ACTS
 from tests.protocol.mutants import MUTANTS, Patch
-from tests.protocol.world import ACTS, AT_LEAST_ONCE, BLOCKS, ROTS, World, walk
+from tests.protocol.spark import without_spark
+from tests.protocol.world import ACTS, AT_LEAST_ONCE, BLOCKS, RESULTS_FLOW, ROTS, World, walk
 
-SEEDS = (*range(60), *AT_LEAST_ONCE[:30], *ROTS[:30], *BLOCKS[:30])
+SEEDS = (*range(60), *AT_LEAST_ONCE[:30], *RESULTS_FLOW[40:70], *ROTS[:30], *BLOCKS[:30])
 MOST_SEEDS = 60
 """A broken rule is found out in fewer, from the seed on that stands beside it."""
 
 
 @pytest.fixture(autouse=True)
 def by_hand() -> Iterator[None]:
-    with at_once(), in_memory():
+    with at_once(), without_spark():
         yield
 
 
@@ -39,7 +41,7 @@ class Protocol(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, BLOCKS.stop - 1))
     def begin(self, seed: int) -> None:
-        self.patches = [at_once(), in_memory()]
+        self.patches = [at_once(), without_spark()]
         for patch in self.patches:
             patch.__enter__()
         self.folder = tempfile.TemporaryDirectory()
@@ -49,6 +51,11 @@ class Protocol(RuleBasedStateMachine):
     def act(self, number: int, chance: int) -> None:
         self.world.draw.seed(chance)
         ACTS[number][0](self.world)
+
+    @rule(number=st.integers(0, len(FLEET_ACTS) - 1), chance=st.integers(0, 1 << 16))
+    def fleet_job(self, number: int, chance: int) -> None:
+        self.world.fleet.draw.seed(chance)
+        FLEET_ACTS[number][0](self.world.fleet)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -74,7 +81,7 @@ def test_each_rule_of_the_design_is_needed(
     broken: Callable[[], Patch], first: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     for seed in range(first, first + MOST_SEEDS):
-        with in_memory(), broken():
+        with without_spark(), broken():
             try:
                 walk(seed, tmp_path_factory.mktemp("walk"))
             except AssertionError:

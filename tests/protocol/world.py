@@ -20,15 +20,20 @@ from edgert.core.errors import EdgertError, StoreError
 from edgert.mqtt.topics import covers
 from tests.protocol.board import Board, document, drive
 from tests.protocol.central_side import CentralSide
+from tests.protocol.fleet_side import FleetSide
 from tests.protocol.sensors_broker import Copy, SensorsBroker
 
 WALL: Final = 1_700_000_000.0
 AT_LEAST_ONCE: Final = range(1_000, 2_000)
 """With these seeds one of the flows is."""
-ROTS: Final = range(2_000, 3_000)
+RESULTS_FLOW: Final = range(2_000, 3_000)
+"""With these results land all the time, late ones too: so the fleet job has something to do."""
+ROTS: Final = range(3_000, 4_000)
 """With these the card does."""
-BLOCKS: Final = range(3_000, 4_000)
+BLOCKS: Final = range(4_000, 5_000)
 """With these operators are blocked for long."""
+PAST_S: Final = (0, 3, 6, 9, 3_600, 7_200, 7_203, 86_400)
+"""How old a message may be, whose window is then one that the tables have."""
 ROUNDS: Final = 400
 """Until all is settled at the end; it takes some twenty."""
 
@@ -38,7 +43,7 @@ class Died(Exception):
 
 
 class World:
-    """`steps` calls of `step`, then `settle` and `check`."""
+    """`run`, then `settle` and `check`."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         draw = self.draw = random.Random(seed)
@@ -49,7 +54,9 @@ class World:
         self.qos = draw.choice([1, 1, 2])
         self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+", "t/0/+"])}
         """By name: what it reads. One subscription for both, or two that overlap."""
-        self.delivery = {"a": "exactly-once", "b": "at-least-once" if seed in AT_LEAST_ONCE else "exactly-once"}
+        ahead, self.results_flow = seed in AT_LEAST_ONCE, seed in RESULTS_FLOW
+        self.delivery = {"a": "exactly-once", "b": "at-least-once" if ahead else "exactly-once"}
+        self._acts = [*ACTS[:-2], *ACTS[-2:-1] * ahead, *ACTS[-1:] * self.results_flow]
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when the gateway was killed, by flow."""
         filters = tuple(dict.fromkeys(self.flows.values()))
@@ -60,8 +67,11 @@ class World:
         self.may_go_back = draw.random() < 0.5
         self.may_change = draw.random() < 0.6
         self._letters = draw.choice(["x", "xy"])
-        self.central = CentralSide(draw, self.clock, draw.choice([1, 2]))
-        self.most = draw.randint(6, 30) + 30 * (seed in ROTS or seed in BLOCKS)
+        self.central = CentralSide(draw, self.clock, draw.choice([1, 2]), self.results_flow)
+        # With chance of its own, so that a seed means the same whatever the fleet job does.
+        self.fleet = FleetSide(random.Random(f"fleet {seed}"), self.central, self.flows, self.step, self._say)
+        self.most = draw.randint(6, 30) * (3 if self.results_flow else 1) + 30 * (seed in ROTS or seed in BLOCKS)
+        self.steps = 0
         self.said: list[str] = []
         """What happened, to be read."""
         self.topics: dict[int, str] = {}
@@ -74,8 +84,6 @@ class World:
         self.covered: dict[str, dict[int, set[Copy]]] = {name: {} for name in self.flows}
         """By flow and number of its last delta: what had been acknowledged when that was new and nothing waited."""
         self.version = 1
-        self.went_back = 0
-        """How often a card was restored that does not know an epoch of the tables."""
         self.backups: list[tuple[Path, set[Copy], int]] = []
         self.board: Board | None = self._start()
         for name, topic in self.flows.items():
@@ -95,12 +103,20 @@ class World:
 
     # -- what may happen
 
+    def run(self) -> None:
+        """Some hundred steps; of them some may come within others."""
+        most = self.draw.choice([150, 300, 500])
+        while self.steps < most:
+            self.step()
+
     def step(self) -> None:
         """One thing."""
-        acts, weights = zip(*(ACTS if "at-least-once" in self.delivery.values() else ACTS[:-1]), strict=True)
+        self.steps += 1
+        acts, weights = zip(*self._acts, strict=True)
         act: Callable[[World], None] = self.draw.choices(acts, weights)[0]
         self._say(act.__name__.strip("_"))
         act(self)
+        self.fleet.step()
 
     def _say(self, text: str) -> None:
         self.said.append(text)
@@ -111,7 +127,11 @@ class World:
             return
         self.topics[uid] = f"t/{self.draw.choice([0, 0, 1])}/s"
         self.keys[uid] = str(uid) if self.unique else self.draw.choice(self._letters)
-        self.broker.publish(uid, self.topics[uid], b'{"u": "%s"}' % self.keys[uid].encode())
+        more = ""
+        if self.results_flow:
+            more = f', "id": {uid}' * self.unique + f', "time": {WALL - self.draw.choice(PAST_S)}'
+            self.keys[uid] = self.draw.choice("wxyz")  # so that many have one window
+        self.broker.publish(uid, self.topics[uid], f'{{"u": "{self.keys[uid]}"{more}}}'.encode())
 
     def _broker_sends(self) -> None:
         self.broker.send()
@@ -168,6 +188,23 @@ class World:
                 self.board.meanwhile = self._fill
             self.board.send_ahead()
             self.board.meanwhile = lambda: None
+
+    def _results(self) -> None:
+        """A message goes all the way, and what waits before it."""
+        self._publish()
+        self._broker_sends()
+        if self.board:
+            self.board.connect()
+            self.board.receive(9)
+            self.board.work()
+            for _ in range(self.draw.choice([0, 0, 2])):  # or it waits in a window
+                self.clock.advance(40.0)
+                self.board.host.tick(self.board.flows.runs.values())
+                self.board.work()
+            self.board.checkpoint()
+            self._uplink()
+        self._collect()
+        self._acknowledge()
 
     def _connect(self) -> None:
         if self.board:
@@ -284,8 +321,7 @@ class World:
             self.gap[name] |= {copy.uid for copy in self.broker.acknowledged - acknowledged}
             self.covered[name].clear()
         if version != self.version:  # it has an epoch that the card does not know: open windows may count twice
-            self.broker.again |= set(self.topics)
-            self.went_back += 1
+            self.broker.again.update(self.topics.keys())
 
     def _rot(self, flow: str) -> None:
         """One byte of what is stored of a flow's state, or of its queues, is another. It goes on from the delta before
@@ -330,6 +366,7 @@ class World:
             board.remove(name)
         self._until_quiet(board)
         self.ambiguous += board.ingest.inbox.counters.ambiguous
+        self.fleet.settle()
 
     def _until_quiet(self, board: Board) -> None:
         for _ in range(ROUNDS):
@@ -352,22 +389,27 @@ class World:
 
     def check(self) -> None:
         """Against the truth."""
-        for name, topic in self.flows.items():
-            of = {u for u, its in self.topics.items() if covers(topic, its)}
-            counted = Counter(self.central.counted(name))
-            expected = Counter(self.keys[u] for u in of)
-            spared = Counter(self.keys[u] for u in of & (self.broker.lost | self.gap[name]))
-            again = Counter(self.keys[u] for u in of & self.broker.again)
-            doubled = counted - expected
-            for _ in range(2 + self.went_back):  # a broker may go back more than once, too
-                doubled -= again
-            repeated = self.repeated[name] if self.delivery[name] == "at-least-once" else 0
-            foreseen = doubled.total() <= repeated if self.unique else not doubled or repeated
-            assert foreseen or self.broker.again >= of, f"flow {name} counted twice: {doubled}, {repeated} foreseen"
-            lost = expected - counted - spared
-            if self.unique:
-                assert not lost, f"flow {name} lost {lost}"
-            assert lost.total() <= self.ambiguous, f"flow {name} lost {lost}, {self.ambiguous} ambiguous"
+        for name in self.flows:
+            self.fleet.check(name)
+            found: Counter[str] = Counter()
+            for (_, key), n in self.fleet.counted(name).items():
+                found[key] += n
+            self._check(name, found)
+
+    def _check(self, name: str, counted: Counter[str]) -> None:
+        topic = self.flows[name]
+        of = {u for u, its in self.topics.items() if covers(topic, its)}
+        expected = Counter(self.keys[u] for u in of)
+        spared = Counter(self.keys[u] for u in of & (self.broker.lost | self.gap[name]))
+        again = Counter(self.keys[u] for u in self.broker.again.elements() if u in of)
+        doubled = counted - expected - again
+        repeated = self.repeated[name] if self.delivery[name] == "at-least-once" else 0
+        foreseen = doubled.total() <= repeated if self.unique else not doubled or repeated
+        assert foreseen or self.broker.again.keys() >= of, f"flow {name} counted twice: {doubled}, {repeated} foreseen"
+        lost = expected - counted - spared
+        if self.unique:
+            assert not lost, f"flow {name} lost {lost}"
+        assert lost.total() <= self.ambiguous, f"flow {name} lost {lost}, {self.ambiguous} ambiguous"
 
     def close(self) -> None:
         if self.board:
@@ -381,17 +423,16 @@ ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
     (World._uplink, 4), (World._acknowledge, 4), (World._collect, 5), (World._collector_dies, 0.5),
     (World._central_goes, 0.7), (World._central_loses, 0.4), (World._broker_snaps, 0.4), (World._broker_dies, 0.4),
     (World._broker_forgets, 0.8), (World._back_up, 2),
-    (World._send_ahead, 6),
+    (World._send_ahead, 6), (World._results, 8),
 ]  # fmt: skip
-"""The last one where a flow is at-least-once."""
+"""The last but one where a flow is at-least-once, the last where results land all the time."""
 
 
 def walk(seed: int, folder: Path) -> World:
     """One, from its beginning to the check at its end."""
     world = World(seed, folder)
     try:
-        for _ in range(world.draw.choice([150, 300, 500])):
-            world.step()
+        world.run()
         world.settle()
         world.check()
     finally:
