@@ -67,7 +67,7 @@ class WholePath(Rig):
         if plan.spark:
             master = self.cluster.master if self.cluster else "local[2]"
             env = clocks.environment(self.clock_file("fleet job"))
-            self._programs["fleet job"] = Job(folder, self.tables, master, env)
+            self._programs["fleet job"] = Job(folder, self.tables, master, env, plan.many)
         self.rivals: dict[Fault, Lease] = {}
         """Who has taken the fleet job's lease."""
         self._wanted: set[Program] = set()

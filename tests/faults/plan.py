@@ -50,6 +50,8 @@ JOB_KINDS: tuple[type[Fault], ...] = (
 """Of the fleet job: they come beside the others, where there is one."""
 DURATION_S, SPARK_DURATION_S = 8.0, 15.0
 """How long messages are published."""
+MANY = (0, 1, 10)
+"""What the fleet job takes for a large batch."""
 MOST, MOST_OF_JOB = 7, 2
 """Faults of a seed. A fleet job that starts anew costs a minute of CPU."""
 
@@ -81,10 +83,13 @@ class Plan:
     """With the fleet job: what is compared is the fleet table."""
     delivery: Delivery = "exactly-once"
     """Of the flow. At least once: what is doubled must be foreseen by the gateway."""
+    many: int = 0
+    """Contributions of a batch that the fleet job takes for a large one (0: 20,000, as always)."""
 
     def __str__(self) -> str:
         pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
         spark = {"": "", "local": " with Spark", "cluster": " with Spark on a cluster"}[self.spark]
+        spark += f", batches large from {self.many}" * bool(self.many)
         every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
         head = f"seed {self.seed}{spark}, {self.delivery}: pool: {pool}; {every}"
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
@@ -112,4 +117,6 @@ def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") ->
         drawn += injections(JOB_KINDS, 1, MOST_OF_JOB)
     if delivery == "at-least-once":
         interval_s *= 5
-    return Plan(seed, pool, interval_s, rate, tuple(sorted(drawn, key=lambda i: i.at)), duration_s, job, delivery)
+    injected = tuple(sorted(drawn, key=lambda i: i.at))
+    many = draw.choice(MANY) if spark else 0  # last, so that a seed does what it always did
+    return Plan(seed, pool, interval_s, rate, injected, duration_s, job, delivery, many)

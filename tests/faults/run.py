@@ -138,6 +138,9 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         outcome.difference = _in_fleet(path)
         path.check()
         outcome.figures["batches since the checkpoint was new"] = path.batches()
+        if plan.many:
+            begun, done = path.job.large_batches()
+            outcome.figures |= {"large batches": begun, "of these done": done}
     if ingest["sessions_lost"]:
         outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
     for table in ("gaps", "quarantine"):

@@ -13,6 +13,7 @@ import psutil
 
 from edgert.flow.document import to_toml
 from tests.brokers import free_port
+from tests.faults import large_batches
 from tests.integration.rig import Process
 from tests.waiting import wait_until
 
@@ -25,13 +26,20 @@ WORKERS: Final = 2
 class Job(Process):
     """`edgert central run`: Python, and a JVM that is Spark's driver and, without a cluster, its executor."""
 
-    def __init__(self, folder: Path, tables: Path, master: str, env: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, tables: Path, master: str, env: Mapping[str, str], many: int = 0) -> None:
+        """`many`: from how many contributions on a batch is large (0: as in the product)."""
         config = folder / "fleet-job.toml"
         settings = {"trigger_s": 1.0, "lease_s": LEASE_S, "master": master}
         config.write_text(to_toml({"collector": {"table_root": str(tables)}, "fleet_job": settings}))
-        arguments = ["edgert.cli.main", "central", "run", "--config", str(config)]
+        program = ["tests.faults.large_batches", str(many)] if many else ["edgert.cli.main"]
+        arguments = [*program, "central", "run", "--config", str(config)]
         super().__init__(arguments, folder / "fleet-job.log", env, own_session=True)
         self._orphans: list[psutil.Process] = []
+
+    def large_batches(self) -> tuple[int, int]:
+        """How many it has begun and done, as its log says; only of a seed that lowers what is large."""
+        text = self.text()
+        return text.count(large_batches.BEGUN), text.count(large_batches.DONE)
 
     def kill_python(self) -> None:
         """Alone: the JVM learns of it from its input, and may end what it is about."""
