@@ -349,7 +349,7 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _what_could_not_leave_ahead_is_dropped: 1_000,
     _repetitions_are_not_foreseen: 1_000,
     _a_fallback_voids_nothing: 3_000,
-    _a_fallback_takes_nothing_again: 3_100,
+    _a_fallback_takes_nothing_again: 3_060,
     _spilled_input_is_not_fed_again: 4_000,
     _spilled_input_outlives_its_checkpoint: 4_000,
     _a_spill_is_in_no_position: 4_000,
