@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.protocol.board import at_once
 from tests.protocol.spark import without_spark
+from tests.protocol.truth import check
 from tests.protocol.world import World, walk
 
 
@@ -41,7 +42,7 @@ def _tell(seed: int) -> int:
         try:
             world.run()
             world.settle()
-            world.check()
+            check(world)
         except AssertionError as error:
             print(*world.said, error, sep="\n")
             return 1

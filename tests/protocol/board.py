@@ -4,6 +4,7 @@ threads or waits: whoever drives it says what happens next, and a crash is to dr
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from edgert.core.errors import StoreError
 from edgert.core.settings import Sensors
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.flow.document import from_plain
+from edgert.flow.full_outbox import WhenFull
+from edgert.flow.physical import Fusion
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Subscription
 from edgert.operators.registry import REGISTRY
@@ -23,6 +26,7 @@ from edgert.runtime import flow_run
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool
 from edgert.store.database import Database
+from gateway import hosts
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
@@ -62,7 +66,7 @@ def at_once() -> Iterator[None]:
         yield
 
 
-def document(name: str, topic: str, qos: int, delivery: str, description: str = "") -> Any:
+def document(name: str, topic: str, qos: int, delivery: str, full: WhenFull, description: str = "") -> Any:
     """Counts messages by their field `u`, in windows that end soon; late ones are one more contribution."""
     operators = {
         "in": {"type": "mqtt_source", "topic": topic, "qos": qos},
@@ -72,7 +76,7 @@ def document(name: str, topic: str, qos: int, delivery: str, description: str = 
         },
         "out": {"type": "ship", "input": "each"},
     }  # fmt: skip
-    top = {"name": name, "description": description, "delivery": delivery}
+    top = {"name": name, "description": description, "delivery": delivery, "outbox": {"full": full}}
     return from_plain({**top, "operators": operators}, REGISTRY)
 
 
@@ -120,16 +124,24 @@ class Wire:
 class Board:
     """Starts from what the database holds. `publish` takes what leaves for the central side; false: no connection."""
 
-    def __init__(self, path: Path, broker: SensorsBroker, clock: VirtualClock, publish: Callable[[str, bytes], bool]):
+    FUSION: Fusion = "full"
+
+    def __init__(
+        self,
+        path: Path,
+        broker: SensorsBroker,
+        clock: VirtualClock,
+        publish: Callable[[str, bytes], bool],
+        quota_bytes: float = math.inf,
+    ) -> None:
         self.clock, self.broker = clock, broker
-        self.database = Database(path, GATEWAY)
+        self.database = Database(path, GATEWAY, quota_bytes)
         self.database._db.execute("PRAGMA synchronous = OFF")  # the machine does not die here, only the gateway
         self.full = False
         """Whether nothing can be written."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Called between a capture and its commit, and between what is taken to leave ahead of one and its writing."""
-        self.pool = Pool(clock)
-        self.host = Host(self.pool, clock)
+        self.host = self._make_host()
         self.ingest = Ingest(
             Sensors(), "id", self.host, clock, forget_session=self._forget_session, wants_checkpoint=lambda: None,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
@@ -140,7 +152,9 @@ class Board:
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
         self.ahead = Ahead(self.database, self.store, self.host, self.checkpointer, self.uplink.may_leave)
-        self.flows = Flows(REGISTRY, self.database, self.store, self.host, self.ingest, self.checkpointer)
+        self.flows = Flows(
+            REGISTRY, self.database, self.store, self.host, self.ingest, self.checkpointer, self.FUSION
+        )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.turns: list[tuple[Instance, Turn]] = []
         """Under way: an operator that blocks."""
@@ -149,6 +163,10 @@ class Board:
         self._write_ahead = self.database.put_ahead
         self.database.put_ahead = self._put_ahead  # type: ignore[method-assign, assignment]
         self._start()
+
+    def _make_host(self) -> hosts.Host:
+        self.pool = Pool(self.clock)
+        return Host(self.pool, self.clock)
 
     def _start(self) -> None:
         inbox = self.ingest.inbox
@@ -180,6 +198,10 @@ class Board:
     def left_ahead(self) -> dict[str, int]:
         """By flow: rows that left ahead of the checkpoint that is to cover them."""
         return dict(self.database._rows("SELECT flow, rows FROM ahead WHERE rows > 0"))
+
+    def shed(self) -> dict[str, int]:
+        """By flow: rows that made way in the outbox."""
+        return {flow: rows for (flow, _), rows in self.database.shed.items()}
 
     def crash(self) -> None:
         """Nothing of it is left but the file."""

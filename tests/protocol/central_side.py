@@ -92,6 +92,11 @@ class CentralSide:
         assert not collector.counters.last_error, collector.counters.last_error
         assert not collector.counters.refused_batches, "what a gateway sends is never refused"
 
+    def shed(self) -> int:
+        """Rows that gateways have said to have dropped from full outboxes."""
+        gaps = MemoryTable.store.get("root/gaps", Stored()).rows
+        return sum(row["rows"] for row in gaps if row["reason"] == "outbox full")
+
     # -- what the fleet table should say
 
     def counted(self, flow: str) -> dict[Window, int]:

@@ -26,6 +26,7 @@ from edgert.store.records import Mark
 from gateway import back_in_time
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
+from gateway.hosted import Hosted
 from gateway.hosts import InProcess
 from gateway.ingest import Ingest
 from gateway.uplink import Uplink
@@ -247,6 +248,30 @@ def _what_is_kept_outlives_its_spill() -> Patch:
     return mock.patch.object(InProcess, "spilled", return_value=None)
 
 
+def _a_slot_is_not_fed_again() -> Patch:
+    return mock.patch.object(Hosted, "keep", return_value=None)
+
+
+def _what_was_captured_survives_the_death_of_a_slot() -> Patch:
+    began_anew = Hosted.began_anew
+
+    def keeps(self: Hosted) -> int:
+        pending = [*self.run.pending]
+        lost = began_anew(self)
+        self.run.pending += pending
+        return lost
+
+    return mock.patch.object(Hosted, "began_anew", keeps)
+
+
+def _what_is_spilled_is_fed_to_a_slot_as_well() -> Patch:
+    return mock.patch.object(Hosted, "spilled", return_value=None)
+
+
+def _what_has_left_may_make_way() -> Patch:
+    return mock.patch.object(Database, "departing", Database.outbox)
+
+
 def _new_contributions_are_added() -> Patch:
     """To what the fleet table says, instead of all of a window anew."""
     counts, merged = Lineage.counts, memory_table.merged
@@ -354,6 +379,10 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _spilled_input_outlives_its_checkpoint: 4_000,
     _a_spill_is_in_no_position: 4_000,
     _what_is_kept_outlives_its_spill: 4_000,
+    _a_slot_is_not_fed_again: 5_000,
+    _what_was_captured_survives_the_death_of_a_slot: 5_180,
+    _what_is_spilled_is_fed_to_a_slot_as_well: 5_000,
+    _what_has_left_may_make_way: 6_000,
     _new_contributions_are_added: 2_000,
     _who_lost_the_lease_writes_on: 2_050,
     _the_epoch_that_landed_last_is_the_newest: 0,

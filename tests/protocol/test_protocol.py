@@ -16,11 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.protocol.board import at_once
 from tests.protocol.fleet_side import FLEET_ACTS
+from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, QUOTA, RESULTS_FLOW, ROTS, SLOTS
 from tests.protocol.mutants import MUTANTS, Patch
 from tests.protocol.spark import without_spark
-from tests.protocol.world import ACTS, AT_LEAST_ONCE, BLOCKS, RESULTS_FLOW, ROTS, World, walk
+from tests.protocol.truth import check
+from tests.protocol.world import ALL_ACTS, World, walk
 
-SEEDS = (*range(60), *AT_LEAST_ONCE[:30], *RESULTS_FLOW[40:70], *ROTS[:30], *BLOCKS[:30])
+SEEDS = (*range(60), *AT_LEAST_ONCE[:30], *RESULTS_FLOW[40:70], *ROTS[:30], *BLOCKS[:30], *SLOTS[:30], *QUOTA[:30])
 MOST_SEEDS = 60
 """A broken rule is found out in fewer, from the seed on that stands beside it."""
 
@@ -39,7 +41,7 @@ def test_no_message_is_lost_and_none_counted_twice(seed: int, tmp_path: Path) ->
 class Protocol(RuleBasedStateMachine):
     """One act after another, each with chance of its own."""
 
-    @initialize(seed=st.integers(0, BLOCKS.stop - 1))
+    @initialize(seed=st.integers(0, QUOTA.stop - 1))
     def begin(self, seed: int) -> None:
         self.patches = [at_once(), without_spark()]
         for patch in self.patches:
@@ -47,10 +49,10 @@ class Protocol(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.world = World(seed, Path(self.folder.name))
 
-    @rule(number=st.integers(0, len(ACTS) - 1), chance=st.integers(0, 1 << 16))
+    @rule(number=st.integers(0, len(ALL_ACTS) - 1), chance=st.integers(0, 1 << 16))
     def act(self, number: int, chance: int) -> None:
         self.world.draw.seed(chance)
-        ACTS[number][0](self.world)
+        ALL_ACTS[number][0](self.world)
 
     @rule(number=st.integers(0, len(FLEET_ACTS) - 1), chance=st.integers(0, 1 << 16))
     def fleet_job(self, number: int, chance: int) -> None:
@@ -62,7 +64,7 @@ class Protocol(RuleBasedStateMachine):
             return
         try:
             self.world.settle()
-            self.world.check()
+            check(self.world)
         finally:
             self.world.close()
             self.folder.cleanup()

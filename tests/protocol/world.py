@@ -5,33 +5,29 @@ protocol's own code takes part, not a copy of it; chance comes from a seed."""
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
-from edgert.mqtt.topics import covers
+from edgert.flow.full_outbox import WhenFull
 from tests.protocol.board import Board, document, drive
+from tests.protocol.board_in_slots import BoardInSlots, stepped
 from tests.protocol.central_side import CentralSide
 from tests.protocol.fleet_side import FleetSide
+from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, QUOTA, RESULTS_FLOW, ROTS, SLOTS
+from tests.protocol.rotten_card import rot
 from tests.protocol.sensors_broker import Copy, SensorsBroker
+from tests.protocol.truth import check
 
 WALL: Final = 1_700_000_000.0
-AT_LEAST_ONCE: Final = range(1_000, 2_000)
-"""With these seeds one of the flows is."""
-RESULTS_FLOW: Final = range(2_000, 3_000)
-"""With these results land all the time, late ones too: so the fleet job has something to do."""
-ROTS: Final = range(3_000, 4_000)
-"""With these the card does."""
-BLOCKS: Final = range(4_000, 5_000)
-"""With these operators are blocked for long."""
 PAST_S: Final = (0, 3, 6, 9, 3_600, 7_200, 7_203, 86_400)
 """How old a message may be, whose window is then one that the tables have."""
 ROUNDS: Final = 400
@@ -54,9 +50,13 @@ class World:
         self.qos = draw.choice([1, 1, 2])
         self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+", "t/0/+"])}
         """By name: what it reads. One subscription for both, or two that overlap."""
-        ahead, self.results_flow = seed in AT_LEAST_ONCE, seed in RESULTS_FLOW
+        ahead, self.results_flow = seed in AT_LEAST_ONCE, seed in RESULTS_FLOW or seed in QUOTA
         self.delivery = {"a": "exactly-once", "b": "at-least-once" if ahead else "exactly-once"}
-        self._acts = [*ACTS[:-2], *ACTS[-2:-1] * ahead, *ACTS[-1:] * self.results_flow]
+        self._acts = [*ACTS, *AHEAD_ACTS * ahead, *RESULTS_ACTS * self.results_flow, *SLOT_ACTS * (seed in SLOTS)]
+        self.quota_bytes = 700 if seed in QUOTA else math.inf
+        self.when_full: dict[str, WhenFull] = {"a": "stop-acknowledging", "b": "shed-oldest"}
+        self.shed: Counter[str] = Counter()
+        """Rows that made way in the outbox, by flow."""
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when the gateway was killed, by flow."""
         filters = tuple(dict.fromkeys(self.flows.values()))
@@ -69,7 +69,7 @@ class World:
         self._letters = draw.choice(["x", "xy"])
         self.central = CentralSide(draw, self.clock, draw.choice([1, 2]), self.results_flow)
         # With chance of its own, so that a seed means the same whatever the fleet job does.
-        self.fleet = FleetSide(random.Random(f"fleet {seed}"), self.central, self.flows, self.step, self._say)
+        self.fleet = FleetSide(random.Random(f"fleet {seed}"), self.central, self.flows, self.step, self.say)
         self.most = draw.randint(6, 30) * (3 if self.results_flow else 1) + 30 * (seed in ROTS or seed in BLOCKS)
         self.steps = 0
         self.said: list[str] = []
@@ -81,13 +81,18 @@ class World:
         self.gap: dict[str, set[int]] = {name: set() for name in self.flows}
         """By flow: what a restored or damaged card may have lost, or counted twice where it says so."""
         self.may_rot, self.may_block = seed in ROTS, seed in BLOCKS
+        self.in_slots = seed in SLOTS
+        self._patches = ExitStack()
+        if self.in_slots:
+            self._patches.enter_context(stepped())
         self.covered: dict[str, dict[int, set[Copy]]] = {name: {} for name in self.flows}
         """By flow and number of its last delta: what had been acknowledged when that was new and nothing waited."""
+        self.went_back = False
         self.version = 1
         self.backups: list[tuple[Path, set[Copy], int]] = []
         self.board: Board | None = self._start()
-        for name, topic in self.flows.items():
-            self.board.deploy(document(name, topic, self.qos, self.delivery[name]))
+        for name in self.flows:
+            self.board.deploy(self._document(name))
         self.board.connect()
         while self.broker.receive() or self.board.receive(9):
             pass
@@ -99,7 +104,12 @@ class World:
         return self.folder / "gateway.db"
 
     def _start(self) -> Board:
-        return Board(self.path, self.broker, self.clock, self.central.broker.publish)
+        kind = BoardInSlots if self.in_slots else Board
+        return kind(self.path, self.broker, self.clock, self.central.broker.publish, self.quota_bytes)
+
+    def _document(self, flow: str, description: str = "") -> Any:
+        full = self.when_full[flow]
+        return document(flow, self.flows[flow], self.qos, self.delivery[flow], full, description)
 
     # -- what may happen
 
@@ -114,11 +124,11 @@ class World:
         self.steps += 1
         acts, weights = zip(*self._acts, strict=True)
         act: Callable[[World], None] = self.draw.choices(acts, weights)[0]
-        self._say(act.__name__.strip("_"))
+        self.say(act.__name__.strip("_"))
         act(self)
         self.fleet.step()
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self.said.append(text)
 
     def _publish(self) -> None:
@@ -151,6 +161,14 @@ class World:
         if self.board and not (self.may_block and self.draw.random() < 0.8):
             self.board.work()
 
+    def _slot_dies(self) -> None:
+        if isinstance(self.board, BoardInSlots):
+            self.board.slot_dies(self.draw.randrange(2))
+
+    def _slots_sleep(self) -> None:
+        if isinstance(self.board, BoardInSlots):
+            self.board.asleep = not self.board.asleep
+
     def _time_passes(self) -> None:
         self.clock.advance(self.draw.choice([0.1, 1.0, 4.0, 40.0]))
         if self.board:
@@ -167,7 +185,8 @@ class World:
             self._receive()
             self.board.work()
         if self.draw.random() < 0.5:
-            self.board.meanwhile = self.draw.choice([self._receive, self._receive, self._fill, self._work])
+            meanwhile = [self._receive, self._receive, self._fill, self._work, *[self._slot_dies] * self.in_slots]
+            self.board.meanwhile = self.draw.choice(meanwhile)
         self.board.checkpoint(self.draw.choice([(), ("a",), ("b",)]))
         self.board.meanwhile = lambda: None
         for name, covered in self.covered.items():
@@ -222,6 +241,7 @@ class World:
         if self.board:
             self.ambiguous += self.board.ingest.inbox.counters.ambiguous
             self.repeated.update(self.board.left_ahead())
+            self.shed.update(self.board.shed())
             connected = self.board.wire.status.connected
             self.board.crash()
             self.board = None
@@ -233,7 +253,7 @@ class World:
             if self.backups and self.draw.random() < 0.5:
                 self._go_back()
             if self.may_rot and self.draw.random() < 0.4:
-                self._rot(self.draw.choice("ab"))
+                rot(self, self.draw.choice("ab"))
             self.board = self._start()
             if not self.central.broker.away:
                 self.board.uplink.connected()
@@ -242,12 +262,12 @@ class World:
         if self.board and self.may_change:
             name = self.draw.choice("ab")
             self.version += 1
-            made = document(name, self.flows[name], self.qos, self.delivery[name], f"version {self.version}")
+            made = self._document(name, f"version {self.version}")
             try:
                 with mock.patch.object(asyncio, "sleep", self._sleeps):
                     self.board.deploy(made)
             except EdgertError as error:
-                self._say(str(error))
+                self.say(str(error))
             except Died:
                 self._crash()
 
@@ -263,7 +283,7 @@ class World:
             try:
                 drive(self.board.uplink._turn())
             except StoreError as error:
-                self._say(str(error))
+                self.say(str(error))
 
     def _acknowledge(self) -> None:
         if self.board and self.central.broker.acks and not self.central.broker.away:
@@ -313,7 +333,8 @@ class World:
 
     def _go_back(self) -> None:
         path, acknowledged, version = self.draw.choice(self.backups)
-        self._say(f"goes back to {path.name}")
+        self.say(f"goes back to {path.name}")
+        self.went_back = True
         for old in self.folder.glob("gateway.db*"):
             old.unlink()
         shutil.copy(path, self.path)
@@ -323,41 +344,18 @@ class World:
         if version != self.version:  # it has an epoch that the card does not know: open windows may count twice
             self.broker.again.update(self.topics.keys())
 
-    def _rot(self, flow: str) -> None:
-        """One byte of what is stored of a flow's state, or of its queues, is another. It goes on from the delta before
-        that, or where there is none, with nothing in its windows."""
-        with closing(sqlite3.connect(self.path)) as db:
-            query = "SELECT number, position FROM state WHERE flow = ? ORDER BY number"
-            pieces = db.execute(query, (flow,)).fetchall()
-            of_queue = not pieces or self.draw.random() < 0.1
-            at = self.draw.choice([len(pieces) - 1] * 3 + [self.draw.randrange(len(pieces))]) if pieces else 0
-            table, key, value = ("queue", "flow", flow) if of_queue else ("state", "number", pieces[at][0])
-            found = db.execute(f"SELECT blob FROM {table} WHERE {key} = ?", (value,)).fetchone()
-            if not found or not found[0]:
-                return
-            raw = bytearray(found[0])
-            raw[self.draw.randrange(len(raw))] ^= 0xFF
-            db.execute(f"UPDATE {table} SET blob = ? WHERE {key} = ?", (bytes(raw), value))
-            db.commit()
-        back_to = next((number for number, position in reversed(pieces[:at]) if position is not None), None)
-        self.version += 1  # another epoch
-        self._say(f"flow {flow} rots: {table} {value} of {pieces}, back to {back_to}")
-        if of_queue or back_to is None:
-            self.gap[flow] |= set(self.topics)
-        else:
-            missing = self.broker.acknowledged - self.covered[flow].get(back_to, set())
-            self.gap[flow] |= {copy.uid for copy in missing}
-
     # -- the end
 
     def settle(self) -> None:
         """No more faults: everything is brought to its end."""
-        self._say("settles")
+        self.say("settles")
         self.most = 0
         self._restart()
         board = self.board
         assert board
         board.full = False
+        if isinstance(board, BoardInSlots):
+            board.asleep = False
         if self.central.broker.away:
             self._central_goes()
         board.connect()
@@ -366,6 +364,7 @@ class World:
             board.remove(name)
         self._until_quiet(board)
         self.ambiguous += board.ingest.inbox.counters.ambiguous
+        self.shed.update(board.shed())
         self.fleet.settle()
 
     def _until_quiet(self, board: Board) -> None:
@@ -387,33 +386,10 @@ class World:
             f"it does not come to an end: {self.broker.session}, {board.database.outbox_size}, {board.uplink.status}"
         )
 
-    def check(self) -> None:
-        """Against the truth."""
-        for name in self.flows:
-            self.fleet.check(name)
-            found: Counter[str] = Counter()
-            for (_, key), n in self.fleet.counted(name).items():
-                found[key] += n
-            self._check(name, found)
-
-    def _check(self, name: str, counted: Counter[str]) -> None:
-        topic = self.flows[name]
-        of = {u for u, its in self.topics.items() if covers(topic, its)}
-        expected = Counter(self.keys[u] for u in of)
-        spared = Counter(self.keys[u] for u in of & (self.broker.lost | self.gap[name]))
-        again = Counter(self.keys[u] for u in self.broker.again.elements() if u in of)
-        doubled = counted - expected - again
-        repeated = self.repeated[name] if self.delivery[name] == "at-least-once" else 0
-        foreseen = doubled.total() <= repeated if self.unique else not doubled or repeated
-        assert foreseen or self.broker.again.keys() >= of, f"flow {name} counted twice: {doubled}, {repeated} foreseen"
-        lost = expected - counted - spared
-        if self.unique:
-            assert not lost, f"flow {name} lost {lost}"
-        assert lost.total() <= self.ambiguous, f"flow {name} lost {lost}, {self.ambiguous} ambiguous"
-
     def close(self) -> None:
         if self.board:
             self.board.crash()
+        self._patches.close()
 
 
 ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
@@ -423,9 +399,13 @@ ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
     (World._uplink, 4), (World._acknowledge, 4), (World._collect, 5), (World._collector_dies, 0.5),
     (World._central_goes, 0.7), (World._central_loses, 0.4), (World._broker_snaps, 0.4), (World._broker_dies, 0.4),
     (World._broker_forgets, 0.8), (World._back_up, 2),
-    (World._send_ahead, 6), (World._results, 8),
 ]  # fmt: skip
-"""The last but one where a flow is at-least-once, the last where results land all the time."""
+AHEAD_ACTS: Final = [(World._send_ahead, 6)]
+"""Where a flow is at-least-once."""
+RESULTS_ACTS: Final = [(World._results, 8)]
+"""Where results land all the time."""
+SLOT_ACTS: Final = [(World._slot_dies, 2), (World._slots_sleep, 1)]
+ALL_ACTS: Final = [*ACTS, *AHEAD_ACTS, *RESULTS_ACTS, *SLOT_ACTS]
 
 
 def walk(seed: int, folder: Path) -> World:
@@ -434,7 +414,7 @@ def walk(seed: int, folder: Path) -> World:
     try:
         world.run()
         world.settle()
-        world.check()
+        check(world)
     finally:
         world.close()
     return world

@@ -1,0 +1,18 @@
+"""Which seeds make which kind of walk; all others make plain ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+AT_LEAST_ONCE: Final = range(1_000, 2_000)
+"""With these seeds one of the flows is."""
+RESULTS_FLOW: Final = range(2_000, 3_000)
+"""With these results land all the time, late ones too: so the fleet job has something to do."""
+ROTS: Final = range(3_000, 4_000)
+"""With these the card does."""
+BLOCKS: Final = range(4_000, 5_000)
+"""With these operators are blocked for long."""
+SLOTS: Final = range(5_000, 6_000)
+"""With these flows run in slots, which die and sleep."""
+QUOTA: Final = range(6_000, 7_000)
+"""With these the outbox has little room."""
