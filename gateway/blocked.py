@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 5.0
 """After so long without a checkpoint that should have been, a flow counts as blocked."""
 TRIED_S = 10.0
-"""How often one is tried of a flow that is: each try may hold up the other flows' for two seconds."""
+"""How often one is tried of a flow that is: where nobody can tell that it is in vain (in slots), each try holds up the
+other flows' checkpoints for two seconds."""
 
 
 @dataclass(slots=True)

@@ -214,7 +214,7 @@ class Checkpointer:
             if not run.pending:
                 if not self.blocked.may_try(run):
                     return None
-                if self._host.capture(run, self.position):
+                if not self._host.hangs(run) and self._host.capture(run, self.position):
                     self.blocked.succeeded(run)
                 else:
                     self.status.blocked += 1

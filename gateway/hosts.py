@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -9,6 +10,7 @@ from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
 from edgert.core.position import Position as Covered
 from edgert.operators.logic import Message, Now
+from edgert.runtime import flow_run
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
@@ -60,6 +62,11 @@ class Host(Protocol):
 
     def lend(self) -> None:
         """To be called after `put`, without the lock."""
+        ...
+
+    def hangs(self, run: FlowRun) -> bool:
+        """Whether it is in vain to wait for a batch boundary: a turn is longer under way than anybody would wait. Costs
+        next to nothing; false where that is not known."""
         ...
 
     def capture(self, run: FlowRun, position: Position) -> bool:
@@ -161,6 +168,17 @@ class InProcess:
 
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
+
+    def hangs(self, run: FlowRun) -> bool:
+        before = self._clock.monotonic() - flow_run.HOLD_S
+
+        def long() -> bool:
+            return any(instance.running and instance.started < before for instance in run.all)
+
+        if not long():
+            return False
+        time.sleep(0.001)  # one that begins just now shows for a moment when the turn before it began
+        return long()
 
     def capture(self, run: FlowRun, position: Position) -> bool:
         return run.capture(self.pool, position)

@@ -268,6 +268,9 @@ class Slots:
 
     # -- checkpoints
 
+    def hangs(self, run: FlowRun) -> bool:
+        return False  # only the slots know
+
     def capture(self, run: FlowRun, position: Locked) -> bool:
         return self._capture(run, position, HOLD_S, stop=False)
 

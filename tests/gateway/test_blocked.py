@@ -162,6 +162,28 @@ async def test_it_is_tried_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @in_loop
+async def test_nobody_waits_for_a_turn_that_is_long_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Blocking(tmp_path / "db")
+    await world.deploy()
+    await world.block()
+    held: list[object] = []
+    hold = world.gateway.pool.hold
+
+    def note(instances: Any, timeout_s: float) -> bool:
+        held.append(instances)
+        return hold(instances, timeout_s)
+
+    monkeypatch.setattr(world.gateway.pool, "hold", note)
+    f, other = (world.gateway.flows.runs[name] for name in ("f", "other"))
+    await world.checkpoint()
+    assert held == [f.all, other.all]
+    await world.checkpoint(PATIENCE_S)
+    await world.checkpoint(TRIED_S)
+    assert held[2:] == [other.all, other.all]
+    world.die()
+
+
+@in_loop
 async def test_a_flow_whose_state_cannot_be_taken_counts_as_blocked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
