@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,7 @@ class Gateway:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/"
         self._folder = folder
+        self.database = folder / "data" / "gateway.db"
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "flow.toml").write_text(FLOW)
         text = json.dumps
@@ -202,6 +205,20 @@ def test_a_gateway_that_goes_is_said_and_its_return_is_found(page: Browser, gate
     gateway.start()
     page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'", 30)
     assert not page.run("return document.body.classList.contains('stale')")
+
+
+@pytest.mark.timeout(120)
+def test_what_a_rotten_card_has_cost_stands_on_the_page(page: Browser, gateway: Gateway) -> None:
+    page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'")
+    assert page.run("return document.querySelector('.gap').hidden")
+    wait_for(lambda: number(page, "commits") > 3, 20, "there are checkpoints")
+    assert gateway.stop() == 0
+    with closing(sqlite3.connect(gateway.database)) as db, db:
+        newest, blob = db.execute("SELECT number, blob FROM state ORDER BY number DESC LIMIT 1").fetchone()
+        db.execute("UPDATE state SET blob = ? WHERE number = ?", (blob[:-1], newest))
+    gateway.start()
+    page.wait_for("return document.querySelector('.gap').textContent.includes('is damaged')", 30)
+    assert not page.run("return document.querySelector('.gap').hidden")
 
 
 @pytest.mark.timeout(120)
