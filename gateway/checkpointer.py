@@ -196,12 +196,12 @@ class Checkpointer:
 
         self.write(commit)
         self.outbox.committed([run.flow.name for run, _ in forms], refused)
-        for run, spill in spills:
-            self.blocked.spilled(run, spill)
         forms = [(run, form) for run, form in forms if run.flow.name not in refused]
         for run, form in forms:
             run.committed(form)
             self._host.committed(run)
+        for run, spill in spills:
+            self.blocked.spilled(run, spill)
         for run, _ in forms:
             if run.wants_compaction() and run.stored_bytes <= MERGED_HERE_BYTES:
                 self._compact(run)

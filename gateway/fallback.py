@@ -55,7 +55,7 @@ def resumption(database: Database, stored: StoredFlow) -> Resumption:
             else ""
         )
         return Resumption(stored, blobs, join_queues(queues), gap)
-    if whole == len(blobs):
+    if whole >= len(blobs):
         to, gap = _here(database, stored, database.last_state(flow)), "what waited in its queues is missing"
     elif mark := _newest(database.marks(flow)[:whole]):
         to, gap = mark, _between(mark, stored)
@@ -92,6 +92,6 @@ def _here(database: Database, stored: StoredFlow, number: int) -> Mark:
 def _between(mark: Mark, stored: StoredFlow) -> str:
     return (
         f"it goes on from the last one that is whole, with messages up to number {mark.position.index:,} of the "
-        f"{stored.position.index:,} that were taken: what was acknowledged in between is missing, and its results are "
-        "void"
+        f"{stored.position.index:,} that were taken: what was acknowledged in between, or waited in its queues then, "
+        "is missing, and what was shipped since is void"
     )

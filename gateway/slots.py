@@ -316,10 +316,12 @@ class Slots:
             hosted.trim()
 
     def spill(self, run: FlowRun, position: Locked) -> tuple[Position, Waiting]:
-        return self._hosted[run].spill(position)
+        hosted = self._hosted.get(run)
+        return hosted.spill(position) if hosted else (run.progress.position(), {})
 
     def spilled(self, run: FlowRun) -> None:
-        self._hosted[run].spilled()
+        if (hosted := self._hosted.get(run)) is not None:  # or it was given up meanwhile
+            hosted.spilled()
 
     def take_results(self, run: FlowRun) -> list[Row]:
         hosted = self._hosted.get(run)

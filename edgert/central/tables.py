@@ -99,14 +99,12 @@ class Table:
 
         Raises `Conflict` if it has to be decided anew, `TableError` if the table cannot be written.
         """
-        commit = CommitProperties(
-            app_transactions=[Transaction(application, version) for application, version in versions.items()],
-            # Beside others' commits; one of the same application is a conflict at once, for whoever read the versions.
-            max_commit_retries=15,
-        )
+        numbers = [Transaction(application, version) for application, version in versions.items()]
         if self._handle is None:
-            self._create(data, commit)
+            self._create(data, numbers)
             return
+        # Beside others' commits; one of the same application is a conflict at once, for whoever read the versions.
+        commit = CommitProperties(app_transactions=numbers, max_commit_retries=15)
         known = self.fields()
         names = {f.name for f in known}
         new = [f for f in data.schema if f.name not in names]
@@ -118,10 +116,11 @@ class Table:
 
     def replace(self, data: pa.Table, versions: Mapping[str, int], where: str) -> None:
         """As `append`, but the rows for which the SQL expression `where` holds give way to the new ones."""
-        commit = CommitProperties(app_transactions=[Transaction(a, v) for a, v in versions.items()])
+        numbers = [Transaction(application, version) for application, version in versions.items()]
         if self._handle is None:
-            self._create(data, commit)
+            self._create(data, numbers)
             return
+        commit = CommitProperties(app_transactions=numbers)
         with told(self.uri, "could not be written"):
             write_deltalake(self._handle, data, mode="overwrite", predicate=where, commit_properties=commit)
 
@@ -159,8 +158,10 @@ class Table:
         """The table's version as of the last refresh (-1 if it does not exist)."""
         return self._handle.version() if self._handle else -1
 
-    def _create(self, data: pa.Table, commit: CommitProperties) -> None:
-        # Table and first rows are one commit, so there is never a table whose rows say nothing about it.
+    def _create(self, data: pa.Table, numbers: list[Transaction]) -> None:
+        # Table and first rows are one commit, so there is never a table whose rows say nothing about it. It is tried
+        # once: where another writer creates the table first, a second try would append to his, and compare nothing.
+        commit = CommitProperties(app_transactions=numbers, max_commit_retries=0)
         with told(self.uri, "could not be created"):
             try:
                 write_deltalake(

@@ -10,6 +10,7 @@ import pytest
 
 from edgert.central.lineage import Opening, counted
 from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.runtime.state import pack_state
 from edgert.store.database import Database
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
@@ -157,6 +158,20 @@ async def test_damaged_queues_cost_what_waited_in_them(tmp_path: Path) -> None:
     gateway = Gateway(path)
     assert "what waited in its queues is missing" in gateway.flows.gaps["f"]
     gateway.feed(5, 5.0, dup=True)
+    gateway.feed(6, 6.0, dup=True)
+    assert await ended(gateway) == 6
+
+
+@in_loop
+async def test_damaged_input_behind_whole_queues_takes_nobody_back(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    await with_messages(path)
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT OR REPLACE INTO queue VALUES ('f', ?)", (pack_state({}),))
+        db.execute("INSERT INTO spill VALUES ('f', 1, 100, 1, ?)", (b"nothing that was packed",))
+        db.execute("INSERT INTO spilled SELECT name, position, missing, 0 FROM flow WHERE name = 'f'")
+    gateway = Gateway(path)
+    assert "what waited in its queues is missing" in gateway.flows.gaps["f"]
     gateway.feed(6, 6.0, dup=True)
     assert await ended(gateway) == 6
 

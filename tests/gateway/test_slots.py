@@ -240,6 +240,13 @@ async def walk_through(draw: random.Random) -> None:
         process.stop_now()
 
 
+def test_a_flow_that_was_given_up_while_its_input_was_written_disturbs_no_commit() -> None:
+    """What is raised after the commit would have the other flows' results written again."""
+    walk = Walk(random.Random(1), CHAINED, "locality", 1)
+    assert walk.slots.spill(walk.run, walk.position) == (Position(), {})
+    walk.slots.spilled(walk.run)
+
+
 @in_loop
 async def test_input_without_acknowledgement_is_kept_up_to_a_bound_and_counted_beyond() -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1)
