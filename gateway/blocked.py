@@ -17,8 +17,11 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 5.0
 """After so long without a checkpoint that should have been, a flow counts as blocked."""
 TRIED_S = 10.0
-"""How often one is tried of a flow that is: where nobody can tell that it is in vain (in slots), each try holds up the
-other flows' checkpoints for two seconds."""
+"""How often one is tried of a flow that is, at first: where nobody can tell that it is in vain (in slots), each try
+holds up the other flows' checkpoints for two seconds; and one that fails since an operator cannot say what has changed
+leaves what the others have said in memory."""
+TRIED_MOST_S = 600.0
+"""After long."""
 
 
 @dataclass(slots=True)
@@ -35,11 +38,17 @@ class Blocked:
     def __init__(self, host: Host, monotonic: Callable[[], float]) -> None:
         self._host, self._monotonic = host, monotonic
         self._stuck: dict[FlowRun, _Stuck] = {}
+        self._tried = False
+        """Whether it was the turn of one that is blocked."""
 
     def is_blocked(self, run: FlowRun) -> bool:
         """Whether its input goes to the database."""
+        return self.time_s(run) >= PATIENCE_S
+
+    def time_s(self, run: FlowRun) -> float:
+        """For how long it has come to no checkpoint."""
         stuck = self._stuck.get(run)
-        return stuck is not None and self._monotonic() - stuck.since >= PATIENCE_S
+        return self._monotonic() - stuck.since if stuck else 0.0
 
     def messages(self, run: FlowRun) -> int:
         """How many of its input are in the database since its last checkpoint."""
@@ -47,19 +56,25 @@ class Blocked:
         return stuck.messages if stuck else 0
 
     def may_try(self, run: FlowRun) -> bool:
-        """Whether a checkpoint should be tried now."""
+        """Whether a checkpoint should be tried now: of those that are blocked, of one at a time, since each try may
+        hold up the other flows."""
         stuck = self._stuck.get(run)
-        return stuck is None or self._monotonic() >= stuck.next_try
+        if stuck is None or not self.is_blocked(run):
+            return True
+        if self._tried or self._monotonic() < stuck.next_try:
+            return False
+        self._tried = True
+        return True
 
-    def failed(self, run: FlowRun) -> None:
+    def failed(self, run: FlowRun, why: str = "it reached no batch boundary in time") -> None:
         """A checkpoint of it was tried in vain."""
         now = self._monotonic()
         stuck = self._stuck.get(run)
         if stuck is None:
             self._stuck[run] = _Stuck(now)
-            log.warning("flow %s reached no batch boundary in time; its checkpoint is tried again", run.flow.name)
+            log.warning("flow %s has no checkpoint: %s; it is tried again", run.flow.name, why)
         elif now - stuck.since >= PATIENCE_S:
-            stuck.next_try = now + TRIED_S
+            stuck.next_try = now + min(max(TRIED_S, (now - stuck.since) / 4), TRIED_MOST_S)
 
     def succeeded(self, run: FlowRun) -> None:
         """It came to a batch boundary."""
@@ -67,8 +82,9 @@ class Blocked:
         if stuck and stuck.messages:
             log.info("flow %s is blocked no more; its state covers the %d messages", run.flow.name, stuck.messages)
 
-    def keep_only(self, runs: Collection[FlowRun]) -> None:
-        """Forgets flows that run no more."""
+    def begin(self, runs: Collection[FlowRun]) -> None:
+        """A checkpoint of some of `runs` begins, which are all that there are."""
+        self._tried = False
         self._stuck = {run: stuck for run, stuck in self._stuck.items() if run in runs}
 
     def spill(self, run: FlowRun, position: Position) -> Spill | None:

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from edgert.core.compression import compressed
-from edgert.core.errors import StoreError
+from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, Spill
@@ -53,7 +54,7 @@ class CheckpointStatus:
 
 def as_commit(name: str, form: CommitForm) -> FlowCommit:
     """A flow's packed checkpoint in the database's words."""
-    return FlowCommit(name, form.position, form.deltas, form.queue, form.columns, form.rows)
+    return FlowCommit(name, form.position, form.deltas, form.queue, form.columns, form.rows, whole=form.whole)
 
 
 class Checkpointer:
@@ -80,6 +81,8 @@ class Checkpointer:
         """Why the last checkpoint left a flow out."""
         self.merging = Merging(database, store, lambda run: self.runs.get(run.flow.name) is run)
         self.blocked = Blocked(host, ingest.clock.monotonic)
+        self.lost_input: Counter[str] = Counter()
+        """Messages of flows that were blocked which had no room in the database and were needed there, by flow."""
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
@@ -178,7 +181,7 @@ class Checkpointer:
         forms: list[tuple[FlowRun, CommitForm]] = []
         spills: list[tuple[FlowRun, Spill]] = []
         self._fault = ""
-        self.blocked.keep_only(self.runs.values())
+        self.blocked.begin(self.runs.values())
         for run in runs:
             if run.ended:  # its last words and its end are one transaction, which was not reached
                 continue
@@ -211,15 +214,15 @@ class Checkpointer:
         """What is to be written of one flow. What failed to be committed is tried again as it is, before anything more
         is captured. The fault of one flow's operator is that flow's alone."""
         try:
-            if not run.pending:
+            if self._is_to_be_captured(run):
                 if not self.blocked.may_try(run):
                     return None
-                if not self._host.hangs(run) and self._host.capture(run, self.position):
-                    self.blocked.succeeded(run)
-                else:
+                if self._host.hangs(run) or not self._host.capture(run, self.position):
                     self.status.blocked += 1
                     self.blocked.failed(run)
+                    return None
             form = run.form()
+            self.blocked.succeeded(run)
             if form is None:  # nothing has changed: that is as good as written
                 self._host.committed(run)
             return form
@@ -227,8 +230,14 @@ class Checkpointer:
             self.status.failures += 1
             self._fault = self.status.error = f"flow {run.flow.name}: {error!r}"
             log.exception("the state of flow %s could not be captured; it is not acknowledged", run.flow.name)
-            self.blocked.failed(run)
+            self.blocked.failed(run, f"its state cannot be taken ({error!r})")
             return None
+
+    @staticmethod
+    def _is_to_be_captured(run: FlowRun) -> bool:
+        """Or what is pending is to be written first: unless input was spilled since, which it does not cover."""
+        spilled = run.progress.spilled
+        return not run.pending or (spilled is not None and run.pending[-1].position.index < spilled.index)
 
     def _compact(self, run: FlowRun) -> None:
         """Failing costs room only: the commit before it stands, and must not be taken for a failed one."""
@@ -237,6 +246,8 @@ class Checkpointer:
             snapshot, merged = run.compact(self._database.state(name)), run.stored_bytes
             self._database.compact_state(name, snapshot, self._database.last_state(name))
             run.compacted(merged, len(snapshot))
+        except DamagedError as error:
+            run.damaged(error)
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
             log.error("the state of flow %s could not be compacted: %r", name, error)
 
@@ -249,10 +260,15 @@ class Checkpointer:
                     if again := await self._store(lambda: self._database.go_back(name)):
                         log.warning(AGAIN, name, again)
                     blobs, queue = await self._store(lambda: last_checkpoint(self._database, name))
+                    lost = await self._store(lambda: self._database.spilled(name))
                     break
+                except DamagedError as error:
+                    self._database.damaged = str(error)  # a start goes back to what is whole
+                    raise
                 except StoreError as error:
                     log.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
                     await asyncio.sleep(RETRY_S)
+            self.lost_input[name] += lost.lost if lost else 0
             await self._store(lambda: self.position(prepare(blobs, queue)))
 
     def position(self, read: Callable[[], None]) -> None:

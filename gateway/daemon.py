@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import edgert
 from edgert.core.config import parse
-from edgert.core.errors import DocumentError, EdgertError, PayloadError, Problem, StoreError, show
+from edgert.core.errors import DocumentError, EdgertError, Problem, StoreError, show
 from edgert.core.ids import gateway_id
 from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings, data_folder
@@ -47,6 +47,10 @@ from gateway.uplink import Uplink
 log = logging.getLogger(__name__)
 
 Inbound = asyncio.Queue[tuple[str, bytes, "Request | None"]]
+LOST_IDS = (
+    "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
+    "taken as new, and counted as perhaps_repeated"
+)
 LIVE_SETTINGS = ("pool.consumption_rows", "log.level")
 """Settings that a `config` message may change; all others belong to the file on the board."""
 
@@ -168,10 +172,13 @@ class Daemon:
 
     async def _start(self) -> None:
         database, inbox = self.database, self.ingest.inbox
-        try:
-            inbox.table.load(database.pages())
-        except (ValueError, PayloadError) as error:
-            raise StoreError(f"the id table in {database.path} is damaged: {error}; move the file away") from None
+        rescued = database.rescued()
+        if rescued is not None:
+            inbox.table.lose_all()
+            self.ingest.lost_ids = True
+        inbox.table.load(database.pages())
+        if inbox.table.lost:
+            log.error(LOST_IDS, len(inbox.table.lost))
         inbox.next_index = int(database.meta("next_index", 1))
         self.flows.load()
         await self.host.start()
@@ -180,6 +187,9 @@ class Daemon:
 
             self.web = WebServer(self.settings.web, self.status.object)
             await self.web.start()
+        if rescued is not None:
+            await self.flows.restore(rescued, str(database.meta("begun_anew")))
+            database.restored()
         await self._deploy_files()
         await self.ingest.start(str(database.meta("subscriptions", "")), str(database.meta("broker_drops", "")))
         if self.link:
@@ -212,7 +222,8 @@ class Daemon:
                 log.error("flow file %s is not deployed: %s", name, error)
         if len(named) < len(self.settings.flows.files):
             return  # one that cannot be read may be that of any flow
-        for left in [n for n in self.flows.runs if n not in named and self.flows.origin(n) == "file"]:
+        known = (*self.flows.runs, *self.flows.failed)
+        for left in [n for n in known if n not in named and self.flows.origin(n) == "file"]:
             log.info("flow %s is removed: its file is no longer named in flows.files", left)
             try:
                 await self.flows.remove(left)
@@ -249,6 +260,8 @@ class Daemon:
         while True:
             await asyncio.sleep(TICK_S)
             _notify("WATCHDOG=1")
+            if self.database.damaged:  # a start sets it aside, if it is
+                raise StoreError(self.database.damaged)
             self.host.tick(list(self.flows.runs.values()))
             if self._garbage:
                 self._garbage.look(self.clock.monotonic())

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edgert.core.errors import StoreError
+from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.core.ids import epoch_ordinal
 from edgert.runtime.state import join_queues, unpack_parts
 from edgert.store.database import Database
@@ -32,29 +32,32 @@ class Resumption:
     queue: bytes
     gap: str = ""
     """What is missing, if this is not its last checkpoint."""
+    lost: int = 0
+    """Messages of it that were taken in, and had no room in the database."""
 
 
 def last_checkpoint(database: Database, flow: str) -> tuple[list[bytes], bytes]:
     """State and queues of a flow's last checkpoint; what was spilled since stands at the queues' end. Raises
-    `StoreError`."""
+    `StoreError`, `DamagedError` if they are not whole."""
     spilled = database.spilled(flow)
-    return database.state(flow), join_queues([database.queue(flow), *(spilled.queues if spilled else ())])
+    blobs, queues = database.state(flow), [database.queue(flow), *(spilled.queues if spilled else ())]
+    _, fault = _whole([*blobs, *filter(None, queues)])
+    if fault:
+        raise DamagedError(f"what is stored of flow {flow} is damaged: {fault}")
+    return blobs, join_queues(queues)
 
 
 def resumption(database: Database, stored: StoredFlow) -> Resumption:
-    """Writes the fallback before it is used, if there has to be one. Raises `StoreError` if that cannot be done."""
+    """Writes the fallback before it is used, if there has to be one. Raises `StoreError` for a flow that cannot go on,
+    `EdgertError` if nobody may."""
     flow = stored.name
     blobs, queues = database.state(flow), [database.queue(flow)]
     if spilled := database.spilled(flow):
         stored, queues = replace(stored, position=spilled.position), [*queues, *spilled.queues]
     whole, fault = _whole([*blobs, *filter(None, queues)])
     if not fault:
-        gap = (
-            f"{spilled.lost} messages of flow {flow}, which was blocked, had no room"
-            if spilled and spilled.lost
-            else ""
-        )
-        return Resumption(stored, blobs, join_queues(queues), gap)
+        lost = spilled.lost if spilled else 0
+        return Resumption(stored, blobs, join_queues(queues), lost=lost)
     if whole >= len(blobs):
         to, gap = _here(database, stored, database.last_state(flow)), "what waited in its queues is missing"
     elif mark := _newest(database.marks(flow)[:whole]):
@@ -63,7 +66,12 @@ def resumption(database: Database, stored: StoredFlow) -> Resumption:
         to, gap = _here(database, stored, 0), "what its operators held (open windows) is missing"
     after = successor(max([stored.epoch, *database.epochs(flow)]))
     gap = f"a checkpoint of flow {flow} is damaged ({fault}); {gap}"
-    database.fall_back(flow, to, after, gap)
+    try:
+        database.fall_back(flow, to, after, gap)
+    except DamagedError:
+        raise
+    except StoreError as error:  # without it nothing of the flow is safe: what came now would be acknowledged and lost
+        raise EdgertError(f"{gap}; that could not be written, so the gateway does not start: {error}") from error
     log.error("%s; epoch %d is opened", gap, epoch_ordinal(after))
     return Resumption(replace(stored, epoch=after, position=to.position), database.state(flow), b"", gap)
 
@@ -73,7 +81,7 @@ def _whole(blobs: Sequence[bytes]) -> tuple[int, str]:
     for number, blob in enumerate(blobs):
         try:
             unpack_parts(blob)
-        except StoreError as error:
+        except DamagedError as error:
             return number, str(error)
     return len(blobs), ""
 

@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from edgert.core.errors import DocumentError, EdgertError, StoreError
+from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
@@ -34,6 +36,10 @@ log = logging.getLogger(__name__)
 
 HOLD_S = 60.0
 """A flow that is to be replaced or removed has so long to reach a batch boundary."""
+HOLD_TURN_S, BETWEEN_S = 2.0, 0.1
+"""It is waited for in turns, and between them checkpoints of the others are made."""
+ABANDONED = "its open windows, and what of its input they did not have yet, are lost"
+GIVEN_UP = "the flow could not go on; what came in since, until it does, is missing"
 SUBSCRIBED_S = 5.0
 """How long the answer to a new flow waits for the broker's to its subscriptions."""
 STORE_TRIES = 30
@@ -69,7 +75,8 @@ class Flows:
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""
         self.gaps: dict[str, str] = {}
-        """Flows that went back to an older checkpoint at this start, and what is missing."""
+        """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
+        self._tasks: set[asyncio.Future[None]] = set()
 
     @property
     def runs(self) -> dict[str, FlowRun]:
@@ -88,7 +95,8 @@ class Flows:
     # -- start
 
     def load(self) -> None:
-        """Resumes what the database knows. Before anything is read."""
+        """Resumes what the database knows. Before anything is read. Raises `EdgertError` where it cannot be read or
+        written: what came then would be acknowledged without a flow that is only held up."""
         inbox = self._ingest.inbox
         for stored in self._database.flows():
             self._stored[stored.name] = stored
@@ -100,9 +108,10 @@ class Flows:
                 stored = self._stored[stored.name] = at.stored
                 run = self._run(flow, stored, stored.position)
                 self._host.begin(run, at.blobs, at.queue)
-            except (DocumentError, StoreError) as error:
+            except (DocumentError, DamagedError, MisfitError) as error:
                 log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
                 self.failed[stored.name] = str(error)
+                self._say_gap(stored.name, f"{GIVEN_UP}: {error}")
                 continue
             inbox.flows.append(run.progress)
             self._sources[stored.name] = self._sources_of(run)
@@ -111,9 +120,28 @@ class Flows:
             log.info("flow %s version %d goes on", stored.name, stored.version)
             if at.gap:
                 self.gaps[stored.name] = at.gap
+            if at.lost:
+                self._no_room(stored.name, at.lost)
             if again := self._database.again.get(stored.name):
                 log.warning(AGAIN, stored.name, again)
         inbox.resume(doubtful_to=int(self._database.meta("doubtful_to", 0)))
+
+    async def restore(self, rescued: Sequence[StoredFlow], why: str) -> None:
+        """Starts the flows of a database that had to be set aside, with nothing but their documents; their epochs go
+        on from those that they had."""
+        log.error("%s", why)
+        for stored in rescued:
+            if stored.name in self.runs:
+                continue  # a crash came between
+            self._stored[stored.name] = replace(stored, removed=True)
+            if stored.removed:
+                continue
+            try:
+                await self.deploy(from_plain(stored.document, self.registry, what=f"flow {stored.name}"), stored.origin)
+                self.gaps[stored.name] = why
+            except EdgertError as error:
+                log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
+                self.failed[stored.name] = str(error)
 
     def fail(self, run: FlowRun, why: str) -> None:
         """A flow that began could not go on after all: nothing is fed to it, and nobody waits for it."""
@@ -126,10 +154,36 @@ class Flows:
         log.error("flow %s cannot go on and is stopped; deploy it anew: %s", name, why)
         self.failed[name] = why
         del self.runs[name]
+        task = asyncio.ensure_future(self._write_gap(name, f"{GIVEN_UP}: {why}"))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self._ingest.swap(self._sources.pop(name), (), lambda: self._ingest.inbox.remove_flow(run.progress))
         self._host.remove(run)
         self._ingest.acknowledge()
         self._ingest.regulate()
+
+    def _no_room(self, name: str, messages: int) -> None:
+        text = f"flow {name} was blocked, and {messages} messages of its input had no room in the database"
+        log.error("%s: they are lost", text)
+        self.checkpointer.lost_input[name] += messages
+        self._say_gap(name, text)
+
+    def _say_gap(self, name: str, text: str) -> None:
+        """Raises `StoreError` if it can be said later."""
+        try:
+            self._database.put_gap(name, text)
+        except DamagedError as error:
+            log.error("the tables are not told that something of flow %s is missing: %s", name, error)
+
+    async def _write_gap(self, name: str, text: str) -> None:
+        while True:
+            try:
+                await self._store(lambda: self._say_gap(name, text))
+                break
+            except StoreError as error:
+                log.error("that something of flow %s is missing cannot be written yet: %s", name, error)
+                await asyncio.sleep(1.0)
+        self.checkpointer.on_committed()
 
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
         progress = Progress(at)
@@ -212,17 +266,17 @@ class Flows:
         the new epoch are one transaction. A crash before that brings the old version back, with its input.
 
         Returns why the new version cannot go on, if it failed meanwhile."""
-        async with self.checkpointer.busy:
-            await self._hold(old)
+        async with self._held(old) as gap:
             self._entering[run] = ""
             self._host.begin(run)
+            old.ended = True  # from here on its position says more than it is fed: no checkpoint may take it
             self._attach(run, self._sources[run.flow.name], old.progress)
             placed = replace(stored, position=run.progress.committed)
 
             def put(last: FlowCommit, pages: dict[int, bytes], index: int) -> None:
                 self._put(placed, run, last, pages, index)
 
-            await self._end(old, put)
+            await self._end(old, put, gap)
             self.runs[run.flow.name] = run
             return self._entering.pop(run)
 
@@ -240,32 +294,59 @@ class Flows:
         """Ships the open windows of a flow and stops it; false when there is none of that name."""
         async with self._changing:
             old = self.runs.get(name)
-            if old is None:
+            if old is None and name not in self.failed:
                 return False
-            async with self.checkpointer.busy:
-                await self._hold(old)
-                self._ingest.swap(self._sources.pop(name), ())
-                await self._end(old, lambda last, pages, index: self._database.remove_flow(name, last, pages, index))
-                del self.runs[name]
+
+            def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
+                self._database.remove_flow(name, last, pages, index)
+
+            if old is None:
+                await self._write(lambda pages, index: put(None, pages, index))
+                del self.failed[name]
+            else:
+                async with self._held(old) as gap:
+                    old.ended = True
+                    self._ingest.swap(self._sources.pop(name), ())
+                    await self._end(old, put, gap)
+                    del self.runs[name]
             self._stored[name] = replace(self._stored[name], removed=True)
             log.info("flow %s is removed; its results still leave", name)
             return True
 
-    async def _hold(self, old: FlowRun) -> None:
-        """Before anything is changed: a flow that does not stop stays as it is."""
-        if not await asyncio.to_thread(self._host.halt, old, self.checkpointer.position, HOLD_S):
-            raise EdgertError(
-                f"flow {old.flow.name} does not stop: an operator of it is blocked, or a slot of it is starting again; "
-                "try again"
-            )
+    @asynccontextmanager
+    async def _held(self, old: FlowRun) -> AsyncIterator[str]:
+        """No checkpoint is made, and the flow stands still for good. Or it is blocked and has been for long: then it is
+        left to itself, and what is lost with it is said. Before anything is changed: raises `EdgertError` for a flow
+        that may still come to a batch boundary, and stays."""
+        name, blocked = old.flow.name, self.checkpointer.blocked
+        ends = time.monotonic() + HOLD_S
+        while True:
+            async with self.checkpointer.busy:
+                long = blocked.is_blocked(old) and blocked.time_s(old) >= HOLD_S
+                if not long and await asyncio.to_thread(self._host.halt, old, self.checkpointer.position, HOLD_TURN_S):
+                    yield ""
+                    return
+                late = long or time.monotonic() >= ends
+                if late and blocked.is_blocked(old):
+                    gap = f"flow {name} was blocked when it was replaced or removed: {ABANDONED}"
+                    log.error("%s", gap)
+                    yield gap
+                    return
+            if late:
+                raise EdgertError(
+                    f"flow {name} does not stop: an operator of it is blocked, or a slot of it is starting again; "
+                    "try again"
+                )
+            await asyncio.sleep(BETWEEN_S)
 
-    async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> None:
-        """Runs a held flow, to which nothing is fed any more, to its end, and writes that."""
+    async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None], gap: str) -> None:
+        """Runs a held flow, to which nothing is fed any more, to its end, and writes that. With `gap` it has none."""
         self._leaving = old
-        await self._drain(old)
-        form = old.form()
+        if not gap:
+            gap = await self._drain(old)
+        form = None if gap else old.form()
         position = old.progress.position()
-        last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"")
+        last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"", gap=gap)
         await self._write(lambda pages, index: put(last, pages, index), tries=None)
         self._leaving = None
         self.checkpointer.outbox.forget(old.flow.name)
@@ -275,17 +356,22 @@ class Flows:
         self._ingest.regulate()
         self.checkpointer.on_committed()
 
-    async def _drain(self, old: FlowRun) -> None:
-        """What cannot be brought to its end is ended as its last capture left it: the rest of the gateway goes on."""
-        while not old.ended:
+    async def _drain(self, old: FlowRun) -> str:
+        """What cannot be brought to its end is ended as its last checkpoint left it: the rest of the gateway goes on.
+        Returns what is lost then."""
+        while True:
             try:
                 await self._store(lambda: self._host.drain(old, self._ingest.send))
+                return ""
             except StoreError as error:
+                if isinstance(error, DamagedError):
+                    log.error("flow %s could not be brought to its end: %s", old.flow.name, error)
+                    return f"flow {old.flow.name} could not be brought to its end ({error}): {ABANDONED}"
                 log.error("the end of flow %s waits for the database: %s", old.flow.name, error)
                 await asyncio.sleep(1.0)
-            except Exception:
-                log.exception("flow %s could not be brought to its end: its open windows are lost", old.flow.name)
-                old.ended = True
+            except Exception as error:
+                log.exception("flow %s could not be brought to its end", old.flow.name)
+                return f"flow {old.flow.name} could not be brought to its end ({error!r}): {ABANDONED}"
 
     async def _write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
         """Tries for a while; with `tries` None until it succeeds: what a drained flow says cannot be taken back."""

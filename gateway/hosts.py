@@ -144,6 +144,8 @@ class InProcess:
         self.pool = pool
         self._clock = clock
         self._next_profile = clock.monotonic()
+        self._leaving: list[FlowRun] = []
+        """Removed, but a turn of them is under way."""
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall())
@@ -161,6 +163,10 @@ class InProcess:
         self.pool.add(run.all)
 
     def remove(self, run: FlowRun) -> None:
+        if not self.pool.at_rest(run.all):
+            self.pool.begin_hold(run.all)
+            self._leaving.append(run)
+            return
         self.pool.remove(run.all)
 
     def put(self, entries: Entries) -> None:
@@ -214,6 +220,9 @@ class InProcess:
         if now >= self._next_profile:  # not with every tick: it may take a policy milliseconds, under the pool's lock
             self._next_profile = now + PROFILE_S
             self.pool.profile()
+        for run in [r for r in self._leaving if self.pool.at_rest(r.all)]:
+            self.pool.remove(run.all)
+            self._leaving.remove(run)
         for run in runs:
             tick(run, self.pool, self._clock)
 

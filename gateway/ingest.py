@@ -65,6 +65,9 @@ class Ingest:
         self._save_subscriptions = save_subscriptions
         self.drops = BrokerDrops(settings.drops_topic, f"{settings.host}:{settings.port}")
         self._subscriptions = Subscriptions(self.drops.source)
+        self.lost_ids = False
+        """The database was begun anew: the broker may send under identifiers that nobody knows any more. Then the topic
+        says who reads it, though the copies of overlapping subscriptions cannot be told apart so."""
         self._routes: dict[object, Route] = {}
         self._shared: dict[tuple[tuple[Reader, ...], int], Route] = {}
         self._trie = self._make_trie()
@@ -112,7 +115,11 @@ class Ingest:
             early, self._early = self._early, []
         for instance, messages in early:
             self._publish(instance, messages)
-        self._subscriptions.load(saved_subscriptions)
+        try:
+            self._subscriptions.load(saved_subscriptions)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            log.error("what was subscribed is damaged and begun anew: %r", error)
+            self.lost_ids = True
         self.drops.load(saved_drops)
         await self.client.start()
 
@@ -180,7 +187,17 @@ class Ingest:
                 self.drops.asked()
 
     async def _save(self) -> None:
-        await self._save_subscriptions(self._subscriptions.dump())
+        """Until it succeeds: without it nothing may be subscribed, or a retained message may count twice."""
+        said = ""
+        while True:
+            try:
+                await self._save_subscriptions(self._subscriptions.dump())
+                return
+            except StoreError as error:
+                if str(error) != said:
+                    log.error("the subscriptions could not be written, which is tried again: %s", error)
+                said = str(error)
+                await asyncio.sleep(1.0)
 
     # -- the connection's events
 
@@ -260,7 +277,7 @@ class Ingest:
         with self.lock:
             lookup = self._route_by_id if self._by_id else self._route_by_topic
             now, wall = self.clock.monotonic(), self.clock.wall()
-            batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id)
+            batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id and not self.lost_ids)
             counts = self.drops.part_of(batches, self.inbox.counters)
             if batches:
                 self.host.put(_entries(batches))
@@ -283,6 +300,8 @@ class Ingest:
         route = self._routes.get(ids)
         if route is None:
             filters = {f for f, n in self._subscriptions.ids.items() if n in ids}
+            if not filters and self.lost_ids:
+                return self._route_by_topic(topic)
             seed = ids[0] if len(ids) == 1 else xxhash.xxh3_64_intdigest(repr(ids).encode())
             sources = [s for s in self._subscriptions.all if s.filter in filters]
             route = self._routes[ids] = self._as_route(sources, seed)

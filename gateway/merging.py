@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 
 import xxhash
 
-from edgert.core.errors import EdgertError
+from edgert.core.errors import DamagedError, EdgertError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
@@ -33,6 +33,8 @@ from edgert.store.file import read_state
 log = logging.getLogger(__name__)
 
 CHECKSUM_BYTES: Final = 8
+IS_DAMAGED: Final = 3
+"""Exit status of the process: what is stored is to blame."""
 AGAIN_S = 60.0
 """After a failure it is not tried for so long: it costs room only."""
 
@@ -84,6 +86,8 @@ class Merging:
                     run.compacted(merged, len(snapshot))
 
             await self._store(write)
+        except DamagedError as error:
+            run.damaged(error)
         except Exception as error:  # noqa: BLE001 - the deltas stand, whatever this was
             if not self._runs(run):
                 return
@@ -108,6 +112,8 @@ async def _merged(path: Path, run: FlowRun, last: int) -> bytes:
             process.kill()
         await process.wait()
         raise
+    if process.returncode == IS_DAMAGED:
+        raise DamagedError("see above, what the process said")
     snapshot, checksum = written[:-CHECKSUM_BYTES], written[-CHECKSUM_BYTES:]
     if process.returncode or not snapshot or xxhash.xxh64_digest(snapshot) != checksum:
         raise EdgertError(
@@ -144,7 +150,7 @@ def main() -> int:
         os._exit(1)
     except EdgertError as error:
         print(f"gateway.merging: {error}", file=sys.stderr)
-        return 1
+        return IS_DAMAGED if isinstance(error, DamagedError) else 1
     return 0
 
 

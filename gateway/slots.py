@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
+from edgert.core.errors import DamagedError
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.physical import Fusion
@@ -153,6 +154,8 @@ class Slots:
             return
         try:
             await self._restoring(name, prepare)
+        except DamagedError:
+            raise  # the gateway ends
         except Exception as error:
             self._failed(run, f"it could not be brought back after the death of a slot: {error!r}")
             raise

@@ -98,6 +98,7 @@ class Status:
             "sessions_lost": ingest.sessions_lost,
             "redelivered": inbox.counters.redelivered,
             "ambiguous": inbox.counters.ambiguous,
+            "perhaps_repeated": inbox.counters.perhaps_repeated,
             "broker_dropped": ingest.drops.dropped,
             "broker_drops_unseen": ingest.drops.unseen,
             "error": refused or client.error,
@@ -142,6 +143,8 @@ class Status:
             for name in run.places:
                 for reason, rows in self._daemon.host.report(run, name).drops.items():
                     places[run.flow.name, name, reason] += rows
+        for flow, messages in list(self._daemon.checkpointer.lost_input.items()):
+            places[flow, "", "input of a blocked flow, no room in the database"] += messages
         for (flow, reason), rows in list(self._daemon.database.shed.items()):
             places[flow, "outbox", reason] += rows
         return [

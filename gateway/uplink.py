@@ -164,8 +164,10 @@ class Uplink:
         try:
             epoch = await self.store(lambda: self._decide(flow, message, long))
         except StoreError as error:
-            self._trouble("acknowledgement", str(error))
+            log.error("flow %s cannot leave: %s", flow, error)
+            self._trouble(f"flow {flow}", str(error))
             return
+        self._trouble(f"flow {flow}", "")
         if epoch is not None:
             self._lost.pop(flow, None)
             self._answered.add(flow)

@@ -21,7 +21,7 @@ def compressed(payload: bytes) -> bytes:
     """`payload` as one zstd frame where that is smaller, else as it is."""
     if len(payload) > MAX_EXPANDED_BYTES:
         return payload
-    packed = zstandard.ZstdCompressor(_LEVEL).compress(payload)
+    packed = zstandard.ZstdCompressor(_LEVEL, write_checksum=True).compress(payload)
     return packed if len(packed) < len(payload) else payload
 
 

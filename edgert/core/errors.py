@@ -48,6 +48,14 @@ class StoreError(EdgertError):
     """The database could not be read or written."""
 
 
+class DamagedError(StoreError):
+    """What is stored cannot be what was written: its card rots, or something else wrote there."""
+
+
+class MisfitError(StoreError):
+    """What is stored belongs to something else than what it is given to."""
+
+
 def show(value: object, limit: int = 60) -> str:
     """A short, safe rendering of untrusted `value` for an error message (at most `limit` characters)."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgert.core.batch import Row
+from edgert.core.errors import DamagedError
 from edgert.core.position import Position
 from edgert.core.result_schema import row_columns
 from edgert.flow.graph import Flow
@@ -17,13 +19,15 @@ from edgert.flow.spec import Registry
 from edgert.operators.logic import Message, Now
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
-from edgert.runtime.build import build, schema_of
+from edgert.runtime.build import Built, build, schema_of
 from edgert.runtime.instance import Instance
 from edgert.runtime.interpreter import switching
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
-from edgert.runtime.state import pack_queues, pack_state, unpack_queues
+from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
+
+log = logging.getLogger(__name__)
 
 HOLD_S = 2.0
 """A flow whose instances reach no batch boundary within this time gets no checkpoint this time."""
@@ -44,6 +48,8 @@ class Captured:
     """By instance; more than one where an earlier pause could not be brought to its end."""
     rows: list[Row]
     queues: dict[str, list[Entry]]
+    whole: bool = False
+    """The deltas say everything."""
 
 
 @dataclass(slots=True)
@@ -55,6 +61,7 @@ class CommitForm:
     queue: bytes
     columns: tuple[str, ...]
     rows: list[list[Any]]
+    whole: bool = False
 
 
 class FlowRun:
@@ -90,6 +97,8 @@ class FlowRun:
         """Deltas of pauses that could not be brought to their end."""
         self.ended = False
         """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
+        self.rewrite = False
+        """What is stored of its state is damaged: the next capture takes all of it anew."""
         self.pause_s = 0.0
         """How long the last capture stopped it."""
         self._kept: dict[Instance, int] = {}
@@ -164,13 +173,17 @@ class FlowRun:
                 self.taken.append(deltas)
                 with switching(LATE_S):
                     self.take_deltas(deltas)
+                    if whole := self.rewrite:
+                        # packed at once: it may share what changes when the flow goes on
+                        self.taken = [unpack_state(pack_state(self.snapshot(self.built)))]
                     rows = [row for ship in self.ships for row in ship.take()]
             finally:
                 pool.release(self.all)
                 self.pause_s = time.perf_counter() - began
         at, queues = taken[0]
-        self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues))
+        self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues, whole))
         self.taken = []
+        self.rewrite = False
         return True
 
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
@@ -236,12 +249,14 @@ class FlowRun:
             return None
         last = self.pending[-1]
         rows = [row for captured in self.pending for row in captured.rows]
-        deltas = [d for c in self.pending for d in c.deltas]
+        whole = max((at for at, c in enumerate(self.pending) if c.whole), default=None)
+        deltas = [d for c in self.pending[whole or 0 :] for d in c.deltas]
         queue = pack_queues(last.queues)
         if not rows and not deltas and not queue and self._queue_was_empty and last.position == self.progress.committed:
             self.pending.clear()
             return None
-        return CommitForm(last.position, [pack_state(d) for d in deltas], queue, self.columns, self.listed(rows))
+        packed = [pack_state(d) for d in deltas]
+        return CommitForm(last.position, packed, queue, self.columns, self.listed(rows), whole is not None)
 
     def listed(self, rows: Sequence[Row]) -> list[list[Any]]:
         """Contributions as lists in the order of `columns`."""
@@ -260,10 +275,19 @@ class FlowRun:
         self.input_is_safe()
         self.rows_shipped += len(form.rows)
         self._queue_was_empty = not form.queue
-        self._delta_bytes += sum(map(len, form.deltas))
+        if form.whole:
+            self._snapshot_bytes, self._delta_bytes = sum(map(len, form.deltas)), 0
+        else:
+            self._delta_bytes += sum(map(len, form.deltas))
+
+    def damaged(self, error: DamagedError) -> None:
+        """What is stored of its state is: the next capture takes all of it anew, if it is in this process."""
+        if not self.rewrite:
+            log.error("flow %s: what is stored of its state is damaged, unlike the state: %s", self.flow.name, error)
+        self.rewrite = True
 
     def wants_compaction(self) -> bool:
-        return self._delta_bytes > max(COMPACT_BYTES, 2 * self._snapshot_bytes)
+        return not self.rewrite and self._delta_bytes > max(COMPACT_BYTES, 2 * self._snapshot_bytes)
 
     @property
     def stored_bytes(self) -> int:
@@ -275,8 +299,12 @@ class FlowRun:
         again = build(self.plan, self.registry)
         for state in resume.states_of(blobs):
             resume.apply(state, again)
-        whole = {name: s for name, place in again.places.items() if (s := place.logic.snapshot()) is not None}
-        return pack_state(whole)
+        return pack_state(self.snapshot(again))
+
+    @staticmethod
+    def snapshot(built: Built) -> dict[str, Any]:
+        """All state, by place."""
+        return {name: s for name, place in built.places.items() if (s := place.logic.snapshot()) is not None}
 
     def compacted(self, merged: int, snapshot: int) -> None:
         """The database has a snapshot of so many bytes in the place of `merged`, which was all that it had then."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 
 from edgert.core.compression import expanded_untrusted
+from edgert.core.errors import PayloadError
 
 IDS = 65_536
 NOT, SENT, EARLIER = 0, 1, 2
@@ -25,6 +27,8 @@ class IdTable:
         self.sent = bytearray(IDS)
         """Whether the PUBACK of that message was sent: NOT, or it was, or may have been (SENT), or EARLIER."""
         self.dirty: set[int] = set()
+        self.lost: set[int] = set()
+        """Pages that could not be read: what stood in them cannot be told from what is new."""
 
     def set(self, packet_id: int, digest: int, index: int) -> None:
         self.hashes[packet_id] = digest
@@ -46,6 +50,15 @@ class IdTable:
         self.indices = array("Q", bytes(8 * IDS))
         self.sent = bytearray(IDS)
         self.dirty = set(range(IDS // PAGE_IDS))
+        self.lost.clear()
+
+    def lose_all(self) -> None:
+        """The database that held it is gone."""
+        self.lost = set(range(IDS // PAGE_IDS))
+
+    def is_lost(self, packet_id: int) -> bool:
+        """Whether a redelivery under this packet id may be one of which the table knew."""
+        return bool(self.lost) and packet_id >> 8 in self.lost and not self.indices[packet_id]
 
     def take_dirty(self) -> dict[int, bytes]:
         """Pages changed since the last call, by number (an all-zero page is given as empty bytes)."""
@@ -63,14 +76,16 @@ class IdTable:
         return self.hashes[ids].tobytes() + indices.tobytes() if any(indices) else b""
 
     def load(self, pages: Iterable[tuple[int, bytes]]) -> None:
-        """Fills the table from pages as `take_dirty` gave them, compressed or not. Raises `ValueError` for a page of
-        another size, `PayloadError` for one that cannot be expanded."""
+        """Fills the table from pages as `take_dirty` gave them, compressed or not. One that is damaged is lost."""
         for page, raw in pages:
-            if raw:
-                if len(raw) != PAGE_BYTES:
-                    raw = expanded_untrusted(raw)
-                if len(raw) != PAGE_BYTES or not 0 <= page < IDS // PAGE_IDS:
-                    raise ValueError(f"expected a page of {PAGE_BYTES} bytes, got page {page} of {len(raw)}")
-                ids = slice(page * PAGE_IDS, (page + 1) * PAGE_IDS)
-                self.hashes[ids] = array("Q", raw[: 8 * PAGE_IDS])
-                self.indices[ids] = array("Q", raw[8 * PAGE_IDS :])
+            if not raw or not 0 <= page < IDS // PAGE_IDS:
+                continue
+            with suppress(PayloadError):
+                raw = raw if len(raw) == PAGE_BYTES else expanded_untrusted(raw)
+            if len(raw) != PAGE_BYTES:
+                self.lost.add(page)
+                self.dirty.add(page)
+                continue
+            ids = slice(page * PAGE_IDS, (page + 1) * PAGE_IDS)
+            self.hashes[ids] = array("Q", raw[: 8 * PAGE_IDS])
+            self.indices[ids] = array("Q", raw[8 * PAGE_IDS :])

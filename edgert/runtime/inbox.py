@@ -82,6 +82,8 @@ class InboxCounters:
     """Redeliveries that every flow had already: skipped."""
     ambiguous: int = 0
     """Of those: equal to a message whose PUBACK may have been sent, so it might be a new message; dropped."""
+    perhaps_repeated: int = 0
+    """Redeliveries under packet ids of which the table was damaged: taken as new, though they may have been before."""
     retained_ignored: int = 0
 
 
@@ -246,6 +248,8 @@ class Inbox:
             old = table.indices[packet_id]
             flows = route.flows
             self._forget(old)
+            if message.dup and table.is_lost(packet_id):
+                self.counters.perhaps_repeated += 1
             table.set(packet_id, digest, index)
         size = len(payload) + MESSAGE_BYTES
         self.owed.append((packet_id, message.qos, index, flows, size))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from edgert.core.errors import PayloadError, StoreError
+from edgert.core.errors import MisfitError, PayloadError
 from edgert.core.packing import unpack
 from edgert.flow.fission import copy_name, divided_among, uncopied
 from edgert.flow.graph import Flow
@@ -37,7 +37,7 @@ MISFITS: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, P
 
 
 def states_of(blobs: Sequence[bytes]) -> list[State]:
-    """What is stored of a flow's state, as it counts. Raises `StoreError` for a blob that is damaged."""
+    """What is stored of a flow's state, as it counts. Raises `DamagedError` for a blob that is damaged."""
     states: list[State] = []
     for blob in blobs:
         state = unpack_parts(blob)
@@ -66,7 +66,7 @@ def apply(state: State, built: Built, mine: Container[str] | None = None) -> Non
                 if mine is None or place.instance.name in mine:
                     place.logic.restore(own)
         except MISFITS as error:
-            raise StoreError(f"the stored state of {name} does not fit its operator: {error!r}") from error
+            raise MisfitError(f"the stored state of {name} does not fit its operator: {error!r}") from error
 
 
 def _state_of(name: str, state: Any, built: Built) -> Iterable[tuple[Place, Any]]:
@@ -90,7 +90,7 @@ def _place(name: str, built: Built) -> Place:
         for place in places.values():
             if operator in place.planned.operators and place.planned.copy == copy:
                 return place
-    raise StoreError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
+    raise MisfitError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
 
 
 def resumed(built: Built, queues: Mapping[str, Sequence[Entry]], now: Now, mine: Container[str] | None = None) -> None:
@@ -172,7 +172,7 @@ def move(old: Built, new: Built, now: Now) -> dict[str, Any]:
             try:
                 _share(before, after, copy_of)
             except MISFITS as error:
-                raise StoreError(f"the stored state of {node.name} cannot be shared anew: {error!r}") from error
+                raise MisfitError(f"the stored state of {node.name} cannot be shared anew: {error!r}") from error
     for place in old.places.values():
         for operator, model in ((place.logic.snapshot() or {}) if isinstance(place.logic, Fused) else {}).items():
             for logic in _logics(operator, new):

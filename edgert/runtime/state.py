@@ -10,7 +10,7 @@ import msgspec
 import zstandard
 
 from edgert.core.batch import Batch, RawBatch
-from edgert.core.errors import PayloadError, StoreError, show
+from edgert.core.errors import DamagedError, PayloadError, show
 from edgert.core.packing import pack, unpack
 from edgert.links.frames import pack_rows, unpack_rows
 from edgert.runtime.queue import Entry
@@ -25,23 +25,23 @@ def pack_state(deltas: Mapping[str, Any]) -> bytes:
 
 
 def unpack_state(blob: bytes) -> dict[str, Any]:
-    """Raises `StoreError` for a blob that is damaged."""
+    """Raises `DamagedError` for a blob that is damaged."""
     try:
         state = unpack(zstandard.ZstdDecompressor().decompress(blob, allow_extra_data=False))
     except (zstandard.ZstdError, PayloadError, MemoryError, ValueError, TypeError) as error:
-        raise StoreError(f"expected a flow's state, got {len(blob)} damaged bytes: {error}") from error
+        raise DamagedError(f"expected a flow's state, got {len(blob)} damaged bytes: {error}") from error
     if not isinstance(state, dict):
-        raise StoreError(f"expected a flow's state by instance, got {show(state)}")
+        raise DamagedError(f"expected a flow's state by instance, got {show(state)}")
     return state
 
 
 def unpack_parts(blob: bytes) -> dict[str, msgspec.Raw]:
     """The same with each instance's part still packed: all of a large state at once would take several times its
-    memory. Raises `StoreError` for a blob that is damaged."""
+    memory. Raises `DamagedError` for a blob that is damaged."""
     try:
         return _PARTS.decode(zstandard.ZstdDecompressor().decompress(blob, allow_extra_data=False))
     except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, MemoryError, ValueError) as error:
-        raise StoreError(f"expected a flow's state by instance, got {len(blob)} damaged bytes: {error}") from error
+        raise DamagedError(f"expected a flow's state by instance, got {len(blob)} damaged bytes: {error}") from error
 
 
 def pack_queues(queues: Mapping[str, Sequence[Entry]]) -> bytes:
@@ -58,7 +58,7 @@ def unpack_queues(blob: bytes, monotonic: float) -> dict[str, list[Entry]]:
     try:
         return {name: [_unpack_entry(e, monotonic) for e in entries] for name, entries in packed.items()}
     except (ValueError, TypeError, IndexError) as error:
-        raise StoreError(f"expected queues as they were packed, got {show(packed)}: {error}") from error
+        raise DamagedError(f"expected queues as they were packed, got {show(packed)}: {error}") from error
 
 
 def join_queues(blobs: Sequence[bytes]) -> bytes:
@@ -76,14 +76,16 @@ def join_queues(blobs: Sequence[bytes]) -> bytes:
 def _pack_entry(entry: Entry) -> list[Any]:
     batch = entry.batch
     if isinstance(batch, RawBatch):
-        return [entry.source, "raw", batch.size, batch.wall, batch.topics, batch.payloads, entry.producer]
+        return [entry.source, "raw", batch.size, batch.wall, batch.topics, batch.payloads, entry.producer, batch.owed]
     return [entry.source, "rows", batch.size, batch.watermark, pack_rows(batch.rows), entry.producer]
 
 
 def _unpack_entry(packed: Sequence[Any], monotonic: float) -> Entry:
     source, kind, size, moment, *rest = packed
     if kind == "raw":
-        raw, rest = RawBatch(rest[0], rest[1], monotonic, moment, size), rest[2:]
+        topics, payloads, *rest = rest
+        owed = bool(rest[1]) if len(rest) > 1 else True  # an older version did not tell
+        raw = RawBatch(topics, payloads, monotonic, moment, size, owed=owed)
         return Entry(source, raw, monotonic, producer=_producer(rest))
     return Entry(source, Batch(unpack_rows(rest[0]), monotonic, moment, size), monotonic, producer=_producer(rest[1:]))
 

@@ -22,7 +22,7 @@ from edgert.core.result_schema import Schema
 from edgert.core.results import OpenBatch, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import ahead, fallback, outbox, quota, spill
+from edgert.store import ahead, fallback, mending, outbox, quota, spill
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
 from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow
 from edgert.store.renaming import rename
@@ -39,10 +39,6 @@ WAITING = (
     "SELECT flow, epoch, stream, NOT EXISTS (SELECT 1 FROM stream AS later WHERE later.flow = stream.flow "
     "AND (later.epoch, later.stream) > (stream.epoch, stream.stream)) "
     "FROM stream WHERE batches > 0 ORDER BY flow, epoch, stream"
-)
-ENTRIES = (
-    "SELECT epoch, stream, sequence, payload FROM outbox "
-    "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
 
 
@@ -84,8 +80,7 @@ class Database(Transactions):
         self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
         self._ran_before = float(self.meta("running_s", 0.0))
         self._when_full: dict[str, WhenFull] = {
-            name: full_outbox.of_document(json.loads(document))
-            for name, document in self._rows("SELECT name, document FROM flow")
+            stored.name: full_outbox.of_document(stored.document) for stored in self.flows()
         }
 
     @contextmanager
@@ -101,13 +96,7 @@ class Database(Transactions):
 
     def flows(self) -> list[StoredFlow]:
         columns = "name, document, version, origin, removed, epoch, position, missing"
-        return [
-            StoredFlow(name, json.loads(document), version, origin, bool(removed), epoch,
-                       Position(position, frozenset(msgspec.msgpack.decode(missing, type=list[int]))))
-            for name, document, version, origin, removed, epoch, position, missing in self._rows(
-                f"SELECT {columns} FROM flow ORDER BY name"
-            )
-        ]  # fmt: skip
+        return [_stored(*row) for row in self._rows(f"SELECT {columns} FROM flow ORDER BY name")]
 
     def state(self, flow: str) -> list[bytes]:
         """Snapshot and deltas of a flow, oldest first."""
@@ -176,13 +165,17 @@ class Database(Transactions):
         if over <= 0:
             return True
         flow = commit.flow
-        for shed in quota.make_room(db, self.gateway, flow, int(over), self._when_full, self._fresh):
-            self._shedding.append(shed)
-            self._change = self._change.plus(shed.change)
+        self._take_out(quota.make_room(db, self.gateway, flow, int(over), self._when_full, self._fresh))
         within = self.outbox_size.bytes + self._change.bytes <= self.quota_bytes
         if within or self._when_full.get(flow) != "stop-acknowledging":
             return True
         return size > self.quota_bytes and quota.rows_of(db, flow) == len(commit.rows)
+
+    def _take_out(self, shed: Sequence[quota.Shed]) -> None:
+        """Counts what made way, when the transaction stands."""
+        self._shedding += shed
+        for part in shed:
+            self._change = self._change.plus(part.change)
 
     @property
     def running_s(self) -> float:
@@ -195,9 +188,7 @@ class Database(Transactions):
         if before <= 0:
             return
         with self._transaction() as db:
-            self._shedding = quota.shed_old(db, self.gateway, before)
-            for shed in self._shedding:
-                self._change = self._change.plus(shed.change)
+            self._take_out(quota.shed_old(db, self.gateway, before))
 
     def _write(self, db: sqlite3.Connection, commit: FlowCommit) -> None:
         flow, position = commit.flow, commit.position
@@ -209,7 +200,16 @@ class Database(Transactions):
         spill.forget(db, flow)
         if commit.rows:
             self._put_rows(db, commit)
+        if commit.gap:
+            self._put_gap(db, flow, commit.gap)
+        if commit.whole:
+            db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         fallback.put_state(db, commit)
+
+    def _put_gap(self, db: sqlite3.Connection, flow: str, text: str) -> None:
+        (epoch,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (flow,)).fetchone()
+        if db.execute("SELECT 1 FROM opening WHERE flow = ? AND epoch = ?", (flow, epoch)).fetchone():  # it ships
+            self._change = self._change.plus(outbox.put_gap(db, flow, epoch, outbox.MISSED, text))
 
     def _put_ahead(self, db: sqlite3.Connection, results: FlowResults) -> None:
         ahead.put(db, results.flow, len(results.rows))
@@ -240,6 +240,11 @@ class Database(Transactions):
     def marks(self, flow: str) -> list[Mark | None]:
         """What the checkpoints cover whose pieces `state` has, one by one; None where a flow cannot go back there."""
         return self._read(lambda db: fallback.marks(db, flow))
+
+    def put_gap(self, flow: str, text: str) -> None:
+        """Says in the tables that something is missing of what a flow would have shipped."""
+        with self._transaction() as db:
+            self._put_gap(db, flow, text)
 
     def fall_back(self, flow: str, to: Mark, successor: int, gap: str) -> None:
         """What is stored of a flow after `to` is damaged: it goes on from there, in the epoch `successor`."""
@@ -339,17 +344,24 @@ class Database(Transactions):
         numbers), after a batch that says `gap`.
         """
         with self._transaction() as db:
+            for epoch in renamed:
+                self._take_out(mending.mend(db, self.gateway, flow, epoch))
             self._change = self._change.plus(rename(db, flow, renamed, parent, cut, kept, gap))
 
     # -- outbox
 
     def outbox(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
         """Entries of one stream with a sequence above `after`, in order."""
-        return [OutboxEntry(*row) for row in self._rows(ENTRIES, flow, epoch, stream, after, limit)]
+        return [OutboxEntry(*row) for row in self._rows(mending.ENTRIES, flow, epoch, stream, after, limit)]
 
     def departing(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
-        """The same entries, to be sent: from now on they may have left, so that none of them is shed any more."""
+        """The same entries, to be sent: from now on they may have left, so that none of them is shed any more. Gaps
+        stand in the place of those that are damaged."""
         entries = self.outbox(flow, epoch, stream, after, limit)
+        if damaged := [entry.sequence for entry in entries if not entry.is_whole]:
+            with self._transaction() as db:
+                self._take_out([mending.replace(db, self.gateway, (flow, epoch, stream), at) for at in damaged])
+            entries = self.outbox(flow, epoch, stream, after, limit)
         where = "WHERE flow = ? AND epoch = ? AND stream = ?"
         if (
             entries
@@ -387,3 +399,15 @@ class Database(Transactions):
             for key, sequence in acks.items():
                 self._change = self._change.plus(outbox.free(db, *key, 0, sequence))
             return -self._change.batches
+
+
+def _stored(
+    name: str, document: str, version: int, origin: str, removed: int, epoch: int, position: int, missing: bytes
+) -> StoredFlow:
+    """Damaged in part, it has a document that says so: no flow starts from that."""
+    try:
+        plain = msgspec.json.decode(document, type=dict[str, Any])
+        holes = frozenset(msgspec.msgpack.decode(missing, type=list[int]))
+    except msgspec.MsgspecError as error:
+        plain, holes = {"damaged": str(error)}, frozenset()
+    return StoredFlow(name, plain, version, origin, bool(removed), epoch, Position(position, holes))

@@ -10,7 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from edgert.core.errors import StoreError
+from edgert.core.errors import DamagedError, StoreError
+from edgert.store import damage
 
 CHECKED_BYTES = 64 << 20
 """A larger file is checked at a start without its outbox, or a long outage would be followed by a long start."""
@@ -65,7 +66,9 @@ def lock(path: Path) -> IO[str]:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Opens the database, which is made if need be, and looks whether it is whole. Raises `StoreError`."""
+    """Opens the database, which is made if need be, and looks whether it is whole. Raises `StoreError`, `DamagedError`
+    if it is not."""
+    db: sqlite3.Connection | None = None
     try:
         private(path)
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -75,18 +78,27 @@ def connect(path: Path) -> sqlite3.Connection:
         db.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        fault = _fault(db, path.stat().st_size)
+        fault = _fault(db, path)
     except (sqlite3.Error, OSError) as error:
+        if db:
+            db.close()
+        if isinstance(error, sqlite3.Error) and damage.is_damage(error):
+            raise DamagedError(f"the database {path} is damaged ({error})") from error
         raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
     if fault != "ok":
         db.close()
-        raise StoreError(f"the database {path} is damaged ({fault}); move it away to begin anew")
+        raise DamagedError(f"the database {path} is damaged ({fault})")
     return db
 
 
-def _fault(db: sqlite3.Connection, size: int) -> str:
+def _fault(db: sqlite3.Connection, path: Path) -> str:
     """ "ok", or what is wrong with the file."""
-    if size <= CHECKED_BYTES:
+    if damage.is_suspect(path):
+        fault = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        if fault == "ok":
+            damage.trust(path)
+        return fault
+    if path.stat().st_size <= CHECKED_BYTES:
         return str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     names = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'outbox'").fetchall()
     found = (db.execute(f"PRAGMA quick_check('{name}')").fetchone()[0] for (name,) in names)

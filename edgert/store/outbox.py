@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import xxhash
 
 from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.results import MOST_STREAMS, GapBatch, RowsBatch, pack_result
@@ -29,6 +30,7 @@ BATCH_ROWS = 1_000
 BATCH_BYTES = 256 * 1024
 """Of sketches in them, but for a single row that has more: a message beyond 16 MB would be refused."""
 WENT_BACK = "database went back in time"
+MISSED = "input missed"
 LAST_OF_ALL = "SELECT stream, sequence FROM stream WHERE flow = ? AND epoch = ?"
 
 
@@ -38,6 +40,17 @@ class OutboxEntry:
     stream: int
     sequence: int
     payload: bytes
+    digest: int | None = None
+    """Of the payload when it was put; None: put by an older version."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.digest is None or self.digest == digest(self.payload)
+
+
+def digest(payload: bytes) -> int:
+    """As SQLite takes it."""
+    return xxhash.xxh3_64_intdigest(payload) - 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,8 @@ def put(
     at: float = 0.0,
 ) -> OutboxSize:  # fmt: skip
     """One batch: with the stream's next number, or with one that was freed. `at`: see the column `put_at`."""
-    db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?)", (flow, epoch, stream, sequence, rows, payload, at))
+    values = (flow, epoch, stream, sequence, rows, payload, at, digest(payload))
+    db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
     db.execute(
         "INSERT INTO stream (flow, epoch, stream, sequence, batches, rows, bytes) VALUES (?, ?, ?, ?, 1, ?, ?) "
         "ON CONFLICT DO UPDATE SET sequence = max(sequence, excluded.sequence), batches = batches + 1, "
@@ -155,6 +169,20 @@ def put_opening(db: sqlite3.Connection, flow: str, epoch: int, payload: bytes) -
     return put(db, flow, epoch, FIRST, 1, 0, payload)
 
 
+def put_gap(db: sqlite3.Connection, flow: str, epoch: int, reason: str, text: str) -> OutboxSize:
+    """Something is missing, nobody knows how many rows: with the next number of the epoch's newest stream."""
+    query = "SELECT payload FROM opening WHERE flow = ? AND epoch = ?"
+    (raw,) = db.execute(query, (flow, epoch)).fetchone()
+    opening = msgspec.msgpack.decode(raw, strict=False)
+    stream = current(db, flow, epoch)
+    sequence = last(db, flow, epoch, stream) + 1
+    batch = GapBatch(
+        gateway=opening["gateway"], flow=flow, epoch=epoch, stream=stream, sequence=sequence,
+        flow_version=opening["flow_version"], reason=reason, text=text,
+    )  # fmt: skip
+    return put(db, flow, epoch, stream, sequence, 0, pack_result(batch))
+
+
 def reopen(
     db: sqlite3.Connection, flow: str, old: int, new: int, parent: int, cut: Mapping[int, int],
     kept: Mapping[int, int], gap: str = "", reason: str = WENT_BACK, upto: Mapping[int, int] | None = None,
@@ -168,11 +196,7 @@ def reopen(
     opening = {**msgspec.msgpack.decode(raw, strict=False), "epoch": new, "parent": parent, "cut": dict(cut)}
     change = put_opening(db, flow, new, msgspec.msgpack.encode(opening))
     if gap:
-        batch = GapBatch(
-            gateway=opening["gateway"], flow=flow, epoch=new, stream=FIRST, sequence=2,
-            flow_version=opening["flow_version"], reason=reason, text=gap,
-        )  # fmt: skip
-        change = change.plus(put(db, flow, new, FIRST, 2, 0, pack_result(batch)))
+        change = change.plus(put_gap(db, flow, new, reason, gap))
     query = "SELECT stream FROM stream WHERE flow = ? AND epoch = ? AND batches > 0 ORDER BY stream"
     for at, (stream,) in enumerate(db.execute(query, (flow, old)).fetchall()):
         after = kept.get(stream, 0)

@@ -43,6 +43,10 @@ class FlowCommit:
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     """Contributions for the outbox, as lists in the order of `columns`."""
+    gap: str = ""
+    """What is missing behind them, in words."""
+    whole: bool = False
+    """Its deltas say everything: what was stored of the state before may go."""
 
 
 @dataclass(frozen=True, slots=True)

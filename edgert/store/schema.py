@@ -83,6 +83,9 @@ UPGRADES: tuple[str, ...] = (
         lost INTEGER NOT NULL            -- messages that had no room in `spill`
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE outbox ADD COLUMN digest INTEGER;       -- of the payload, XXH3; see `mending`
+    """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
 

@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from edgert.core.errors import StoreError
-from edgert.store import file
+from edgert.core.errors import DamagedError, StoreError
+from edgert.store import damage, file
+from edgert.store.records import StoredFlow
 from edgert.store.schema import upgrade
 
 T = TypeVar("T")
@@ -19,24 +20,48 @@ PUT: Final = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 
 
 class Transactions:
-    """Holds the file for this process. Raises `StoreError` saying what to do."""
+    """Holds the file for this process. One that is damaged is set aside, and a new one begun. Raises `StoreError`
+    saying what to do."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.damaged = ""
+        """What was found while this database was in use: the next start looks at all of it."""
         self._notes: dict[str, Any] = {}
         try:
             self._lock = file.lock(path)
         except OSError as error:
             raise StoreError(f"cannot lock the database {path}: {error}; check the folder and its disk") from error
         try:
-            self._db = file.connect(path)
             try:
-                upgrade(self._db)
-            except sqlite3.Error as error:
-                raise StoreError(f"the database {path} could not be brought up to date: {error}") from error
+                self._db = _opened(path)
+            except DamagedError as error:
+                self._begin_anew(str(error))
         except BaseException:
             self._lock.close()
             raise
+
+    def _begin_anew(self, fault: str) -> None:
+        try:
+            aside = damage.set_aside(self.path)
+        except OSError as error:
+            raise StoreError(f"{fault}, and cannot be set aside: {error}; move it away") from error
+        self._db = _opened(self.path)
+        missing = "results that waited in it, and what its flows held, are missing"
+        self.note("begun_anew", f"{fault}; it is kept as {aside}, and a new one is begun: {missing}")
+        self.note("rescued", damage.pack(damage.flows(aside)))
+        self.note("subscriptions", damage.subscriptions(aside))
+
+    def rescued(self) -> list[StoredFlow] | None:
+        """The flows of a damaged database that this one took the place of, as far as they could be read; until
+        `restored`, then and else None."""
+        found = self.meta("rescued")
+        return None if found is None else damage.unpack(found)
+
+    def restored(self) -> None:
+        """The rescued flows run, or cannot."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM meta WHERE key = 'rescued'")
 
     def close(self) -> None:
         self._db.close()
@@ -51,9 +76,9 @@ class Transactions:
             yield self._db
             self._db.executemany(PUT, list(self._notes.items()))
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, msgspec.MsgspecError) as error:
             self._rollback()
-            raise StoreError(f"the database {self.path} could not be written: {error}") from error
+            raise self._failed("written", error) from error
         except BaseException:
             self._rollback()
             raise
@@ -71,19 +96,45 @@ class Transactions:
         try:
             return read(self._db)
         except (sqlite3.Error, msgspec.MsgspecError) as error:
-            raise StoreError(f"the database {self.path} could not be read: {error}") from error
+            raise self._failed("read", error) from error
+
+    def _failed(self, done: str, error: Exception) -> StoreError:
+        text = f"the database {self.path} could not be {done}: {error}"
+        if not isinstance(error, sqlite3.Error):
+            return DamagedError(text)
+        if damage.is_damage(error):
+            damage.suspect(self.path)
+            self.damaged = text
+        return StoreError(text)
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         return self._read(lambda db: db.execute(query, values).fetchall())
 
     def meta(self, key: str, default: Any = None) -> Any:
+        """A value of another type than its default was damaged, and does not count."""
         found = self._rows("SELECT value FROM meta WHERE key = ?", key)
-        return found[0][0] if found else default
+        return found[0][0] if found and (default is None or type(found[0][0]) is type(default)) else default
 
     def set_meta(self, key: str, value: Any) -> None:
-        with self._transaction() as db:
-            db.execute(PUT, (key, value))
+        """Or if that fails, with the next transaction that succeeds."""
+        self.note(key, value)
+        with self._transaction():
+            pass
 
     def note(self, key: str, value: Any) -> None:
         """As `set_meta`, with the next transaction that succeeds: it costs none of its own."""
         self._notes[key] = value
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    db = file.connect(path)
+    try:
+        upgrade(db)
+    except sqlite3.Error as error:
+        db.close()
+        kind = DamagedError if damage.is_damage(error) else StoreError
+        raise kind(f"the database {path} could not be brought up to date: {error}") from error
+    except BaseException:
+        db.close()
+        raise
+    return db

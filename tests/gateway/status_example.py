@@ -26,6 +26,7 @@ def example_status() -> dict[str, Any]:
             "sessions_lost": 0,
             "redelivered": 0,
             "ambiguous": 0,
+            "perhaps_repeated": 0,
             "broker_dropped": 3,
             "broker_drops_unseen": "",
             "error": "",

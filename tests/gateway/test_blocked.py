@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from edgert.core.results import GapBatch
 from edgert.mqtt.packets import Publish
 from edgert.runtime import flow_run
 from edgert.store import spill
+from gateway import flows
 from gateway.blocked import PATIENCE_S, TRIED_S
-from tests.gateway.test_fallback import rot
+from gateway.flows import HOLD_S
+from tests.gateway.test_fallback import results, rot
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
 
@@ -218,7 +221,10 @@ async def test_what_has_no_room_is_counted_if_it_comes_to_a_start(
         assert await world.checkpoint() == [(number, 1)]
     world.die()
     gateway = Gateway(tmp_path / "db")
-    assert gateway.flows.gaps["f"].startswith("4 messages of flow f")
+    assert gateway.checkpointer.lost_input == {"f": 4}
+    assert gateway.flows.gaps == {}, "nothing of what it wrote is damaged"
+    (gap,) = [b for b in results(gateway.database) if isinstance(b, GapBatch)]
+    assert "4 messages of its input had no room" in gap.text
     gateway.crash()
     assert await counted(tmp_path / "db") == {"f": 3, "other": 7}
 
@@ -236,3 +242,121 @@ async def test_damaged_input_is_a_gap(tmp_path: Path) -> None:
     gateway.crash()
     assert "waited in its queues" in gateway.flows.gaps["f"]
     assert await counted(tmp_path / "db", 1, 2) == {"f": 0, "other": 2}
+
+
+@in_loop
+async def test_a_capture_from_before_the_spill_does_not_take_it_away(tmp_path: Path) -> None:
+    """It is pending, and could not be packed for a while."""
+    world = Blocking(tmp_path / "db")
+    await world.deploy()
+    run = world.gateway.flows.runs["f"]
+    form = run.form
+
+    def no_memory() -> None:
+        raise MemoryError
+
+    world.feed(1)
+    await world.go_on()
+    run.form = no_memory  # type: ignore[method-assign]
+    await world.checkpoint()
+    world.feed(2)
+    world.feed(3)
+    await world.go_on()
+    assert await world.checkpoint(PATIENCE_S) == [(1, 1), (2, 1), (3, 1)]
+    run.form = form  # type: ignore[method-assign]
+    await world.checkpoint(TRIED_S)
+    assert world.gateway.database.spilled("f") is None
+    world.die()
+    assert await counted(tmp_path / "db") == {"f": 3, "other": 3}
+
+
+@in_loop
+async def test_of_several_that_are_blocked_one_is_tried_at_a_time(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    names = ("f", "g", "h")
+    for name in names:
+        await gateway.flows.deploy(document(name), "mqtt")
+    blocked, runs = gateway.checkpointer.blocked, [gateway.flows.runs[name] for name in names]
+    blocked.begin(runs)
+    assert [blocked.may_try(run) for run in runs] == [True] * 3
+    for run in runs:
+        blocked.failed(run)
+    gateway.clock.advance(PATIENCE_S)
+    tried = []
+    for _ in runs:
+        blocked.begin(runs)
+        tried += [number for number, run in enumerate(runs) if blocked.may_try(run)]
+        blocked.failed(runs[tried[-1]])
+    assert tried == [0, 1, 2]
+    gateway.crash()
+
+
+@in_loop
+async def test_one_that_is_tried_for_long_is_tried_less_often(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    blocked, run = gateway.checkpointer.blocked, gateway.flows.runs["f"]
+    tries = 0
+    for _ in range(24 * 3600):
+        blocked.begin([run])
+        if blocked.may_try(run):
+            tries += 1
+            blocked.failed(run)
+        gateway.clock.advance(1.0)
+    assert 100 < tries < 200
+    gateway.crash()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+@in_loop
+async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(replaced: bool, tmp_path: Path) -> None:
+    world = Blocking(tmp_path / "db")
+    gateway = world.gateway
+    await world.deploy()
+    world.feed(9)
+    await world.go_on()
+    await world.checkpoint()
+    await world.block()
+    await world.checkpoint()
+    await world.checkpoint(PATIENCE_S)
+    gateway.clock.advance(HOLD_S)
+    if replaced:
+        assert await gateway.flows.deploy(document("f", description="new"), "mqtt") == 2
+    else:
+        assert await gateway.flows.remove("f")
+    (gap,) = [b for b in results(gateway.database) if isinstance(b, GapBatch)]
+    assert (gap.reason, "was blocked when it was replaced or removed" in gap.text) == ("input missed", True)
+    world.feed(3)
+    assert await world.checkpoint() == [(3, 1)]
+    world.free.set()
+    for _ in range(200):
+        gateway.host.tick(gateway.flows.runs.values())
+        if not gateway.host._leaving:
+            break
+        await asyncio.sleep(0.02)
+    assert not gateway.host._leaving, "it leaves when its turn has ended"
+    before = gateway.shipped()
+    assert await gateway.flows.remove("f") is replaced
+    assert gateway.shipped() - before == (1 if replaced else 0)
+    gateway.crash()
+
+
+@in_loop
+async def test_checkpoints_of_others_are_made_while_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flows, "HOLD_TURN_S", 0.05)
+    monkeypatch.setattr(flows, "BETWEEN_S", 0.05)
+    world = Blocking(tmp_path / "db")
+    await world.deploy()
+    await world.block()
+    await world.checkpoint()
+    await world.checkpoint(PATIENCE_S)
+    removing = asyncio.create_task(world.gateway.flows.remove("f"))
+    await asyncio.sleep(0.01)
+    world.feed(3)
+    assert await world.checkpoint() == [(3, 1)]
+    assert not removing.done()
+    await world.go_on()
+    assert await removing
+    world.die()

@@ -189,3 +189,24 @@ async def test_a_flow_in_trouble_does_not_hold_up_another(rig: Rig) -> None:
     await rig.turn()
     await rig.acknowledge({("f", make_epoch(9, 1), 0): 9, ("other", E1, 0): 1})
     assert rig.database.outbox_streams() == [(("f", E1, 0), True)]
+
+
+@in_loop
+async def test_a_database_that_was_begun_anew_goes_on_from_what_landed_and_says_why(rig: Rig) -> None:
+    collector = Collector()
+    rig.flow()
+    rig.rows(3)
+    rig.uplink.connected()
+    await collector.serve(rig)
+    rig.rows(2)
+    rig.database.close()
+    path = rig.folder / "gateway.db"
+    path.write_bytes(b"no database" * 1_000)
+    anew = Rig(rig.folder, made=100)
+    anew.flow(E2)
+    anew.rows(2)
+    anew.uplink.connected()
+    await collector.serve(anew)
+    assert collector.rows() == [1, 2, 3, 101, 102]
+    (gap,) = collector.gaps()
+    assert f"the database {path} is damaged" in gap.text

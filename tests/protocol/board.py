@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from edgert.core.clock import VirtualClock
-from edgert.core.errors import StoreError
+from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings import Sensors
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.flow.document import from_plain
@@ -287,7 +287,11 @@ class Board:
         return bool(drive(self.ahead.send()))
 
     def deploy(self, made: Any) -> None:
-        """A flow, or a new version of one. `EdgertError` where that cannot be done now."""
+        """A flow, or a new version of one. `EdgertError` where that cannot be done now; a blocked one is not left to
+        itself here."""
+        old = self.flows.runs.get(made.name)
+        if old and self.checkpointer.blocked.is_blocked(old):
+            raise EdgertError(f"flow {made.name} is blocked")
         drive(self.flows._deploy(made, "mqtt"))
 
     def remove(self, name: str) -> None:

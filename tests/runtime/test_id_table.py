@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import xxhash
 import zstandard
 
 from edgert.core.compression import compressed
-from edgert.core.errors import PayloadError
 from edgert.runtime.id_table import IDS, PAGE_IDS, IdTable
 
 
@@ -34,10 +32,6 @@ def test_pages_may_be_compressed() -> None:
     assert len(frame) < 0.7 * len(page)
     again.load([(0, frame)])
     assert (list(again.known()), again.hashes) == (list(table.known()), table.hashes)
-    with pytest.raises(PayloadError, match="expected a zstd frame"):
-        again.load([(0, frame[:-1])])
-    with pytest.raises(ValueError, match="expected a page of 4096 bytes, got page 0 of 5"):
-        again.load([(0, zstandard.compress(b"other"))])
 
 
 def test_an_emptied_table_empties_its_pages() -> None:
@@ -49,7 +43,21 @@ def test_an_emptied_table_empties_its_pages() -> None:
     assert set(table.take_dirty().values()) == {b""}
 
 
-@pytest.mark.parametrize("page", [(0, b"short"), (-1, bytes(16 * PAGE_IDS)), (IDS // PAGE_IDS, bytes(16 * PAGE_IDS))])
-def test_a_page_of_another_size_is_refused(page: tuple[int, bytes]) -> None:
-    with pytest.raises(ValueError, match="expected a page"):
-        IdTable().load([page])
+def test_a_damaged_page_is_lost_and_no_other() -> None:
+    table = IdTable()
+    for packet_id in (1, PAGE_IDS, 2 * PAGE_IDS):
+        table.set(packet_id, xxhash.xxh64_intdigest(b"%d" % packet_id), packet_id)
+    pages = {page: compressed(raw) for page, raw in table.take_dirty().items()}
+    flipped = bytearray(pages[0])
+    flipped[len(flipped) // 2] ^= 1
+    again = IdTable()
+    again.load([(0, bytes(flipped)), (1, pages[1]), (2, b"short"), (3, zstandard.compress(b"other")), (-1, b"none"),
+                (IDS // PAGE_IDS, bytes(16 * PAGE_IDS))])  # fmt: skip
+    assert dict(again.known()) == {PAGE_IDS: PAGE_IDS}
+    assert again.lost == {0, 2, 3}
+    assert [again.is_lost(packet_id) for packet_id in (1, PAGE_IDS, 2 * PAGE_IDS)] == [True, False, True]
+    assert set(again.take_dirty()) == {0, 2, 3}, "written anew"
+    again.set(1, 1, 1)
+    assert not again.is_lost(1)
+    again.clear()
+    assert not again.is_lost(2 * PAGE_IDS), "no redelivery can come"

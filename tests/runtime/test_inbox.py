@@ -300,6 +300,17 @@ def test_after_a_fallback_any_entry_may_have_been_acknowledged() -> None:
     assert inbox.counters.ambiguous == 1
 
 
+def test_a_redelivery_of_which_the_damaged_table_tells_nothing_is_taken_and_counted() -> None:
+    inbox, route = inbox_of(Progress(Position()))
+    inbox.table.lose_all()
+    assert taken(inbox, route, message(1)) == 1
+    assert inbox.counters.perhaps_repeated == 0, "a new one"
+    assert taken(inbox, route, message(2, dup=True)) == 1
+    assert inbox.counters.perhaps_repeated == 1
+    assert taken(inbox, route, message(2, dup=True)) == 0, "known by now"
+    assert (inbox.counters.perhaps_repeated, inbox.counters.redelivered) == (1, 1)
+
+
 def test_a_flow_that_lacks_a_message_takes_its_redelivery_and_another_does_not() -> None:
     before, both = inbox_of(Progress(Position()))
     taken(before, both, message(1))

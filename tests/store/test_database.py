@@ -249,7 +249,9 @@ def test_a_rollback_that_fails_is_a_store_error_and_is_made_up_for_by_the_next(d
     failing.statements.clear()
     assert database._db.in_transaction
     database.set_meta("other", 3)
-    assert (database.meta("key"), database.meta("other")) == (None, 3)
+    assert (database.meta("key"), database.meta("other")) == (2, 3), (
+        "what was to be said is, with the next that succeeds"
+    )
 
 
 def test_a_snapshot_takes_the_place_of_what_it_says(database: Database) -> None:

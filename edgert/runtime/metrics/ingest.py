@@ -71,6 +71,15 @@ METRICS = (
         at("ingest", "ambiguous"),
     ),
     Metric(
+        "edgert_ingest_perhaps_repeated_messages_total",
+        "counter",
+        "messages",
+        "Messages that the broker delivered again under packet ids of which the card's record was damaged: taken as "
+        "new, though they may have been counted before.",
+        (),
+        at("ingest", "perhaps_repeated"),
+    ),
+    Metric(
         "edgert_ingest_broker_dropped_messages_total",
         "counter",
         "messages",

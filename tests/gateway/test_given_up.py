@@ -1,0 +1,192 @@
+"""What a flow lacks that could not go on is said; one that could soon is not given up; one that is can be removed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.errors import DamagedError, EdgertError, StoreError
+from edgert.core.results import GapBatch
+from edgert.mqtt.packets import Publish
+from edgert.runtime import flow_run
+from edgert.store.database import Database
+from tests.gateway.test_fallback import results, rot, with_messages
+from tests.gateway.test_flows import Gateway, document
+from tests.waiting import in_loop
+
+
+def gaps(gateway: Gateway) -> list[GapBatch]:
+    return [batch for batch in results(gateway.database) if isinstance(batch, GapBatch)]
+
+
+@in_loop
+async def test_a_gateway_that_cannot_read_a_flow_takes_nothing_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "db"
+    await with_messages(path)
+
+    def unreadable(self: Database, flow: str) -> bytes:
+        raise StoreError("the database could not be read: disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "queue", unreadable)
+        with pytest.raises(StoreError, match="disk I/O error"):
+            Gateway(path)
+    gateway = await _again(path)
+    assert sorted(gateway.flows.runs) == ["f", "other"]
+    gateway.crash()
+
+
+@in_loop
+async def test_a_fallback_that_cannot_be_written_lets_nothing_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "db"
+    await with_messages(path)
+    rot(path, "state")
+
+    def full(self: Database, *_: Any) -> None:
+        raise StoreError("the database could not be written: disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "fall_back", full)
+        with pytest.raises(EdgertError, match="so the gateway does not start"):
+            Gateway(path)
+    gateway = await _again(path)
+    assert "messages up to number 4" in gateway.flows.gaps["f"]
+    gateway.crash()
+
+
+async def _again(path: Path) -> Gateway:
+    """A start after one that was given up within this process, whose lock is still held."""
+    import gc
+
+    gc.collect()
+    return Gateway(path)
+
+
+@pytest.mark.parametrize("damage", ["document", "opening"])
+@in_loop
+async def test_a_flow_that_is_not_started_says_so_in_the_tables_and_can_be_removed(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    await with_messages(path)
+    with sqlite3.connect(path) as db:
+        if damage == "document":
+            db.execute("UPDATE flow SET document = '{}' WHERE name = 'f'")
+        else:
+            db.execute("UPDATE opening SET payload = x'c1' WHERE flow = 'f'")
+    if damage == "opening":
+        rot(path, "state")
+    gateway = Gateway(path)
+    assert (sorted(gateway.flows.runs), list(gateway.flows.failed)) == (["other"], ["f"])
+    assert len(gaps(gateway)) == (1 if damage == "document" else 0), "nobody could read one behind no opening"
+    assert await gateway.flows.remove("f")
+    assert gateway.flows.failed == {}
+    gateway.crash()
+    gateway = Gateway(path)
+    assert (sorted(gateway.flows.runs), gateway.flows.failed) == (["other"], {})
+    gateway.crash()
+
+
+@in_loop
+async def test_a_flow_that_is_stopped_says_so_in_the_tables(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.pool.hold(gateway.flows.runs["f"].all, 1.0)
+    gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
+    await asyncio.gather(*gateway.flows._tasks)
+    (gap,) = gaps(gateway)
+    assert "its slots died" in gap.text
+    gateway.crash()
+
+
+@in_loop
+async def test_an_end_in_the_midst_of_a_replacement_takes_nothing_from_the_old_version(tmp_path: Path) -> None:
+    """The new version was fed message 3, which is not acknowledged; no checkpoint may say that the old one was."""
+
+    class OneThread(Gateway):
+        executor = ThreadPoolExecutor(1)
+
+        async def store(self, call: Callable[[], Any]) -> Any:
+            return await asyncio.get_running_loop().run_in_executor(self.executor, call)
+
+    path, busy, begun = tmp_path / "db", threading.Event(), asyncio.Event()
+    gateway = OneThread(path)
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    assert await gateway.checkpoint()
+    gateway.feed(2, 2.0)
+    begin = gateway.host.begin
+
+    def while_busy(run: Any, *of: Any) -> None:
+        gateway.executor.submit(busy.wait)
+        begin(run, *of)
+        begun.set()
+
+    gateway.host.begin = while_busy  # type: ignore[method-assign, assignment]
+    replacing = asyncio.create_task(gateway.flows.deploy(document(description="new"), "mqtt"))
+    await begun.wait()
+    await asyncio.sleep(0.01)
+    gateway.ingest.feed([Publish("x/a", b'{"time": 1700000003}', 1, False, False, 3)])
+    replacing.cancel()
+    await asyncio.sleep(0)
+    busy.set()
+    await asyncio.gather(replacing, return_exceptions=True)
+    assert await gateway.checkpoint()
+    gateway.crash()
+    gateway = OneThread(path)
+    for number in (2, 3):
+        gateway.feed(number, number, dup=True)
+    await gateway.flows.remove("f")
+    assert gateway.shipped() == 3
+    gateway.crash()
+
+
+@in_loop
+async def test_state_that_rots_while_it_runs_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_run, "COMPACT_BYTES", 400)
+    path = tmp_path / "db"
+    gateway = Gateway(path)
+    await gateway.flows.deploy(document(), "mqtt")
+    for number in range(1, 4):
+        gateway.feed(number, number)
+        assert await gateway.checkpoint()
+    rot(path, "state", [0])
+    for number in range(4, 30):
+        gateway.feed(number, number)
+        assert await gateway.checkpoint()
+    assert len(gateway.database.state("f")) < 10
+    gateway.crash()
+    gateway = Gateway(path)
+    assert gateway.flows.gaps == {}
+    await gateway.flows.remove("f")
+    assert gateway.shipped() == 29
+    gateway.crash()
+
+
+@pytest.mark.parametrize("table", ["state", "spill"])
+@in_loop
+async def test_a_flow_that_is_to_go_back_to_what_is_damaged_ends_the_gateway(table: str, tmp_path: Path) -> None:
+    """A slot died. A start goes back to what is whole."""
+    path = tmp_path / "db"
+    await with_messages(path)
+    gateway = Gateway(path)
+    if table == "spill":
+        with sqlite3.connect(path) as db:
+            db.execute("INSERT INTO spill VALUES ('f', 1, 10, 1, x'00')")
+            db.execute("INSERT INTO spilled VALUES ('f', 9, x'90', 0)")
+    else:
+        rot(path, "state")
+    with pytest.raises(DamagedError):
+        await gateway.checkpointer.restoring("f", lambda blobs, queue: pytest.fail("expected no restore"))
+    assert "damaged" in gateway.database.damaged
+    assert not gateway.checkpointer.busy.locked()
+    gateway.crash()
