@@ -242,11 +242,12 @@ class Landing:
         self._quarantine.append(frames.payload_rows(payloads, self._wall()), {})
 
     def _refresh(self, flow: str) -> FlowTable:
+        # The landing table last: whoever sees a number as taken, in whichever table, sees what opened its epoch.
+        self._quarantine.refresh()
+        self._gaps.refresh()
         at = self._flows.get(flow) or FlowTable(self.root, flow)
         if at.refresh():
             self._flows[flow] = at
-        self._quarantine.refresh()
-        self._gaps.refresh()
         return at
 
     def _version(self, key: Key, at: FlowTable) -> int:

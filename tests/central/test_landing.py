@@ -308,3 +308,29 @@ def test_unreadable_table_is_an_error_that_names_it(tmp_path: Path) -> None:
     (log / "00000000000000000000.json").write_text("no json")
     with pytest.raises(TableError, match=f"landing/{FLOW}: expected a Delta table"):
         Landing(str(tmp_path)).land([Gateway("g1").open()])
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("looks", range(3))
+def test_what_another_collector_lands_between_two_looks_is_not_refused(tmp_path: Path, looks: int, there: bool) -> None:
+    """A number that is seen as taken says that its epoch was opened: whatever of it another landed meanwhile."""
+    g = Gateway("g1")
+    first: list[Batch] = [g.open(), g.gap()]
+    rows = g.rows(contribution(0, "a", 1.0))
+    mine, other = Landing(str(tmp_path)), Landing(str(tmp_path))
+    if there:
+        other.land([Gateway("g0").open()])
+    refresh, seen = Table.refresh, [0]
+
+    def looked(table: Table) -> bool:
+        exists = refresh(table)
+        seen[0] += 1
+        if seen[0] == looks + 1:
+            other.land(first)
+        return exists
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Table, "refresh", looked)
+        report = mine.land([*first, rows])
+    assert (report.versions[key_of(rows)], report.refused_batches) == (3, 0)
+    assert [r[3] for r in landed_rows(tmp_path)] == [3]
