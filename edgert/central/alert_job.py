@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from edgert.central.alert_rules import Rule
 from edgert.central.alert_streams import RuleStream, rule_stream
 from edgert.central.alerts import Alert, Alerts
+from edgert.central.flow_table import FlowTable
 from edgert.central.job import Job
-from edgert.central.landing import FlowTable
 from edgert.central.lease import Lease, own_name
 from edgert.central.publication import Publication
 from edgert.central.readers import Readers

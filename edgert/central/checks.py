@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edgert.core.errors import PayloadError, show
-from edgert.core.result_schema import HLL_LG_K, KLL_K, THETA_LG_K, Schema, row_columns, schema_untrusted
+from edgert.core.result_schema import HLL_LG_K, KLL_K, MOST_COUNT, THETA_LG_K, Schema, row_columns, schema_untrusted
 from edgert.core.results import INT64, RowsBatch
 
 LATEST_S: Final = 9_223_372_036.0
@@ -117,7 +117,7 @@ def _is_long(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return _is_long(value) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT
 
 
 def _is_double_or_null(value: Any) -> bool:
@@ -150,7 +150,7 @@ def _is_sketch_or_null(of: str) -> Callable[[Any], bool]:
 
 
 _NUMBER: Final = "a finite number or null"
-_COUNT: Final = "a count of at least 0"
+_COUNT: Final = f"a count from 0 to {MOST_COUNT}"
 _PARTIAL_CHECKS: Final[Mapping[str, list[Callable[[Any], bool]]]] = {
     "count": [_is_count],
     "sum": [_is_double_or_null],
@@ -169,5 +169,5 @@ _PARTIAL_TEXTS: Final[Mapping[str, list[str]]] = {
     "variance": [_COUNT, _NUMBER, "a sum of squares of at least 0 or null"],
     "distinct": [f"the bytes of an HLL_4 sketch of lgK {HLL_LG_K} or null"],
     "distinct_set": [f"the bytes of an ordered theta sketch of at most {2**THETA_LG_K} hashes or null"],
-    "quantiles": [f"the bytes of a KLL sketch of finite doubles of k {KLL_K} or null"],
+    "quantiles": [f"the bytes of a KLL sketch of at most {MOST_COUNT} finite doubles of k {KLL_K} or null"],
 }

@@ -17,9 +17,10 @@ from edgert.central.landing import Batch, Landing, Report, key_of
 from edgert.central.lease import LeaseLost
 from edgert.central.recent import Recent
 from edgert.central.tables import Conflict, TableError
+from edgert.central.troubles import Troubles
 from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
-from edgert.core.errors import PayloadError, show
+from edgert.core.errors import EdgertError, PayloadError, show
 from edgert.core.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
 from edgert.core.results import Acknowledgement, Hello, Result, unpack_result_untrusted
 
@@ -55,6 +56,8 @@ class Counters:
     not_held: int = 0
     refused_flows: int = 0
     failures: int = 0
+    stuck_flows: int = 0
+    """Now: flows whose landing table cannot be used."""
     last_error: str = ""
 
     def plain(self) -> dict[str, Any]:
@@ -68,6 +71,8 @@ class _Gateway:
     """As the topic of its last result says."""
     acks: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
     """Flow -> (epoch, stream) -> sequence."""
+    news: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """(flow, epoch, stream) -> sequence: what is told once, however old its epoch: what landed or was asked for."""
     flows: set[str] = field(default_factory=set)
     answers: set[str] = field(default_factory=set)
     refused: bool = False
@@ -77,6 +82,12 @@ class _Gateway:
         for (_, flow, epoch, stream), version in known.items():
             self.acknowledge(flow, epoch, stream, version)
             self.flows.add(flow)
+
+    def tell(self, flow: str, epoch: int, stream: int, version: int) -> None:
+        """As `acknowledge`, and the next acknowledgement names it in any case, if these are not too many already."""
+        self.acknowledge(flow, epoch, stream, version)
+        if len(self.news) < _STREAMS_PER_GATEWAY:
+            self.news[(flow, epoch, stream)] = version
 
     def acknowledge(self, flow: str, epoch: int, stream: int, version: int) -> None:
         """A stream is in the tables up to `version`; of too many those of the oldest epochs are named no more."""
@@ -115,6 +126,7 @@ class Collector:
         self._taken_bytes = 0
         """Of results since the last call of the landing, before compression."""
         self._waiting: deque[Message] = deque()
+        self._troubles = Troubles()
         self._junk: list[tuple[str, bytes, str]] = []
         self.counters = Counters()
 
@@ -124,10 +136,11 @@ class Collector:
         Never raises for what messages or tables are: a table that cannot be read or written is told in
         `counters.last_error`, and what waits for it is tried again with the next call.
         """
+        self._waiting.extendleft(reversed(self._troubles.retry(self._clock.monotonic())))
         self._waiting.extend(messages)
         try:
             while self._waiting:
-                self._take(self._waiting[0])
+                self._take_untrusted(self._waiting[0])
                 self._waiting.popleft()
                 self.counters.messages += 1
                 if self._taken_bytes >= _LAND_BYTES:
@@ -136,11 +149,18 @@ class Collector:
             self.counters.expired += self._acceptance.expire(self._clock.monotonic())
             self.counters.held = self._acceptance.held_items
             self._land()
-            self.counters.last_error = ""
+            for flow in self._troubles.over():
+                log.info("flow %s: nothing waits for its table any more", flow)
+            self.counters.last_error = str(self._troubles)
         except LeaseLost:
             pass  # what is not ours any more is forgotten before the next call
         except (TableError, Conflict) as error:
             self._failed(error)
+        except Exception as error:
+            # A fault of ours: whatever it is, results of others must not wait until somebody starts this again.
+            log.exception("results could not be handled; trying again")
+            self._failed(error)
+        self.counters.stuck_flows = len(self._troubles)
         return self._acknowledgements()
 
     def forget(self, partitions: Collection[str]) -> set[str]:
@@ -153,6 +173,7 @@ class Collector:
             self._gateways.pop(name)
         self._touched -= gone
         self._waiting = deque(m for m in self._waiting if partition_of_topic(m.topic) not in partitions)
+        self._troubles.forget(lambda message: partition_of_topic(message.topic) in partitions)
         # What was taken but did not come to be landed goes, too: it is sent again.
         self._unlanded = [b for b in (*self._unlanded, *self._acceptance.take()) if b.gateway not in gone]
         self._acceptance.forget_gateways(gone)
@@ -163,23 +184,44 @@ class Collector:
 
     @property
     def waits(self) -> bool:
-        """Whether there is something that a table did not take yet."""
-        return bool(self._unlanded or self._waiting or self._junk)
+        """Whether there is something that a table did not take yet, of flows that do not rest."""
+        return bool(self._waiting or self._junk or any(not self._troubles.rests(b.flow) for b in self._unlanded))
 
-    def _take(self, message: Message) -> None:
+    def _take_untrusted(self, message: Message) -> None:
+        """Whatever is wrong with one message, others are taken."""
         try:
             result = unpack_result_untrusted(message.payload)
             _check_topic(message.topic, result)
+            if not self._troubles.rests(result.flow):
+                self._take(message, result)
+                return
         except PayloadError as error:
             self._malformed(message, str(error))
             return
+        except TableError as error:
+            if not self._landing.is_fault_of(result.flow, error):
+                raise
+            self._trouble(result.flow, str(error))
+        except EdgertError:
+            raise
+        except Exception as error:
+            log.exception("a message could not be taken")
+            self._malformed(message, f"could not be taken: {error!r}")
+            return
+        if not self._troubles.keep(result.flow, message):
+            self.counters.not_held += 1
+
+    def _take(self, message: Message, result: Result) -> None:
         gateway = self._meet(result.gateway, result.flow)
         gateway.partition = partition_of_topic(message.topic)
         if isinstance(result, Hello):
             acks = gateway.acks.get(result.flow, {})  # none: a flow that another collector took, for example
             unknown = [epoch for epoch in result.epochs if (epoch, 0) not in acks]
             if unknown or not acks:
-                gateway.note(self._landing.of_flow(result.gateway, result.flow, unknown))
+                of_flow = self._landing.of_flow(result.gateway, result.flow, unknown)
+                gateway.flows.update(flow for _, flow, _, _ in of_flow)
+                for (_, flow, epoch, stream), version in of_flow.items():
+                    gateway.tell(flow, epoch, stream, version)
             if self._has_room(gateway.answers, gateway, result):
                 gateway.answers.add(result.flow)
                 self._touched.add(result.gateway)
@@ -217,10 +259,13 @@ class Collector:
 
     def _land(self) -> None:
         self._unlanded += self._acceptance.take()
-        report = self._landing.land(self._unlanded)
+        report = self._landing.land([b for b in self._unlanded if not self._troubles.rests(b.flow)])
         self._taken_bytes = 0
-        lost = {key_of(b) for b in self._unlanded if b.sequence > report.versions[key_of(b)]}
-        self._unlanded.clear()
+        for flow, why in report.failed.items():
+            self._trouble(flow, why)
+        landed = [b for b in self._unlanded if not self._troubles.rests(b.flow)]
+        lost = {key_of(b) for b in landed if b.sequence > report.versions[key_of(b)]}
+        self._unlanded = [b for b in self._unlanded if self._troubles.rests(b.flow)]
         for key, version in report.versions.items():
             self._landed.set(key, version)
         for key in lost:
@@ -251,6 +296,12 @@ class Collector:
             log.error("results wait: %s", error)
         self.counters.last_error = str(error)
 
+    def _trouble(self, flow: str, why: str) -> None:
+        """The table of one flow cannot be used."""
+        self.counters.failures += 1
+        if self._troubles.failed(flow, why, self._clock.monotonic()):
+            log.error("results of flow %s wait, others go on: %s", flow, why)
+
     def _malformed(self, message: Message, reason: str) -> None:
         self.counters.malformed += 1
         if len(self._junk) < _JUNK_PER_CALL:
@@ -275,7 +326,7 @@ class Collector:
             landed = self._landing.version(key)
             self._landed.set(key, landed)
         if landed:
-            gateway.acknowledge(flow, epoch, stream, landed)
+            gateway.tell(flow, epoch, stream, landed)
         self._touched.add(name)
 
     def _acknowledgements(self) -> list[Acknowledgement]:
@@ -287,6 +338,8 @@ class Collector:
             answers = tuple(sorted(gateway.answers))
             gateway.answers.clear()
             acks = {(flow, *stream): n for flow, streams in gateway.acks.items() for stream, n in streams.items()}
+            acks |= gateway.news
+            gateway.news = {}
             made.append(Acknowledgement(gateway=name, collector=self._name, acks=acks, answers=answers))
         self._touched.clear()
         return made

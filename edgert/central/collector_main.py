@@ -166,10 +166,11 @@ class Program:
             log.warning("leases could not be given back, they run out: %s", error)
 
     def _keep(self, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """The newest of each gateway is to be said."""
+        """The newest of each gateway is to be said, with what older ones have that were not said."""
         for a in acknowledgements:
-            older = self._unsaid.get(a.gateway)
-            self._unsaid[a.gateway] = replace(a, answers=tuple({*a.answers, *older.answers})) if older else a
+            if older := self._unsaid.get(a.gateway):
+                a = replace(a, acks={**older.acks, **a.acks}, answers=tuple({*a.answers, *older.answers}))
+            self._unsaid[a.gateway] = a
         for gateway in list(self._unsaid)[:-MOST_GATEWAYS]:
             del self._unsaid[gateway]  # it asks again
 

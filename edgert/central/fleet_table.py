@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import recompute as sums
-from edgert.central.landing import FlowTable
+from edgert.central.flow_table import FlowTable
 from edgert.central.lease import Lease
 from edgert.central.lineage import Opening, counted, unsettled
 from edgert.central.session import set_for

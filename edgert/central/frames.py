@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from edgert.central.checks import CheckedRows
 from edgert.central.tables import TIME
+from edgert.core.errors import show
 from edgert.core.result_schema import Schema, partial_columns, schema_untrusted
 from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
 
@@ -22,7 +23,7 @@ _TYPES: Final = {
     "binary": pa.binary(),
 }
 _DAY_US: Final = 86_400_000_000
-_KEPT_BYTES: Final = 65_536
+KEPT_BYTES: Final = 65_536
 _NUMBER: Final = (
     ("gateway", pa.string()),
     ("epoch", pa.int64()),
@@ -103,9 +104,9 @@ def gap_rows(gaps: Sequence[GapBatch], wall: float) -> pa.Table:
         {
             **_number(b),
             **_received(wall),
-            "reason": b.reason,
+            "reason": b.reason[:KEPT_BYTES],
             "rows": b.rows,
-            "text": b.text[:_KEPT_BYTES],
+            "text": b.text[:KEPT_BYTES],
             "first_sequence": b.first,
         }
         for b in gaps
@@ -117,7 +118,7 @@ def refused_rows(refused: Sequence[tuple[Batch, Any, str]], wall: float) -> pa.T
     """(batch, row or None for the whole batch, reason) as rows of `quarantine`."""
     rows = []
     for batch, row, reason in refused:
-        payload = batch.payload[:_KEPT_BYTES] if isinstance(batch, RefusedBatch) else None
+        payload = batch.payload[:KEPT_BYTES] if isinstance(batch, RefusedBatch) else None
         text = _text(row) if row is not None else None if payload else _text(_body(batch))
         rows.append({**_number(batch), **_received(wall), "reason": reason, "row": text, "payload": payload})
     return pa.Table.from_pylist(rows, schema=_QUARANTINE)
@@ -126,7 +127,7 @@ def refused_rows(refused: Sequence[tuple[Batch, Any, str]], wall: float) -> pa.T
 def payload_rows(payloads: Sequence[tuple[str, bytes, str]], wall: float) -> pa.Table:
     """(topic, payload, reason) of messages without a readable number as rows of `quarantine`."""
     rows = [
-        {**_received(wall), "topic": topic, "payload": payload[:_KEPT_BYTES], "reason": reason}
+        {**_received(wall), "topic": topic, "payload": payload[:KEPT_BYTES], "reason": reason}
         for topic, payload, reason in payloads
     ]
     return pa.Table.from_pylist(rows, schema=_QUARANTINE)
@@ -154,4 +155,8 @@ def _body(batch: Batch) -> Any:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, default=repr, ensure_ascii=False)[:_KEPT_BYTES]
+    """Of whatever came, in JSON if that can be: not with bytes as a key, nor nested without end."""
+    try:
+        return json.dumps(value, default=repr, ensure_ascii=False)[:KEPT_BYTES]
+    except (TypeError, ValueError, RecursionError):
+        return show(value, KEPT_BYTES)

@@ -12,21 +12,21 @@ their batch lands and takes its number.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 from edgert.central import frames
 from edgert.central.checks import CheckedRows, check_rows, unite
+from edgert.central.flow_table import FlowTable
 from edgert.central.lineage import Opening
-from edgert.central.tables import Conflict, Table, TableError, join, list_tables, told
-from edgert.central.upkeep_table import FIRST_DAY
-from edgert.core.errors import PayloadError
+from edgert.central.tables import Conflict, Table, TableError, join, list_tables
+from edgert.core.errors import EdgertError, PayloadError, show
 from edgert.core.result_schema import Schema
-from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch
+from edgert.core.results import GapBatch, Numbered, OpenBatch, RefusedBatch, RowsBatch
 
 Batch = OpenBatch | RowsBatch | GapBatch | RefusedBatch
 Key = tuple[str, str, int, int]
@@ -49,6 +49,8 @@ class Report:
     commits: int = 0
     reasons: list[str] = field(default_factory=list)
     """Why something went to quarantine, a few of them."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Flows whose own table could not be read or written, and why: what is not in it yet may be given again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,61 +71,6 @@ def key_of(batch: Batch) -> Key:
 def application(key: Key) -> str:
     """The name of a stream in Delta's transaction identifiers."""
     return "/".join(map(str, key))
-
-
-class Spoilt(TableError):
-    """A landing table has rows that no collector would have let in."""
-
-
-class FlowTable:
-    """`landing/<flow>` and what its opening rows say: the schema of each epoch and of the table."""
-
-    def __init__(self, root: str, flow: str) -> None:
-        self.table = Table(join(root, "landing", flow))
-        self.opened: dict[tuple[str, int], Schema] = {}
-        """(gateway, epoch) -> schema."""
-        self.greatest: dict[str, int] = {}
-        """Gateway -> its greatest epoch."""
-        self.schema: Schema | None = None
-        self.openings: list[Opening] = []
-        """What opening rows say of where epochs come from, as of the last `read_opens`."""
-        self.first_s = 0.0
-        """Windows that begin earlier are gone by retention (s since the epoch): contributions to them come too late."""
-
-    def refresh(self) -> bool:
-        """Look at what others committed. Returns whether the table exists. Raises `TableError`."""
-        exists = self.table.refresh()
-        if exists and self.schema is None:
-            self.read_opens()
-        self.first_s = first_second(self.table)
-        return exists
-
-    def read_opens(self) -> None:
-        """Read the opening rows, which stand in a partition of their own (day is null). Raises `TableError`, `Spoilt`
-        if one of them says what cannot be."""
-        columns = ["gateway", "epoch", "lineage"]
-        for row in sorted(self.table.read(columns, "day IS NULL"), key=lambda row: row["epoch"]):
-            epoch = (row["gateway"], row["epoch"])
-            if row["lineage"] and epoch not in self.opened:
-                # The door let only good ones in: this is a table that somebody else wrote to.
-                try:
-                    schema, parent, cut = frames.lineage_of(row["lineage"])
-                    self.note(Opening(*epoch, parent, cut), schema)
-                except (PayloadError, LookupError, TypeError, ValueError, AttributeError) as error:
-                    raise Spoilt(f"{self.table.uri}: opening row of {epoch}: expected a lineage: {error}") from error
-
-    def schema_of(self, epoch: tuple[str, int]) -> Schema | None:
-        """The schema of an epoch (gateway, epoch), also if another collector landed its opening batch."""
-        if epoch not in self.opened:
-            self.read_opens()
-        return self.opened.get(epoch)
-
-    def note(self, opening: Opening, schema: Schema) -> None:
-        """An epoch was opened."""
-        self.schema = unite(self.schema, schema)  # first: what does not fit is not noted at all
-        self.openings.append(opening)
-        self.opened[(opening.gateway, opening.epoch)] = schema
-        self.greatest[opening.gateway] = max(opening.epoch, self.greatest.get(opening.gateway, opening.epoch))
 
 
 class Landing:
@@ -164,19 +111,30 @@ class Landing:
         """
         if self._monotonic() - self._looked_at >= LOOK_S:
             for name in list_tables(self.root, "landing"):
-                try:
+                with self._others_go_on(name, flow):
                     self._refresh(name).read_opens()
-                except Spoilt as error:
-                    if name == flow:
-                        raise
-                    log.error("%s; other flows go on", error)
             self._looked_at = self._monotonic()
         elif flow:
             self._refresh(flow).read_opens()
         known: dict[Key, int] = {}
         for name in [name for name, at in self._flows.items() if gateway in at.greatest]:
-            known |= self._streams(gateway, name)
+            with self._others_go_on(name, flow):
+                known |= self._streams(gateway, name)
         return known
+
+    def is_fault_of(self, flow: str, error: TableError) -> bool:
+        """Whether it is the fault of a flow's own table, which does not concern other flows."""
+        return error.uri == join(self.root, "landing", flow)
+
+    @contextmanager
+    def _others_go_on(self, name: str, flow: str) -> Iterator[None]:
+        """Where `flow` is asked for, a table of another that cannot be read is told, and no more."""
+        try:
+            yield
+        except TableError as error:
+            if name == flow or not self.is_fault_of(name, error):
+                raise
+            log.error("%s; other flows go on", error)
 
     def of_flow(self, gateway: str, flow: str, epochs: Iterable[int] = ()) -> dict[Key, int]:
         """As `known`, for one flow, and for these `epochs` of it besides."""
@@ -209,31 +167,52 @@ class Landing:
     def land(self, batches: Sequence[Batch]) -> Report:
         """Commit batches, each stream's in order. What the tables hold already is left out; after a gap all is.
 
-        Raises `TableError` when a table cannot be written: what was committed stays, the rest may be given again.
+        Raises `TableError` when a table cannot be written that all flows share: what was committed stays, the rest may
+        be given again. Where it is a flow's own table, the others land, and the report says which did not.
         """
         report = Report()
         for flow in dict.fromkeys(b.flow for b in batches):
-            pending = [b for b in batches if b.flow == flow]
-            attempts = 0
-            while pending:
-                at = self._refresh(flow)
-                if any(isinstance(batch, OpenBatch) for batch in pending):
-                    at.read_opens()  # another collector may have widened the schema; from here on that conflicts
-                for key in {key_of(b) for b in pending}:
-                    report.versions[key] = self._version(key, at)
-                pending = _due(pending, report.versions)
-                if not pending:
-                    break
-                self._guard()
-                try:
-                    self._round(at, pending, report)
-                    attempts = 0
-                except Conflict as error:
-                    attempts += 1
-                    if attempts > _ATTEMPTS:
-                        raise
-                    log.debug("another writer came first, deciding again: %s", error)
+            try:
+                self._land_flow(flow, [b for b in batches if b.flow == flow], report)
+            except TableError as error:
+                if not self.is_fault_of(flow, error):
+                    raise
+                report.failed[flow] = str(error)
         return report
+
+    def _land_flow(self, flow: str, pending: Sequence[Batch], report: Report) -> None:
+        attempts = 0
+        while pending:
+            at = self._refresh(flow)
+            if any(isinstance(batch, OpenBatch) for batch in pending):
+                at.read_opens()  # another collector may have widened the schema; from here on that conflicts
+            for key in {key_of(b) for b in pending}:
+                report.versions[key] = self._version(key, at)
+            pending = _due(pending, report.versions)
+            if not pending:
+                break
+            self._guard()
+            try:
+                self._round(at, pending, report)
+                attempts = 0
+            except Conflict as error:
+                attempts += 1
+                if attempts > _ATTEMPTS:
+                    uri = at.table.uri
+                    raise TableError(f"{uri}: others write to it all the time: {error}", uri) from error
+                log.debug("another writer came first, deciding again: %s", error)
+            except (EdgertError, MemoryError):
+                raise
+            except Exception as error:
+                # A fault of ours, over what no check foresaw: it must not stop what comes after it.
+                log.exception("a result of flow %s could not be landed", flow)
+                if len(pending) > 1:
+                    for batch in pending:
+                        self._land_flow(flow, [batch], report)
+                elif isinstance(pending[0], RefusedBatch):
+                    raise
+                else:
+                    pending = [_refused(pending[0], f"could not be landed: {error!r}")]
 
     def quarantine_payloads(self, payloads: Sequence[tuple[str, bytes, str]]) -> None:
         """Keep (topic, payload, reason) of messages that have no number, for people to look at."""
@@ -331,6 +310,11 @@ def _judge(batch: Batch, at: FlowTable, opening: dict[tuple[str, int], Schema]) 
         return _Judged(batch, "quarantine", reason=str(error))
 
 
+def _refused(batch: Batch, reason: str) -> RefusedBatch:
+    number = {f.name: getattr(batch, f.name) for f in fields(Numbered)}
+    return RefusedBatch(**number, reason=reason, payload=show(batch, frames.KEPT_BYTES).encode())
+
+
 def _check_open(batch: OpenBatch, table: Schema | None, opening: Mapping[tuple[str, int], Schema]) -> None:
     if (batch.stream, batch.sequence) != (0, 1):
         raise PayloadError(f"open: expected stream 0, sequence 1, got {batch.stream}, {batch.sequence}")
@@ -349,13 +333,6 @@ def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
             reached[key] = batch.sequence
             due.append(batch)
     return due
-
-
-def first_second(table: Table) -> float:
-    """When the first day begins that retention left of a table, s since the epoch (0: it took none)."""
-    day = table.properties().get(FIRST_DAY)
-    with told(table.uri, f"property {FIRST_DAY}: expected a day such as 2026-01-31, got {day!r}"):
-        return dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp() if day else 0.0
 
 
 def _versions(batches: Iterable[Batch]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from edgert.core.result_schema import HLL_LG_K, KLL_K, THETA_LG_K
+from edgert.core.result_schema import HLL_LG_K, KLL_K, MOST_COUNT, THETA_LG_K
 
 _REGISTERS: Final = 1 << HLL_LG_K
 _HLL_FAMILY, _THETA_FAMILY, _KLL_FAMILY = 7, 3, 15
@@ -134,7 +134,7 @@ def _are_levels(data: bytes) -> bool:
         return False
     ends = [*(offset - offsets[0] for offset in offsets[1:]), items]
     sizes = [end - begin for begin, end in pairwise((0, *ends))]
-    if min(sizes) < 0 or n < 2 or sum(size << level for level, size in enumerate(sizes)) != n:
+    if min(sizes) < 0 or not 2 <= n <= MOST_COUNT or sum(size << level for level, size in enumerate(sizes)) != n:
         return False
     found = np.frombuffer(data, "<f8", items + 2, begin)
     values = found[2:]

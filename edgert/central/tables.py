@@ -34,6 +34,11 @@ class Conflict(EdgertError):
 class TableError(EdgertError):
     """A table could not be read or written; the message says which and why."""
 
+    def __init__(self, text: str, uri: str = "") -> None:
+        super().__init__(text)
+        self.uri = uri
+        """Of the table, where it is one table's fault."""
+
 
 @contextmanager
 def told(uri: str, what: str) -> Iterator[None]:
@@ -46,7 +51,7 @@ def told(uri: str, what: str) -> Iterator[None]:
         raise Conflict(str(error)) from error
     # deltalake raises OSError, ValueError, TypeError and plain Exception for what a storage or a log file is.
     except Exception as error:
-        raise TableError(f"{uri}: {what}: {str(error) or type(error).__name__}") from error
+        raise TableError(f"{uri}: {what}: {str(error) or type(error).__name__}", uri) from error
 
 
 class Table:

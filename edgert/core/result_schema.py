@@ -38,6 +38,8 @@ THETA_LG_K: Final = 12
 KLL_K: Final = 200
 """Sizes of the sketches, common to all, so that any two merge without losing accuracy: standard errors of 1.6 %, ranks
 wrong by 1.3 % at most with 99 % confidence; 2.1, 33 and some 5 kB."""
+MOST_COUNT: Final = 2**40
+"""More than any gateway counts in a year. The fleet job adds counts up, in 64 bits: an absurd one would stop it."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 RESERVED_COLUMNS: Final = frozenset(
     (*WINDOW_COLUMNS, "gateway", "epoch", "stream", "sequence", "flow_version", "lineage", "day", "gateways")

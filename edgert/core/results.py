@@ -24,7 +24,7 @@ from edgert.core.errors import PayloadError, show
 from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.core.plain import is_integer, is_texts
-from edgert.core.result_schema import Schema, schema_untrusted
+from edgert.core.result_schema import MOST_COUNT, Schema, schema_untrusted
 
 VERSION: Final = 1
 MOST_STREAMS: Final = 16
@@ -216,8 +216,8 @@ def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
         rows, reason, text = plain.get("rows"), plain.get("reason"), plain.get("text", "")
         if not isinstance(reason, str) or not isinstance(text, str):
             raise PayloadError(f"gap: expected reason and text as texts, got {show(reason)}, {show(text)}")
-        if rows is not None and not (is_integer(rows) and rows >= 0):
-            raise PayloadError(f"gap: expected rows as an integer of at least 0 or nil, got {show(rows)}")
+        if rows is not None and not (is_integer(rows) and 0 <= rows <= MOST_COUNT):
+            raise PayloadError(f"gap: expected rows as an integer from 0 to {MOST_COUNT} or nil, got {show(rows)}")
         numbers = plain.get("numbers", 1)
         if not is_integer(numbers) or not 1 <= numbers <= number["sequence"]:
             raise PayloadError(f"gap: expected numbers from 1 to {number['sequence']}, got {show(numbers)}")
@@ -229,9 +229,11 @@ def _cut(plain: object) -> dict[int, int]:
     if plain is None:
         return {}
     if not isinstance(plain, dict) or not all(
-        is_integer(k) and is_integer(v) and k >= 0 and v >= 0 for k, v in plain.items()
+        is_integer(k) and is_integer(v) and 0 <= k < MOST_STREAMS and 0 <= v < INT64.stop for k, v in plain.items()
     ):
-        raise PayloadError(f"cut: expected a map from stream to sequence, got {show(plain)}")
+        raise PayloadError(
+            f"cut: expected a map from stream (below {MOST_STREAMS}) to sequence (64 bits), got {show(plain)}"
+        )
     return dict(plain)
 
 

@@ -40,7 +40,7 @@ def test_good_row_lands_with_its_bounds_in_microseconds() -> None:
         (3, 1.5, "floor: expected long or null"),
         (3, True, "floor: expected long or null"),
         (3, 2**63, "floor: expected long or null"),
-        (4, -1, "n: expected a count of at least 0, got -1"),
+        (4, -1, "n: expected a count from 0 to 1099511627776, got -1"),
         (4, None, "n: expected a count"),
         (6, math.inf, "t__sum: expected a finite number or null, got inf"),
         (6, "12", "t__sum: expected a finite number"),

@@ -10,8 +10,9 @@ import zstandard
 
 from edgert.central import collector as collector_module
 from edgert.central.collector import Collector
+from edgert.central.flow_table import FlowTable
 from edgert.central.inbox import Inbox, Message
-from edgert.central.landing import Batch, FlowTable, Landing, Report
+from edgert.central.landing import Batch, Landing, Report
 from edgert.central.tables import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size
@@ -301,3 +302,16 @@ def test_new_gateway_does_not_cost_a_look_at_all_tables(tmp_path: Path, monkeypa
     Landing(str(tmp_path)).land([Gateway("x3", flow="f2").open()])
     (said,) = collector.handle([message(Hello(gateway="x3", flow="f2"))])
     assert said.acks == {("f2", EPOCH, 0): 1}
+
+
+def test_every_stream_that_lands_is_acknowledged_and_named_again_when_it_is_asked_for(collector: Collector) -> None:
+    """However many epochs come at once, as after an outage with many deployments: an outbox waits for each."""
+    gateways = [Gateway("g1", epoch=n << 32) for n in range(1, 81)]
+    openings = [message(g.open()) for g in gateways]
+    (said,) = collector.handle(openings)
+    assert len(said.acks) == 80
+    (said,) = collector.handle([openings[0]])
+    assert said.acks[(FLOW, EPOCH, 0)] == 1
+    (said,) = collector.handle([message(Hello(gateway="g1", flow=FLOW, epochs=(2 * EPOCH, 3 * EPOCH)))])
+    assert {(FLOW, 2 * EPOCH, 0), (FLOW, 3 * EPOCH, 0)} <= said.acks.keys()
+    assert (FLOW, EPOCH, 0) not in said.acks, "what nobody asks for is not repeated for ever"

@@ -93,7 +93,7 @@ def test_a_bad_sketch_goes_alone_and_says_what_was_expected() -> None:
     assert checked.count == 2
     assert [reason.split(",")[0] for _, reason in checked.refused] == [
         "s__theta: expected the bytes of an ordered theta sketch of at most 4096 hashes or null",
-        "q__kll: expected the bytes of a KLL sketch of finite doubles of k 200 or null",
+        "q__kll: expected the bytes of a KLL sketch of at most 1099511627776 finite doubles of k 200 or null",
     ]
 
 

@@ -1,0 +1,76 @@
+"""The landing table of one flow, and what its opening rows say."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from edgert.central import frames
+from edgert.central.checks import unite
+from edgert.central.lineage import Opening
+from edgert.central.tables import Table, TableError, join, told
+from edgert.central.upkeep_table import FIRST_DAY
+from edgert.core.errors import PayloadError
+from edgert.core.result_schema import Schema
+
+
+class Spoilt(TableError):
+    """A landing table has rows that no collector would have let in."""
+
+
+class FlowTable:
+    """`landing/<flow>` and what its opening rows say: the schema of each epoch and of the table."""
+
+    def __init__(self, root: str, flow: str) -> None:
+        self.table = Table(join(root, "landing", flow))
+        self.opened: dict[tuple[str, int], Schema] = {}
+        """(gateway, epoch) -> schema."""
+        self.greatest: dict[str, int] = {}
+        """Gateway -> its greatest epoch."""
+        self.schema: Schema | None = None
+        self.openings: list[Opening] = []
+        """What opening rows say of where epochs come from, as of the last `read_opens`."""
+        self.first_s = 0.0
+        """Windows that begin earlier are gone by retention (s since the epoch): contributions to them come too late."""
+
+    def refresh(self) -> bool:
+        """Look at what others committed. Returns whether the table exists. Raises `TableError`."""
+        exists = self.table.refresh()
+        if exists and self.schema is None:
+            self.read_opens()
+        self.first_s = first_second(self.table)
+        return exists
+
+    def read_opens(self) -> None:
+        """Read the opening rows, which stand in a partition of their own (day is null). Raises `TableError`, `Spoilt`
+        if one of them says what cannot be."""
+        columns = ["gateway", "epoch", "lineage"]
+        for row in sorted(self.table.read(columns, "day IS NULL"), key=lambda row: row["epoch"]):
+            epoch = (row["gateway"], row["epoch"])
+            if row["lineage"] and epoch not in self.opened:
+                # The door let only good ones in: this is a table that somebody else wrote to.
+                try:
+                    schema, parent, cut = frames.lineage_of(row["lineage"])
+                    self.note(Opening(*epoch, parent, cut), schema)
+                except (PayloadError, LookupError, TypeError, ValueError, AttributeError) as error:
+                    what = f"opening row of {epoch}: expected a lineage"
+                    raise Spoilt(f"{self.table.uri}: {what}: {error}", self.table.uri) from error
+
+    def schema_of(self, epoch: tuple[str, int]) -> Schema | None:
+        """The schema of an epoch (gateway, epoch), also if another collector landed its opening batch."""
+        if epoch not in self.opened:
+            self.read_opens()
+        return self.opened.get(epoch)
+
+    def note(self, opening: Opening, schema: Schema) -> None:
+        """An epoch was opened."""
+        self.schema = unite(self.schema, schema)  # first: what does not fit is not noted at all
+        self.openings.append(opening)
+        self.opened[(opening.gateway, opening.epoch)] = schema
+        self.greatest[opening.gateway] = max(opening.epoch, self.greatest.get(opening.gateway, opening.epoch))
+
+
+def first_second(table: Table) -> float:
+    """When the first day begins that retention left of a table, s since the epoch (0: it took none)."""
+    day = table.properties().get(FIRST_DAY)
+    with told(table.uri, f"property {FIRST_DAY}: expected a day such as 2026-01-31, got {day!r}"):
+        return dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp() if day else 0.0

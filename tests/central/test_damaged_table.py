@@ -1,0 +1,148 @@
+"""A landing table that cannot be used is the trouble of its flow alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgert.central.collector import Collector
+from edgert.central.inbox import Message
+from edgert.central.landing import Batch, Landing
+from edgert.central.tables import Table, TableError
+from edgert.central.troubles import WAIT_MOST_S, Troubles
+from edgert.core.clock import VirtualClock
+from edgert.core.results import Hello, RefusedBatch, pack_result, results_topic
+from tests.central.results_examples import Gateway, contribution
+
+EPOCH = 1 << 32
+BAD = ("bad", EPOCH, 0)
+GOOD = ("good", EPOCH, 0)
+
+
+def message(result: Batch | Hello) -> Message:
+    assert not isinstance(result, RefusedBatch)
+    return Message(results_topic("f", result.gateway, result.flow), pack_result(result))
+
+
+class Pair:
+    """Two flows of two gateways that have landed, and a collector that is started then."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = VirtualClock()
+        self.bad, self.good = Gateway("g1", flow="bad"), Gateway("g2", flow="good")
+        self.start()
+        for g in (self.bad, self.good):
+            self.collector.handle([message(g.open())])
+            self.collector.handle([self.rows(g)])
+
+    def start(self) -> None:
+        self.collector = Collector("c1", Landing(str(self.root)), self.clock, 10.0, 1 << 20)
+
+    def rows(self, g: Gateway) -> Message:
+        return message(g.rows(contribution(0, "a", 1.0)))
+
+    def handle(self, *messages: Message) -> dict[tuple[str, int, int], int]:
+        return {key: n for a in self.collector.handle(messages) for key, n in a.acks.items()}
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path)
+
+
+def last_commit(root: Path, flow: str) -> Path:
+    return max((root / "landing" / flow / "_delta_log").glob("*.json"))
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: bytes(500)])
+def test_others_land_and_are_acknowledged_and_the_flow_goes_on_when_it_is_mended(
+    pair: Pair, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    log = last_commit(pair.root, "bad")
+    whole = log.read_bytes()
+    log.write_bytes(damage(whole))
+    pair.start()
+    assert pair.handle(pair.rows(pair.bad), pair.rows(pair.good)) == {GOOD: 3}
+    assert pair.handle(message(Hello(gateway="g2", flow="good"))) == {GOOD: 3}
+    assert pair.handle(message(Hello(gateway="g1", flow="bad"))) == {}, "what is not known is not answered"
+    assert not pair.collector.waits
+    assert pair.collector.counters.stuck_flows == 1
+    assert "landing/bad" in pair.collector.counters.last_error
+    for _ in range(3):
+        pair.clock.advance(WAIT_MOST_S)
+        assert pair.handle(pair.rows(pair.good))[GOOD] > 3
+    assert len([r for r in caplog.records if "results of flow bad wait, others go on" in r.message]) == 1
+    log.write_bytes(whole)
+    pair.clock.advance(WAIT_MOST_S)
+    assert pair.handle() == {BAD: 3}
+    assert (pair.collector.counters.stuck_flows, pair.collector.counters.last_error) == (0, "")
+
+
+def test_what_was_taken_is_landed_when_its_table_can_be_written_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Table.append
+
+    def full(table: Table, *rest: object) -> None:
+        if table.uri.endswith("/bad"):
+            raise TableError("no space left on device", table.uri)
+        append(table, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Table, "append", full)
+    assert pair.handle(pair.rows(pair.bad), pair.rows(pair.good)) == {BAD: 2, GOOD: 3}
+    assert pair.handle(pair.rows(pair.bad), pair.rows(pair.good)) == {GOOD: 4}
+    assert not pair.collector.waits
+    monkeypatch.undo()
+    pair.clock.advance(1.0)
+    assert pair.handle() == {BAD: 4}
+
+
+def test_a_fault_of_what_all_flows_share_makes_all_wait(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    refresh = Table.refresh
+
+    def away(table: Table) -> bool:
+        if table.uri.endswith("quarantine"):
+            raise TableError("the storage is away", table.uri)
+        return refresh(table)
+
+    monkeypatch.setattr(Table, "refresh", away)
+    assert pair.handle(pair.rows(pair.bad), pair.rows(pair.good)) == {}
+    assert pair.collector.waits
+    assert pair.collector.counters.stuck_flows == 0
+    monkeypatch.undo()
+    assert pair.handle() == {BAD: 3, GOOD: 3}
+
+
+def test_a_flow_in_trouble_is_tried_again_ever_less_often_and_what_it_keeps_is_bounded() -> None:
+    troubles, tried = Troubles(most_bytes=10), []
+    assert troubles.failed("f", "why", 0.0)
+    assert troubles.keep("f", Message("t", bytes(6)))
+    assert not troubles.keep("f", Message("t", bytes(6)))
+    assert troubles.retry(0.4) == []
+    at = 0.0
+    while at < 60.0:
+        at += 0.5
+        freed = troubles.retry(at)
+        if not troubles.rests("f"):
+            tried.append(at)
+            for m in freed:
+                assert not troubles.failed("f", "why", at)
+                assert troubles.keep("f", m)
+    assert tried == [0.5, 1.5, 3.5, 7.5, 15.5, 30.5, 45.5]
+    troubles.forget(lambda message: True)
+    assert troubles.keep("f", Message("t", bytes(10)))
+    assert len(troubles.retry(100.0)) == 1
+    assert troubles.over() == ["f"]
+    assert len(troubles) == 0
+
+
+def test_what_waits_for_a_damaged_table_goes_with_its_partition(pair: Pair) -> None:
+    last_commit(pair.root, "bad").write_bytes(bytes(500))
+    pair.start()
+    pair.handle(pair.rows(pair.bad))
+    partition = results_topic("f", "g1", "bad").split("/")[4]
+    pair.collector.forget({partition})
+    assert pair.collector._troubles.retry(100.0) == []

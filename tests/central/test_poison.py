@@ -1,0 +1,169 @@
+"""What a gateway may send that is well-formed and absurd: it goes to quarantine, and neither collector nor fleet job
+stands still for it."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from deltalake import DeltaTable
+
+from edgert.central import frames
+from edgert.central.checks import check_rows
+from edgert.central.collector import Collector
+from edgert.central.inbox import Message
+from edgert.central.landing import Landing
+from edgert.central.query import query
+from edgert.central.sketches import is_kll
+from edgert.core.clock import VirtualClock
+from edgert.core.result_schema import row_columns
+from edgert.core.results import RefusedBatch, pack_result, results_topic, unpack_result_untrusted
+from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
+
+EPOCH = 1 << 32
+
+
+def packed(gateway: Gateway, **body: Any) -> bytes:
+    return bytes(msgpack.packb({"v": 1, **gateway.number(0), **body}))
+
+
+def sent(gateway: str, payload: bytes) -> Message:
+    return Message(results_topic("f", gateway, FLOW), payload)
+
+
+@pytest.fixture
+def collector(tmp_path: Path) -> Collector:
+    return Collector("c1", Landing(str(tmp_path)), VirtualClock(), 10.0, 1 << 20)
+
+
+def quarantine(root: Path) -> list[dict[str, Any]]:
+    return query(DeltaTable(str(root / "quarantine")))
+
+
+COLUMNS = list(row_columns(SCHEMA))
+DEEP: Any = 1
+for _ in range(400):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"kind": "gap", "reason": "quota", "rows": 2**63, "text": ""}, "gap: expected rows as an integer from 0"),
+        ({"kind": "gap", "reason": "quota", "rows": 2**63 - 1, "text": ""}, "gap: expected rows as an integer from 0"),
+        ({"kind": "rows", "columns": COLUMNS, "rows": [{b"x": 1}]}, "row: expected 12 values"),
+        ({"kind": "rows", "columns": COLUMNS, "rows": [[{b"x": 1}] * 12]}, "window_start: expected a time"),
+        ({"kind": "rows", "columns": ["a"], "rows": [{b"x": 1}]}, "columns: expected window_start"),
+        ({"kind": "rows", "columns": ["a"], "rows": [DEEP]}, "columns: expected window_start"),
+        ({"kind": "rows", "columns": COLUMNS, "rows": [DEEP]}, "row: expected 12 values"),
+    ],
+)
+def test_poison_goes_to_quarantine_and_others_go_on(
+    collector: Collector, tmp_path: Path, body: dict[str, Any], reason: str
+) -> None:
+    bad, good = Gateway("g1"), Gateway("g2")
+    collector.handle([sent("g1", pack_result(bad.open())), sent("g2", pack_result(good.open()))])
+    said = collector.handle(
+        [sent("g1", packed(bad, **body)), sent("g2", pack_result(good.rows(contribution(0, "a", 1.0))))]
+    )
+    assert {a.gateway: a.acks for a in said} == {"g1": {(FLOW, EPOCH, 0): 2}, "g2": {(FLOW, EPOCH, 0): 2}}
+    (kept,) = quarantine(tmp_path)
+    assert (kept["gateway"], kept["sequence"]) == ("g1", 2)
+    assert kept["reason"].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "cut", [{2**40: 1}, {16: 1}, {-1: 1}, {0: 2**64 - 1}, {0: 2**63}, dict.fromkeys(range(100000), 1)]
+)
+def test_an_opening_with_an_absurd_cut_is_refused(cut: dict[int, int]) -> None:
+    g = Gateway("g1", epoch=2 << 32)
+    payload = packed(g, kind="open", schema=SCHEMA.plain(), parent=EPOCH, cut=cut)
+    result = unpack_result_untrusted(payload)
+    assert isinstance(result, RefusedBatch)
+    assert result.reason.startswith("cut: expected a map from stream (below 16)")
+
+
+@pytest.mark.parametrize("at", [3, 4, 6])
+def test_counts_that_would_overflow_a_sum_are_refused(at: int) -> None:
+    row = contribution(0, "a", 1.0)
+    row[at] = 2**40 + 1
+    good = contribution(0, "a", 1.0)
+    good[at] = 2**40
+    checked = check_rows(Gateway("g1").rows(row, good), SCHEMA)
+    assert checked.count == 1
+    assert "expected a count from 0 to 1099511627776, got 1099511627777" in checked.refused[0][1]
+
+
+def kll(levels: int, on_top: int) -> bytes:
+    """A well-formed sketch whose values are all on its highest level: each stands for 2**(levels - 1)."""
+    capacity = sum(max(8, (2 * 200 * 2**depth // 3**depth + 1) >> 1) for depth in range(levels))
+    head = struct.pack("<4BH2BQH2B", 5, 1, 15, 0, 200, 8, 0, on_top << (levels - 1), 200, levels, 0)
+    offsets = struct.pack(f"<{levels}I", *[capacity - on_top] * levels)
+    return head + offsets + struct.pack(f"<{on_top + 2}d", 1.0, 2.0, *[1.0 + n / 1_000 for n in range(on_top)])
+
+
+@pytest.mark.parametrize(
+    ("levels", "on_top", "good"), [(60, 15, False), (60, 8, False), (42, 8, False), (37, 16, True)]
+)
+def test_quantiles_of_more_values_than_there_can_be_are_refused(levels: int, on_top: int, good: bool) -> None:
+    assert is_kll(kll(levels, on_top)) == good
+
+
+def test_a_fault_over_one_result_sends_it_alone_to_quarantine(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever no check foresaw."""
+    g, other = Gateway("g1"), Gateway("g2")
+    collector.handle([sent("g1", pack_result(g.open())), sent("g2", pack_result(other.open()))])
+    make = frames._landing_part
+
+    def breaks(batch: Any, *rest: Any) -> Any:
+        if (batch.gateway, batch.sequence) == ("g1", 3):
+            raise OverflowError("int too big")
+        return make(batch, *rest)
+
+    monkeypatch.setattr(frames, "_landing_part", breaks)
+    batches = [g.rows(contribution(n, "a", 1.0)) for n in range(3)]
+    batches.insert(1, other.rows(contribution(0, "b", 1.0)))
+    said = collector.handle([sent(b.gateway, pack_result(b)) for b in batches])
+    assert {a.gateway: a.acks for a in said} == {"g1": {(FLOW, EPOCH, 0): 4}, "g2": {(FLOW, EPOCH, 0): 2}}
+    (kept,) = quarantine(tmp_path)
+    assert (kept["gateway"], kept["sequence"]) == ("g1", 3)
+    assert kept["reason"] == "could not be landed: OverflowError('int too big')"
+    assert b"'a', 1, 1, 1.0" in kept["payload"]
+    rows = query(DeltaTable(str(tmp_path / "landing" / FLOW)), ["gateway", "sequence"], "day IS NOT NULL")
+    assert sorted((r["gateway"], r["sequence"]) for r in rows) == [("g1", 2), ("g1", 4), ("g2", 2)]
+
+
+def test_a_fault_over_a_message_does_not_end_the_collector(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Collector._take
+
+    def breaks(self: Collector, message: Message, result: Any) -> None:
+        if result.gateway == "g1":
+            raise RuntimeError("what nobody thought of")
+        take(self, message, result)
+
+    monkeypatch.setattr(Collector, "_take", breaks)
+    said = collector.handle([sent(name, pack_result(Gateway(name).open())) for name in ("g1", "g2")])
+    assert [a.gateway for a in said] == ["g2"]
+    (kept,) = quarantine(tmp_path)
+    assert kept["reason"] == "could not be taken: RuntimeError('what nobody thought of')"
+    assert not collector.waits
+
+
+def test_a_fault_of_the_whole_is_told_and_tried_again(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any) -> None:
+        raise RuntimeError("what nobody thought of")
+
+    monkeypatch.setattr(Landing, "land", breaks)
+    assert collector.handle([sent("g1", pack_result(Gateway("g1").open()))]) == []
+    assert (collector.counters.failures, collector.counters.last_error) == (1, "what nobody thought of")
+    assert collector.waits
+    monkeypatch.undo()
+    (said,) = collector.handle([])
+    assert said.acks == {(FLOW, EPOCH, 0): 1}
