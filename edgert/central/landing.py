@@ -221,12 +221,15 @@ class Landing:
         self._quarantine.append(frames.payload_rows(payloads, self._wall()), {})
 
     def _refresh(self, flow: str) -> FlowTable:
+        """Look at what is committed. What is seen is on the disk, so that it may be acknowledged."""
         # The landing table last: whoever sees a number as taken, in whichever table, sees what opened its epoch.
-        self._quarantine.refresh()
-        self._gaps.refresh()
+        for table in (self._quarantine, self._gaps):
+            table.refresh()
+            table.settle()
         at = self._flows.get(flow) or FlowTable(self.root, flow)
         if at.refresh():
             self._flows[flow] = at
+        at.table.settle()
         return at
 
     def _version(self, key: Key, at: FlowTable) -> int:

@@ -21,6 +21,7 @@ from deltalake.schema import Field, PrimitiveType
 from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
+from edgert.central.durable import Durable
 from edgert.central.query import batches, query
 from edgert.core.errors import EdgertError
 
@@ -51,7 +52,9 @@ def told(uri: str, what: str) -> Iterator[None]:
         raise Conflict(str(error)) from error
     # deltalake raises OSError, ValueError, TypeError and plain Exception for what a storage or a log file is.
     except Exception as error:
-        raise TableError(f"{uri}: {what}: {str(error) or type(error).__name__}", uri) from error
+        # Of deltalake's own errors the first line says it; the others are a trace of its code.
+        text = str(error).partition("\n")[0] or type(error).__name__
+        raise TableError(f"{uri}: {what}: {text}", uri) from error
 
 
 class Table:
@@ -61,6 +64,7 @@ class Table:
         self.uri = uri
         self._partition_by = partition_by
         self._handle: DeltaTable | None = None
+        self._durable = Durable(uri)
 
     def refresh(self) -> bool:
         """Load what others committed. Returns whether the table exists. Raises `TableError`."""
@@ -72,6 +76,12 @@ class Table:
             elif DeltaTable.is_deltatable(self.uri):
                 self._handle = DeltaTable(self.uri)
         return self._handle is not None
+
+    def settle(self) -> None:
+        """All that the last refresh has seen outlives a power cut, whoever wrote it. Raises `TableError`."""
+        if self._handle is not None:
+            with told(self.uri, "could not be brought to the disk"):
+                self._durable.reach(self._handle.version())
 
     def version(self, application: str) -> int:
         """The greatest number committed under a transaction identifier, as of the last refresh (0: none).

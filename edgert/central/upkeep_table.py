@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
+from edgert.central import durable
 from edgert.central.tables import join, told
 
 FIRST_DAY: Final = "edgert.first_day"
@@ -63,6 +64,7 @@ class KeptTable:
         with told(self._uri, "expected a Delta table that can be read"):
             self._table = DeltaTable(self._uri)
             self._storage = DeltaStorageHandler(self._uri)
+        self._folder = durable.folder_of(self._uri)
 
     @property
     def version(self) -> int:
@@ -98,6 +100,8 @@ class KeptTable:
                         target_size=SMALL_BYTES,
                         max_concurrent_tasks=1,
                     )
+                    if self._folder:  # before what it replaces is deleted
+                        durable.sync_commit(self._folder, self._table.version())
                 yield int(done["numFilesRemoved"])
 
     def first_day(self) -> dt.date | None:
@@ -156,6 +160,8 @@ class KeptTable:
             log = self._log()
             checkpoints = [e.version for e in log if e.kind == "checkpoint.parquet" and e.version <= bound]
             first = max(checkpoints, default=0)
+            if self._folder:
+                durable.sync_checkpoint(self._folder, first)
             # Oldest first: whatever this is interrupted at, what is left has no hole.
             old = sorted((e for e in log if e.version < first), key=lambda e: e.version)
             for entry in old:

@@ -18,6 +18,8 @@ from edgert.core.results import PARTITIONS, pack_acknowledgement
 from tests.protocol.memory_table import MemoryTable, Stored
 
 HOLD_S, HOLD_BYTES = 10.0, 1 << 20
+LOOKS: Final = 7
+"""Every other time another collector is quicker after one of so many looks at tables, else before the first commit."""
 ALL: Final = [str(partition) for partition in range(PARTITIONS)]
 Window = tuple[dt.datetime, str]
 """When it begins, and the field `u` of its messages."""
@@ -63,6 +65,7 @@ class CentralSide:
         Without, both answer from what they know: that may be older than an epoch of which results have landed."""
         self._draw, self.clock = draw, clock
         self._leases, self._holder = leases, 0
+        self._races = 0
         self.broker = CentralBroker(draw)
         self.collectors = [self._collector(n) for n in range(collectors)]
 
@@ -79,6 +82,8 @@ class CentralSide:
         if race:
             other = (number + 1) % len(self.collectors)
             MemoryTable.others = lambda: self.handle(messages, other)
+            self._races += 1
+            MemoryTable.looks = 0 if self._races % 2 else self._races // 2 % LOOKS + 1
         collector = self.collectors[number]
         if self._leases and number != self._holder:
             collector.forget(ALL)

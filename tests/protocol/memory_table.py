@@ -15,7 +15,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from edgert.central import landing, lease, windows_table
+from edgert.central import flow_table, landing, lease, windows_table
 from edgert.central.tables import TIME, Conflict
 
 Row = dict[str, Any]
@@ -65,6 +65,8 @@ class MemoryTable:
     store: ClassVar[dict[str, Stored]]
     others: ClassVar[Callable[[], None] | None] = None
     """What another collector does between this one's look and its commit; once."""
+    looks: ClassVar[int] = 0
+    """After so many looks; 0: before the commit."""
 
     def __init__(self, uri: str, partition_by: str = "day") -> None:
         self.uri = uri
@@ -76,11 +78,17 @@ class MemoryTable:
 
     def refresh(self) -> bool:
         stored = self.store.get(self.uri)
-        if stored is None:
-            return False
-        self._seen, self._versions = len(stored.commits), dict(stored.versions)
-        self._rows, self._count = stored.rows, len(stored.rows)
-        return True
+        if stored is not None:
+            self._seen, self._versions = len(stored.commits), dict(stored.versions)
+            self._rows, self._count = stored.rows, len(stored.rows)
+        if MemoryTable.others and MemoryTable.looks:
+            MemoryTable.looks -= 1
+            if not MemoryTable.looks:
+                self.let_others()
+        return stored is not None
+
+    def settle(self) -> None:
+        """It has no disk."""
 
     def version(self, application: str) -> int:
         return self._versions.get(application, 0)
@@ -213,6 +221,7 @@ def in_memory() -> Iterator[None]:
     MemoryTable.store, MemoryTable.others = {}, None
     with (
         mock.patch.object(landing, "Table", MemoryTable),
+        mock.patch.object(flow_table, "Table", MemoryTable),
         mock.patch.object(landing, "list_tables", _list_tables),
         mock.patch.object(lease, "Table", MemoryTable),
         mock.patch.object(windows_table, "Table", FleetMemoryTable),

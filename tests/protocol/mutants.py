@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
-from edgert.central import fleet_table, landing
+from edgert.central import fleet_table, flow_table
 from edgert.central.collector import Collector
 from edgert.central.fleet_table import FleetTable
 from edgert.central.lease import Lease
@@ -320,7 +320,7 @@ def _the_epoch_that_landed_last_is_the_newest() -> Patch:
         return counted(o for o in openings if o.epoch <= newest[o.gateway])
 
     return _all(
-        mock.patch.object(landing, "sorted", lambda rows, key: rows, create=True),
+        mock.patch.object(flow_table, "sorted", lambda rows, key: rows, create=True),
         mock.patch.object(fleet_table, "counted", last),
     )
 

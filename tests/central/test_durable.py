@@ -1,0 +1,142 @@
+"""What was acknowledged outlives a power cut: of all files those alone that were brought to the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from edgert.central import durable
+from edgert.central.landing import Landing, key_of
+from edgert.central.query import query
+from edgert.central.upkeep_table import KeptTable
+from tests.central.results_examples import FLOW, Gateway, contribution
+
+
+class Disk:
+    """Knows what would be left if the power failed now."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.synced: dict[Path, int] = {}
+        """Path -> the length that is on the disk."""
+        self.calls = 0
+
+    def sync(self, opened: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{opened}"))
+        self.synced[path] = os.stat(opened).st_size
+        self.calls += 1
+
+    def after_a_power_cut(self, to: Path) -> str:
+        for path, size in self.synced.items():
+            if path.is_file() and path.is_relative_to(self.root):
+                assert path.parent in self.synced, "a file without its folder's entry is lost"
+                copy = to / path.relative_to(self.root)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(path.read_bytes()[:size])
+        return str(to)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk(tmp_path / "tables")
+    monkeypatch.setattr(durable, "sync", made.sync)
+    return made
+
+
+def test_what_was_acknowledged_outlives_a_power_cut(disk: Disk, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    landing = Landing(str(disk.root))
+    landing.land([g.open()])
+    landing.land([g.rows(contribution(0, "a", 1.0), contribution(2_000, "a", 1.0)), g.gap(), g.rows(["short"])])
+    landing.land([last := g.rows(contribution(1, "a", 1.0)), g.rows([1], columns=("x",))])
+    assert landing.version(key_of(last)) == 6
+    left = Landing(disk.after_a_power_cut(tmp_path / "left"))
+    assert left.version(key_of(last)) == 6
+    rows = query(DeltaTable(f"{left.root}/landing/{FLOW}"), ["sequence"], "day IS NOT NULL")
+    assert sorted(r["sequence"] for r in rows) == [2, 2, 5]
+    assert len(query(DeltaTable(f"{left.root}/gaps"))) == 1
+    assert len(query(DeltaTable(f"{left.root}/quarantine"))) == 2
+
+
+def test_folders_up_to_the_root_are_on_the_disk_with_a_table_s_first_commit(disk: Disk) -> None:
+    Landing(str(disk.root)).land([Gateway("g1").open()])
+    table = disk.root / "landing" / FLOW
+    assert {table, table / "_delta_log", table.parent, disk.root} <= disk.synced.keys()
+
+
+def test_what_another_landed_is_told_when_it_is_on_the_disk(disk: Disk, tmp_path: Path) -> None:
+    """He may have died before he came to that."""
+    g = Gateway("g1")
+    one, other = Landing(str(disk.root)), Landing(str(disk.root))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durable, "sync", lambda opened: None)
+        one.land([g.open()])
+    assert not disk.synced
+    assert other.known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 1}
+    left = Landing(disk.after_a_power_cut(tmp_path / "left"))
+    assert left.known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 1}
+
+
+def test_each_file_is_brought_to_the_disk_once_and_a_look_costs_nothing(disk: Disk) -> None:
+    g = Gateway("g1")
+    landing = Landing(str(disk.root))
+    landing.land([g.open()])
+    disk.calls = 0
+    landing.land([g.rows(contribution(0, "a", 1.0))])
+    assert disk.calls == 5, "the file, the commit, and three folders"
+    landing.known("g1", FLOW)
+    assert disk.calls == 5
+
+
+def test_a_table_is_not_read_from_its_beginning_where_it_has_a_checkpoint(disk: Disk, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    landing = Landing(str(disk.root))
+    landing.land([g.open()])
+    for n in range(12):
+        landing.land([g.rows(contribution(n, "a", 1.0))])
+    kept = KeptTable(str(disk.root), f"landing/{FLOW}")
+    kept.checkpoint()
+    landing.land([g.rows(contribution(12, "a", 1.0))])
+    disk.synced.clear()
+    assert Landing(str(disk.root)).known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 14}
+    log = disk.root / "landing" / FLOW / "_delta_log"
+    assert sorted(path.name for path in disk.synced if path.parent == log) == [
+        f"{12:020}.checkpoint.parquet", f"{12:020}.json", f"{13:020}.json", "_last_checkpoint"
+    ]  # fmt: skip
+
+
+def test_upkeep_deletes_nothing_that_is_not_replaced_on_the_disk(disk: Disk, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    landing = Landing(str(disk.root))
+    landing.land([g.open()])
+    for n in range(12):
+        landing.land([g.rows(contribution(n, "a", 1.0))])
+    kept = KeptTable(str(disk.root), f"landing/{FLOW}")
+    assert sum(kept.compact(2, 1e12)) == 12
+    kept.checkpoint()
+    kept.delete_log(kept.version)
+    kept.delete_files(kept.version)
+    left = disk.after_a_power_cut(tmp_path / "left")
+    shutil.rmtree(disk.root)
+    rows = query(DeltaTable(f"{left}/landing/{FLOW}"), ["sequence"], "day IS NOT NULL")
+    assert sorted(r["sequence"] for r in rows) == list(range(2, 14))
+
+
+def test_nothing_is_acknowledged_that_the_disk_refuses(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(opened: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    g = Gateway("g1")
+    monkeypatch.setattr(durable, "sync", refuses)
+    report = Landing(str(disk.root)).land([g.open()])
+    assert "could not be brought to the disk: [Errno 5] Input/output error" in report.failed[FLOW]
+
+
+def test_a_store_needs_none_of_this() -> None:
+    assert durable.folder_of("s3://bucket/tables/gaps") is None
+    assert durable.folder_of("file:///srv/tables") == durable.folder_of("/srv/tables") == Path("/srv/tables")
+    durable.Durable("s3://bucket/tables/gaps").reach(7)
