@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "fleet-job"
 """Of the fleet job."""
+_UNREADABLE: Final = "the stream's checkpoint could not be read"
 
 
 class StreamReader:
@@ -42,19 +43,20 @@ class StreamReader:
         """Flow -> the greatest version of which its stream has read all, though no batch of it may tell."""
 
     def ready(self, flow: str) -> bool:
-        """Before a stream starts. Who is not in the register, or was left behind there, reads the table from its
-        beginning: what its checkpoint wants next may be gone. Returns whether that is so."""
+        """Before a stream starts. One that has no place, is not in the register, or was left behind there, reads the
+        table from its beginning: what its checkpoint wants next may be gone. Returns whether a place was given up."""
         known = [r for r in self._readers.all() if (r.reader, r.table) == (self._reader, _name(flow))]
-        if known and not known[0].left:
+        begun = bool(self._begun(flow))
+        if begun and known and not known[0].left:
             return False
         with told(self.checkpoint(flow), "the stream's checkpoint could not be deleted"):
             filesystem, path = self._folder(flow)
-            existed: bool = filesystem.get_file_info(path).type == fs.FileType.Directory
-            if existed:
+            if filesystem.get_file_info(path).type == fs.FileType.Directory:
                 filesystem.delete_dir(path)
+        # Whatever the register says was read up to here: what this stream reads again must stay until it has.
         self._readers.begin(self._reader, _name(flow))
         self._read.pop(flow, None)
-        return existed
+        return begun
 
     def checkpoint(self, flow: str) -> str:
         """Where Spark keeps the place of a flow's stream."""
@@ -95,31 +97,41 @@ class StreamReader:
 
         It makes the frame of its last batch once more, and runs it unless it was committed.
         """
-        with told(self.checkpoint(flow), "the stream's checkpoint could not be read"):
+        begun = self._begun(flow)
+        if not begun:
+            return None
+        with told(self.checkpoint(flow), _UNREADABLE):
             filesystem, path = self._folder(flow)
-            begun, ended = (_numbers(filesystem, f"{path}/{name}") for name in ("offsets", "commits"))
-            if not begun:
-                return None
+            ended = _numbers(filesystem, f"{path}/commits")
 
-            def at(batch: int) -> int:
+            def at(batch: int) -> Reach:
                 with filesystem.open_input_stream(f"{path}/offsets/{batch}") as file:
                     return position(file.read().decode())
 
-            last_but_one = begun[max(0, len(begun) - 2)]
-            return Reach(at(last_but_one), at(begun[-1] if begun[-1] in ended else last_but_one))
+            last_but_one = at(begun[max(0, len(begun) - 2)])
+            return Reach(last_but_one.log, at(begun[-1]).rows if begun[-1] in ended else last_but_one.rows)
+
+    def _begun(self, flow: str) -> list[int]:
+        """The batches in a stream's checkpoint, ended or not."""
+        with told(self.checkpoint(flow), _UNREADABLE):
+            filesystem, path = self._folder(flow)
+            return _numbers(filesystem, f"{path}/offsets")
 
     def _folder(self, flow: str) -> tuple[fs.FileSystem, str]:
         uri = self.checkpoint(flow)
         return fs.FileSystem.from_uri(uri) if "://" in uri else (fs.LocalFileSystem(), uri)
 
 
-def position(offsets: str) -> int:
-    """The version up to which a stream at an offset of Delta's source needs no commit any more. `offsets` is a file of
-    its checkpoint, whose last line is that of its one source."""
+def position(offsets: str) -> Reach:
+    """What a stream at an offset of Delta's source needs. `offsets` is a file of its checkpoint, whose last line is
+    that of its one source."""
     offset = json.loads(offsets.strip().splitlines()[-1])
     version = int(offset["reservoirVersion"])
-    # At its start a stream reads the whole table as of a version; later, the commits from one on.
-    return version if offset["isStartingVersion"] else max(0, version - 1)
+    if offset["isStartingVersion"]:
+        # It reads the whole table as of a version, and of its files some may be still to be read.
+        return Reach(version, 0)
+    read = max(0, version - 1)
+    return Reach(read, read)
 
 
 def _found_nothing(query: StreamingQuery, since: float) -> bool:

@@ -119,7 +119,7 @@ class World:
         def done(rule: str) -> bool:
             query = job.streams.running().get(f"alert:{rule}")
             progress = query.lastProgress if query is not None else None
-            return progress is not None and position(progress.sources[0].endOffset) >= table.at()
+            return progress is not None and position(progress.sources[0].endOffset).rows >= table.at()
 
         wait_until(lambda: all(map(done, rules)), "streams that have read all", PATIENCE_S, poll_s=0.1)
 

@@ -6,9 +6,12 @@ import datetime as dt
 import json
 import logging
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -16,7 +19,8 @@ from deltalake import DeltaTable
 from edgert.central.landing import Batch, Landing, key_of
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.query import query
-from edgert.central.stream_reader import position
+from edgert.central.readers import Reach, Readers
+from edgert.central.stream_reader import StreamReader, position
 from edgert.central.upkeep import Schedule, Upkeep
 from edgert.central.upkeep_table import FIRST_DAY, KeptTable
 from edgert.cli.main import main
@@ -25,6 +29,9 @@ from edgert.core.settings import Upkeep as Settings
 from tests.central.results_examples import DAY_S, FLOW, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site
 from tests.waiting import wait_until
+
+IDLE: Any = SimpleNamespace(lastProgress=None)
+"""A query that has told nothing yet."""
 
 
 @pytest.fixture
@@ -257,10 +264,49 @@ def test_a_first_day_that_is_none_is_an_error_that_names_the_table(site: Site) -
     assert "soon" in work.trouble
 
 
-@pytest.mark.parametrize(("version", "start", "reached"), [(7, False, 6), (7, True, 7), (0, False, 0)])
-def test_an_offset_of_a_stream_says_up_to_where_no_commit_is_needed(version: int, start: bool, reached: int) -> None:
-    offset = {"sourceVersion": 1, "reservoirVersion": version, "index": -1, "isStartingVersion": start}
-    assert position(f"v1\n{{}}\n{json.dumps(offset)}") == reached
+@pytest.mark.parametrize(
+    ("version", "start", "reach"), [(7, False, Reach(6, 6)), (7, True, Reach(7, 0)), (0, False, Reach(0, 0))]
+)
+def test_an_offset_of_a_stream_says_what_is_still_needed(version: int, start: bool, reach: Reach) -> None:
+    assert position(offset(version, start)) == reach
+
+
+def offset(version: int, start: bool) -> str:
+    """A file of a stream's checkpoint."""
+    told = {"sourceVersion": 1, "reservoirVersion": version, "index": -1, "isStartingVersion": start}
+    return f"v1\n{{}}\n{json.dumps(told)}"
+
+
+def test_a_stream_whose_checkpoint_was_deleted_is_waited_for_until_it_has_read_all_of_it_again(site: Site) -> None:
+    site.ship(5)
+    reader = StreamReader(str(site.root), "fleet-job", wall=site.wall)
+    folder = Path(reader.checkpoint(FLOW))
+
+    def batch(number: int, version: int, start: bool) -> None:
+        for name, text in (("offsets", offset(version, start)), ("commits", "v1")):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name / str(number)).write_text(text)
+
+    def reach() -> Reach:
+        (known,) = Readers(str(site.root), site.wall).all()
+        return known.reach
+
+    assert not reader.ready(FLOW)
+    batch(0, 6, False)
+    reader.tell_end(FLOW, site.version)
+    assert reach() == Reach(5, 5)
+    assert not reader.ready(FLOW)
+    assert reach() == Reach(5, 5)
+    shutil.rmtree(folder)
+    assert not reader.ready(FLOW)
+    assert reach() == Reach(0, 0)
+    for number in range(3):
+        batch(number, 5, True)
+        reader.tell({FLOW: IDLE})
+        assert reach() == Reach(5, 0)
+    batch(3, 6, False)
+    reader.tell({FLOW: IDLE})
+    assert reach() == Reach(5, 5)
 
 
 def test_one_upkeep_at_a_time(site: Site) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -172,6 +173,42 @@ def test_days_that_retention_dropped_stay_in_the_fleet_table_as_they_were(world:
         world.check()
     assert works[LANDING].days == 1
     assert DeltaTable(str(world.root / LANDING)).version() > 0
+
+
+def test_retention_waits_for_a_stream_that_reads_all_again_since_its_checkpoint_was_deleted(world: World) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    world.ship(g, 5 * 1440, "a", 1.0)
+    world.run()
+    for n in range(4):
+        world.ship(g, n, "late", float(n))
+
+    def keep_two_days() -> Work:
+        settings = Settings(compact_files=10_000, retention_days=2)
+        round_ = Upkeep(str(world.root), settings, keep_s=86_400.0, wall=lambda: START + 5 * DAY_S).round(thorough=True)
+        (work,) = [work for work in round_ if work.table == LANDING]
+        return work
+
+    assert keep_two_days().held_by == "fleet-job"
+    checkpoint = world.root / "_spark" / "fleet" / FLOW
+    shutil.rmtree(checkpoint)
+    settings = JobSettings(trigger_s=0.2, max_files_per_trigger=1)
+    job = FleetJob(world.spark, str(world.root), settings, Lease(str(world.root), "fleet", "me", 600.0))
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    try:
+        for count in (1, 3):
+            done = checkpoint / "commits" / str(count - 1)
+            wait_for_spark(world.spark, done.exists, f"{count} batches")
+            wait_for_spark(world.spark, lambda: _reach(world).log > 0, "the register")
+            assert (keep_two_days().days, keep_two_days().held_by) == (0, "fleet-job")
+        at = DeltaTable(str(world.root / LANDING)).version()
+        wait_for_spark(world.spark, lambda: _reach(world).rows >= at, "all of it read")
+    finally:
+        job.stop()
+        thread.join(120)
+    assert keep_two_days().days == 1
+    world.check()
 
 
 def test_a_fleet_table_is_kept_small_and_a_rebuild_finds_it_as_it_was(
