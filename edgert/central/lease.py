@@ -76,7 +76,7 @@ class Lease:
                 f"lease {self._name}: held by {newest['holder']} until {newest['expires']:%H:%M:%S} UTC; "
                 "only one may write these tables"
             )
-        self._claim(token)
+        self._claim(token, token + 1)
 
     def _lives(self, other: Mapping[str, Any]) -> bool:
         if other["expires"].timestamp() <= self._wall():
@@ -118,14 +118,22 @@ class Lease:
         if self._table.version(self._application) != self.token:
             raise LeaseLost(f"lease {self._name}: taken by another")
         if self._until - now < self._duration_s / 2:
-            self._claim(self.token)
+            self._claim(self.token, self.token + 1)
+
+    def rise_above(self, token: int) -> None:
+        """Go on with a token above one that a table has of this lease: `leases` was removed, or put back from a copy,
+        and counts anew. Raises `LeaseLost`, also for whoever only believes that the lease is his."""
+        with self._lock:
+            self._hold()
+            if self.token <= token:
+                self._claim(self.token, token + 1)
 
     def release(self) -> None:
         """Let others take it at once."""
         with self._lock:
             try:
                 self._hold()
-                self._claim(self.token, expires=RELEASED)
+                self._claim(self.token, self.token + 1, expires=RELEASED)
             except (LeaseLost, TableError):
                 pass
             self._until = 0.0
@@ -134,22 +142,23 @@ class Lease:
     def _application(self) -> str:
         return application(self._name)
 
-    def _claim(self, token: int, expires: float | None = None) -> None:
+    def _claim(self, last: int, token: int, expires: float | None = None) -> None:
+        """`last`: the token that nobody may have followed meanwhile."""
         until = self._monotonic() + self._duration_s
         expires = self._wall() + self._duration_s if expires is None else expires
-        row = claim_rows([self._name], [token + 1], self._holder, [expires])
+        row = claim_rows([self._name], [token], self._holder, [expires])
         for _ in range(_ATTEMPTS):
             try:
-                self._table.replace(row, {self._application: token + 1}, self._mine)
+                self._table.replace(row, {self._application: token}, self._mine)
                 break
             except Conflict as error:
                 # It may have been upkeep, which changes nothing of leases.
                 self._table.refresh()
-                if self._table.version(self._application) != token:
+                if self._table.version(self._application) != last:
                     raise LeaseLost(f"lease {self._name}: taken by another at the same time") from error
         else:
             raise LeaseLost(f"lease {self._name}: its table is written to by others all the time")
-        self.token, self._until = token + 1, until
+        self.token, self._until = token, until
 
 
 def own_name() -> str:

@@ -10,6 +10,7 @@ that out without a word, so after each write of Spark the table is asked whether
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,7 @@ from edgert.core.result_schema import Schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("edgert.central.fleet")
 APPLICATION: Final = "edgert.fleet"
 _COMPACT_AFTER: Final = 50
 """Writes to a day, each of which makes small files. `edgert.central.upkeep` compacts a day only when it rests."""
@@ -154,10 +156,15 @@ class WindowsTable:
         """The number of a write, behind the table's newest: Delta refuses it if there is one above it by then. The
         first takes over; from then on the newest must be ours, or another may write by now, if only a stream of this
         process that was started in our place."""
-        token, last = self._lease.token, self._recorded()
-        if last != self._number if self._number else last >> 32 > token:
+        last = self._recorded()
+        if not self._number and last >> 32 > self._lease.token:
+            # Who holds the lease and finds a greater token holds one that counts anew; nobody else gets past this.
+            self._lease.rise_above(last >> 32)
+            log.warning("%s: written under a later lease than ours, so `leases` was removed or put back; ours goes on "
+                        "with number %d", self._uri, self._lease.token)  # fmt: skip
+        elif self._number and last != self._number:
             raise LeaseLost(f"{self._uri}: written by another since; its number is {last}, ours {self._number}")
-        return max(last + 1, token << 32)
+        return max(last + 1, self._lease.token << 32)
 
     def _recorded(self) -> int:
         self._table.refresh()

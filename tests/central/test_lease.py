@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from edgert.central.lease import Lease, LeaseLost, own_name
+from edgert.central.tables import TableError
+from edgert.central.windows_table import WindowsTable
 from edgert.core.clock import VirtualClock
+from tests.central.results_examples import SCHEMA
 from tests.waiting import wait_until
 
 
@@ -121,3 +125,46 @@ def test_it_is_kept_while_the_holder_is_busy(tmp_path: Path) -> None:
     two.acquire()
     with one.kept(), pytest.raises(LeaseLost):
         one.hold()
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_who_has_a_lease_that_counts_anew_writes_all_the_same_and_nobody_else_does(
+    tmp_path: Path, put_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The folder `leases` was removed, or put back from an older copy, while a fleet table has its tokens."""
+    clock, root = VirtualClock(), tmp_path / "root"
+    uri, other_uri = str(root / "fleet" / "air"), str(root / "fleet" / "water")
+    old = lease(root, "old", clock)
+    old.acquire()
+    shutil.copytree(root / "leases", tmp_path / "copy")
+    for _ in range(5):
+        clock.advance(40)
+        old.hold()
+    zombies = [WindowsTable(u, old) for u in (uri, other_uri)]
+    for zombie in zombies:
+        zombie.widen(SCHEMA)
+    shutil.rmtree(root / "leases")
+    if put_back:
+        shutil.copytree(tmp_path / "copy", root / "leases")
+    clock.advance(30)
+    new = lease(root, "new", clock)
+    new.acquire()
+    assert new.token < old.token
+    tables = [WindowsTable(u, new) for u in (uri, other_uri)]
+    for table in tables:
+        table.widen(SCHEMA)
+    assert new.token > old.token
+    assert "removed or put back" in caplog.text
+    new.hold()
+    for zombie in zombies:
+        with pytest.raises(LeaseLost, match="written by another since"):
+            zombie._next()
+    with pytest.raises((LeaseLost, TableError)):  # first its handle finds the log shorter than it was
+        old.rise_above(100)
+    with pytest.raises(LeaseLost, match="taken by another"):
+        old.rise_above(100)
+    new.release()
+    last = lease(root, "last", clock)
+    last.acquire()
+    WindowsTable(uri, last).widen(SCHEMA)
+    assert caplog.text.count("removed or put back") == 1
