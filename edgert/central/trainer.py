@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from edgert.central import mllib, models
 from edgert.central.models import PUBLISHED, REJECTED, Registry, Version
 from edgert.central.publication import NotPublished, Publication, changing
-from edgert.central.train import Trained, train
+from edgert.central.train import Figures, Trained, train
 from edgert.central.training import Training, load
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Connection
@@ -41,9 +41,10 @@ class Outcome:
 
 
 def train_and_publish(
-    spark: SparkSession, root: str, training: Training, publication: Publication, *, scheduled: bool = False
-) -> Outcome | None:
-    """Trains, enters the version into the table, and publishes it unless the one in use is better.
+    spark: SparkSession, root: str, training: Training, publication: Publication, *, scheduled: bool = False,
+    force: bool = False,
+) -> Outcome | None:  # fmt: skip
+    """Trains, enters the version into the table, and publishes it if it is as good as the one in use, or with `force`.
 
     With `scheduled`, None if another was quicker, or if a rollback came meanwhile. Raises `EdgertError`: nothing is in
     the table then, or (`NotPublished`) all but the broker knows.
@@ -58,7 +59,9 @@ def train_and_publish(
             versions = registry.versions(training.name)
             if scheduled and not is_due(training, versions, began):
                 return None
-            published, reason = _judged(trained, before, models.current(versions))
+            published, reason = judged(trained, before, models.current(versions))
+            if force and not published:
+                published, reason = True, f"{reason}; published by --force"
             lease.hold()
             version = registry.add(training.name, lambda known: _version(trained, known, began, published, reason))
             return Outcome(version, trained, publication.publish(registry, training.name, lease) if published else [])
@@ -73,22 +76,25 @@ def is_due(training: Training, versions: Sequence[Version], now: dt.datetime) ->
     return all((now - v.trained).total_seconds() >= training.every_s for v in versions)
 
 
-def _judged(trained: Trained, before: Version | None, now: Version | None) -> tuple[bool, str]:
+def judged(trained: Trained, before: Version | None, now: Version | None) -> tuple[bool, str]:
     """(whether it is good enough to be published, why). `before`: what was in use when the training began."""
     mine = trained.on_holdout
     told = f"{mine.told} on the holdout"
     if now is None:
         return True, f"{told}; the first version"
-    if now.label != trained.training.label:
-        return True, f"{told}; version {now.version} tells {now.label}, so they cannot be compared"
+    theirs = Figures(now.holdout_rows, now.holdout_rmse, now.holdout_r2, now.holdout_accuracy)
+    if now.label != trained.training.label or (mine.accuracy is None) != (theirs.accuracy is None):
+        return False, f"{told}; version {now.version} tells {now.label} by {theirs.told}, so they cannot be compared"
     figures = trained.compare(json.loads(now.document))
-    if figures is None:
-        if before != now:
-            raise EdgertError(f"model {now.name}: version {now.version} came while another was trained; train again")
-        return True, f"{told}; version {now.version} cannot be compared with it on these columns"
-    mine, theirs = figures
-    good = mine.at_least_as_good_as(theirs)
-    return good, f"{mine.told} on the holdout, version {now.version} has {theirs.told} there"
+    if figures is not None:
+        mine, theirs = figures
+        told = f"{mine.told} on the holdout, version {now.version} has {theirs.told} there"
+    elif before != now:
+        raise EdgertError(f"model {now.name}: version {now.version} came while another was trained; train again")
+    else:
+        # These rows lack what the other looks at. What it was tried on was another holdout, but the same label.
+        told = f"{told}, version {now.version} had {theirs.told} on its own and cannot be tried on these columns"
+    return mine.at_least_as_good_as(theirs), told
 
 
 def _version(trained: Trained, known: Sequence[Version], when: dt.datetime, published: bool, reason: str) -> Version:

@@ -29,6 +29,7 @@ def add_arguments(add: Add, settings: Settings) -> None:
     train = add("train", lambda args: _train(args, settings), "train a model on a fleet table and publish it (Spark)")
     train.add_argument("file", type=Path, metavar="FILE", help="training document (.toml), see docs/models.md")
     train.add_argument("--master", help="Spark master: local[2], spark://host:7077, ...")
+    train.add_argument("--force", action="store_true", help="publish it though it is worse, or cannot be compared")
     listed = add("models", lambda args: _models(args, settings), "list the versions of models (without Spark)")
     listed.add_argument("name", nargs="?", metavar="NAME", help="only this model's")
     listed.add_argument("--json", action="store_true", help="one JSON object per line, with the whole document")
@@ -76,14 +77,16 @@ def _train(args: argparse.Namespace, read: Settings) -> int:
         from edgert.central.trainer import train_and_publish
 
         with running("edgert-train", args.master or settings.fleet_job.master) as spark:
-            outcome = train_and_publish(spark, root, document, publication)
+            outcome = train_and_publish(spark, root, document, publication, force=args.force)
     finally:
         publication.close()
     assert outcome is not None, "only a training on a schedule comes to nothing"
     print(_told(outcome))
     if not outcome.topics:
         v = outcome.version
-        raise EdgertError(f"model {v.name}: version {v.version} is not published: {v.reason}")
+        raise EdgertError(
+            f"model {v.name}: version {v.version} is not published: {v.reason}; --force would publish it all the same"
+        )
     return 0
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from edgert.central import models
 from edgert.central.models import Registry
-from edgert.central.trainer import is_due
+from edgert.central.train import Figures
+from edgert.central.trainer import is_due, judged
 from edgert.central.training import parse
+from edgert.core.errors import EdgertError
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
 from tests.central.test_models import WHEN, version
@@ -41,6 +46,49 @@ def test_a_training_is_due_by_its_schedule_unless_a_rollback_holds() -> None:
     assert is_due(training, versions, WHEN + 2 * hour + dt.timedelta(seconds=60))
     assert not is_due(training, [versions[0], replace(versions[1], pinned=True)], WHEN + 9 * hour)
     assert not is_due(replace(training, every_s=0.0), [], WHEN)
+
+
+NUMBERS, CLASSES = (
+    replace(version(1), label="y"),
+    replace(version(1), label="y", holdout_rmse=None, holdout_accuracy=0.8),
+)
+ON_COMMON_ROWS, ON_OWN_ROWS, NOT_AT_ALL = "there", "on its own", "cannot be compared"
+
+
+@pytest.mark.parametrize(
+    ("figure", "there", "now", "good", "why"),
+    [
+        (1.0, (1.0, 1.1), NUMBERS, True, ON_COMMON_ROWS),
+        (1.0, (1.0, 0.9), NUMBERS, False, ON_COMMON_ROWS),
+        (1.0, (1.0, math.nan), NUMBERS, False, ON_COMMON_ROWS),
+        # Other columns: the one in use had 1.5.
+        (1.4, None, NUMBERS, True, ON_OWN_ROWS),
+        (5.9, None, NUMBERS, False, ON_OWN_ROWS),
+        (math.nan, None, NUMBERS, False, ON_OWN_ROWS),
+        (0.1, None, replace(NUMBERS, label="z"), False, NOT_AT_ALL),
+        (0.1, None, CLASSES, False, NOT_AT_ALL),
+        (9.9, None, None, True, "the first version"),
+    ],
+)
+def test_a_model_is_published_only_if_it_was_found_to_be_no_worse(
+    figure: float, there: tuple[float, float] | None, now: models.Version | None, good: bool, why: str
+) -> None:
+    found = there and tuple(Figures(10, rmse=rmse) for rmse in there)
+    trained: Any = SimpleNamespace(
+        training=parse(to_toml(DOCUMENT)), on_holdout=Figures(10, rmse=figure), compare=lambda _: found
+    )
+    published, reason = judged(trained, now, now)
+    assert published == good
+    assert why in reason
+    assert f"rmse {figure:g}" in reason
+
+
+def test_a_version_that_came_meanwhile_and_has_other_columns_is_no_reason_to_publish() -> None:
+    trained: Any = SimpleNamespace(
+        training=parse(to_toml(DOCUMENT)), on_holdout=Figures(10, rmse=0.1), compare=lambda _: None
+    )
+    with pytest.raises(EdgertError, match="came while another was trained"):
+        judged(trained, None, NUMBERS)
 
 
 @pytest.fixture
@@ -77,9 +125,16 @@ def test_by_command(mosquitto: Callable[..., Broker], tmp_path: Path, root: Path
     assert "Traceback" not in done.stderr
     assert kept(broker, "edgert/v1/#") == {"edgert/v1/f/@models/air": payload}
 
+    file.write_text(to_toml({**DOCUMENT, "label": "a", "features": ["b"]}))
+    done = central("train", str(file), *where)
+    assert (done.returncode, "so they cannot be compared; --force would" in done.stderr) == (1, True), done.stderr
+    done = central("train", str(file), *where, "--force")
+    assert (done.returncode, "version 4 published" in done.stdout) == (0, True), done.stderr
+    assert json.loads(kept(broker, "edgert/v1/#")["edgert/v1/f/@models/air"])["version"] == 4
+
     broker.stop()
     done = central("train", str(file), *where)
-    assert (done.returncode, len(Registry(str(root)).versions("air"))) == (1, 2)
+    assert (done.returncode, len(Registry(str(root)).versions("air"))) == (1, 4)
     assert f"edgert: no connection to 127.0.0.1:{broker.port}: Connection refused; no model was changed" in done.stderr
 
 
