@@ -7,6 +7,7 @@ this user can read: `secret_of` gives it to a session.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import secrets
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,9 @@ AGAIN_S: Final = 2.0
 """After the death of one of its processes."""
 STOP_S: Final = 15.0
 _DAEMON_MEMORY: Final = "256m"
+_LAST_LINES: Final = 3
+_WORDS_FROM: Final = 16_384
+"""Bytes of a log at whose end the last words are looked for."""
 
 
 def folder_of(port: int) -> Path:
@@ -54,8 +58,19 @@ def secret_of(master: str) -> str | None:
 class _Daemon:
     name: str
     arguments: Sequence[str]
+    log: Path
     process: subprocess.Popen[bytes] | None = None
     not_before: float = 0.0
+    begins_at: int = 0
+    """Where in its log the process began to write."""
+
+    def last_words(self) -> str:
+        """For people: what it wrote at last, without the places in Java's code, and where to read on."""
+        with self.log.open("rb") as file:
+            file.seek(max(self.begins_at, self.log.stat().st_size - _WORDS_FROM))
+            lines = file.read().decode(errors="replace").splitlines()
+        told = [line.strip() for line in lines if line.strip() and not line.startswith(("\tat ", "\t... "))]
+        return f"{' | '.join(told[-_LAST_LINES:]) or 'it wrote nothing'} (all of it in {self.log})"
 
 
 class Cluster:
@@ -65,21 +80,18 @@ class Cluster:
         check_java()
         self.master = f"spark://{HOST}:{port}"
         self._port = port
-        self._folder = folder_of(port)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder.chmod(0o700)
+        self.folder = folder_of(port)
         self._stopping = threading.Event()
-        self._properties = self._folder / "spark.properties"
-        self._write_secret()
+        self._properties = self.folder / "spark.properties"
         settings = ("--properties-file", str(self._properties))
         first = ("org.apache.spark.deploy.master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0")
-        self._daemons = [_Daemon("master", (*first, *settings))]
+        self._daemons = [_Daemon("master", (*first, *settings), self.folder / "master.log")]
         for number in range(1, workers + 1):
-            work = self._folder / f"work-{number}"
+            work = self.folder / f"work-{number}"
             self._daemons.append(_Daemon(f"worker {number}", (
                 "org.apache.spark.deploy.worker.Worker", self.master, "--host", HOST, "--webui-port", "0",
                 "--cores", str(cores), "--memory", memory, "--work-dir", str(work), *settings,
-            )))  # fmt: skip
+            ), self.folder / f"worker-{number}.log"))  # fmt: skip
 
     def stop(self) -> None:
         """Ends `run`."""
@@ -87,26 +99,45 @@ class Cluster:
 
     def run(self, ready: Callable[[], None]) -> None:
         """Until `stop`. Calls `ready` when the master listens; a process that dies is started again. Raises
-        `EdgertError` if the master does not come up."""
-        with socket.socket() as trial:
-            if trial.connect_ex((HOST, self._port)) == 0:
-                raise EdgertError(f"port {self._port}: expected a free port, something listens there; see --port")
-        try:
-            self._start(self._daemons[0])
-            self._wait_for_master()
-            for worker in self._daemons[1:]:
-                self._start(worker)
-            ready()
-            while not self._stopping.wait(LOOK_S):
-                for daemon in self._daemons:
-                    self._look_after(daemon)
-        finally:
-            self._end()
+        `EdgertError` if the port is not free, or the master does not come up."""
+        with self._alone():
+            self._write_secret()
+            try:
+                self._start(self._daemons[0])
+                self._wait_for_master()
+                for worker in self._daemons[1:]:
+                    self._start(worker)
+                ready()
+                while not self._stopping.wait(LOOK_S):
+                    for daemon in self._daemons:
+                        self._look_after(daemon)
+            finally:
+                self._end()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The folder is ours: before that nothing in it is touched, which may be another's that runs."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        with (self.folder / "lock").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise EdgertError(f"port {self._port}: a cluster of yours runs there already; see --port") from error
+            with socket.socket() as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    trial.bind((HOST, self._port))
+                except OSError as error:
+                    raise EdgertError(
+                        f"port {self._port}: expected a free port: {error.strerror}; see --port"
+                    ) from error
+            yield
 
     def _write_secret(self) -> None:
         secret = secrets.token_hex(32)
         for path, text in (
-            (self._folder / "secret", secret),
+            (self.folder / "secret", secret),
             (self._properties, (
                 f"spark.authenticate true\nspark.authenticate.secret {secret}\nspark.network.crypto.enabled true\n"
                 "spark.master.rest.enabled false\nspark.worker.cleanup.enabled true\n"
@@ -117,10 +148,9 @@ class Cluster:
                 file.write(text)
 
     def _start(self, daemon: _Daemon) -> None:
-        import pyspark
-
-        home = Path(pyspark.__file__).parent
-        with (self._folder / f"{daemon.name.replace(' ', '-')}.log").open("ab") as output:
+        home = spark_home()
+        with daemon.log.open("ab") as output:
+            daemon.begins_at = output.tell()
             daemon.process = subprocess.Popen(
                 [str(home / "bin" / "spark-class"), *daemon.arguments],
                 env=_environment(home), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
@@ -138,11 +168,12 @@ class Cluster:
                     return
             self._stopping.wait(LOOK_S)
         if not self._stopping.is_set():
-            raise EdgertError(f"the master of the cluster did not come up; see {self._folder / 'master.log'}")
+            raise EdgertError(f"the master of the cluster did not come up: {self._daemons[0].last_words()}")
 
     def _look_after(self, daemon: _Daemon) -> None:
         if daemon.process is not None and (status := daemon.process.poll()) is not None:
-            log.error("%s ended with status %d; it is started again in %.0f s", daemon.name, status, AGAIN_S)
+            log.error("%s ended with status %d, started again in %.0f s: %s", daemon.name, status, AGAIN_S,
+                      daemon.last_words())  # fmt: skip
             _kill(daemon.process)  # what it has left running
             daemon.process, daemon.not_before = None, time.monotonic() + AGAIN_S
         if daemon.process is None and time.monotonic() >= daemon.not_before:
@@ -157,8 +188,15 @@ class Cluster:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, ends - time.monotonic()))
             _kill(process)
-        (self._folder / "secret").unlink(missing_ok=True)
+        (self.folder / "secret").unlink(missing_ok=True)
         self._properties.unlink(missing_ok=True)
+
+
+def spark_home() -> Path:
+    """Of the Spark that `pyspark` brings."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     cluster = under.add_parser("cluster", help="run a Spark cluster on this machine, on loopback")
     cluster.description = "Run a Spark cluster on this machine, on loopback, until Ctrl-C; `run --master` uses it."
-    cluster.add_argument("--port", type=count, default=7077, metavar="N", help="port of its master (default 7077)")
-    cluster.add_argument("--workers", type=count, default=2, metavar="N", help="how many workers (default 2)")
-    cluster.add_argument("--cores", type=count, default=1, metavar="N", help="cores of each (default 1)")
-    cluster.add_argument("--memory", default="1g", metavar="SIZE", help="memory of each (default 1g)")
+    cluster.add_argument("--port", type=_port, default=7077, metavar="N", help="port of its master (default 7077)")
+    cluster.add_argument("--workers", type=_some, default=2, metavar="N", help="how many workers (default 2)")
+    cluster.add_argument("--cores", type=_some, default=1, metavar="N", help="cores of each (default 1)")
+    cluster.add_argument("--memory", type=_memory, default="1g", metavar="SIZE", help="memory of each (default 1g)")
     cluster.set_defaults(do=_cluster)
 
     _models.add_arguments(lambda name, do, about: _add(under, name, do, about), _settings)
@@ -83,10 +84,30 @@ def _add(
 
 
 def count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
+    """0 or more, as argparse wants it told."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a number, 0 or more, got {text!r}")
+    return int(text)
+
+
+def _some(text: str) -> int:
+    if not (number := count(text)):
+        raise argparse.ArgumentTypeError(f"expected 1 or more, got {text}")
     return number
+
+
+def _port(text: str) -> int:
+    if not 1 <= (number := count(text)) <= 65_535:
+        raise argparse.ArgumentTypeError(f"expected a port, 1 to 65535, got {text}")
+    return number
+
+
+def _memory(text: str) -> str:
+    """As Spark writes it; an executor of ours takes half a GB, and a worker with less never gets one."""
+    found = re.fullmatch(r"(\d{1,9})([mg])b?", text.lower())
+    if found is None or int(found[1]) * {"m": 1, "g": 1024}[found[2]] < 512:
+        raise argparse.ArgumentTypeError(f"expected a size such as 2g, or 512m at least, got {text}")
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -162,7 +183,8 @@ def _cluster(args: argparse.Namespace) -> int:
 
     def ready() -> None:
         print(f"Spark cluster: {cluster.master}, {args.workers} workers with {args.cores} cores and {args.memory} each")
-        print(f"  edgert central run --master {cluster.master} --root FOLDER", flush=True)
+        print(f"  edgert central run --master {cluster.master} --root FOLDER")
+        print(f"  its logs: {cluster.folder}", flush=True)
 
     cluster.run(ready)
     return 0
