@@ -228,11 +228,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace) -> CollectorSettings:
     """File, then environment, then command line. Raises `DocumentError`, `EdgertError`."""
     env = dict(os.environ)
-    if options.root:
+    if options.root == "":
+        raise EdgertError("--root: expected a folder or URI, got an empty text")
+    if options.root is not None:
         env["EDGERT_COLLECTOR_TABLE_ROOT"] = options.root
-    if options.fleet:
+    if options.fleet is not None:
         env["EDGERT_COLLECTOR_FLEET"] = options.fleet
-    if options.broker:
+    if options.broker is not None:
         host, port = split_broker(options.broker)
         env["EDGERT_CENTRAL_HOST"], env["EDGERT_CENTRAL_PORT"] = host, str(port)
     # The gateway's settings have a section of the same name: what only it knows is not ours to refuse.

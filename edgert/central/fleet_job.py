@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from edgert.central.fleet_table import FleetTable
 from edgert.central.job import Job
 from edgert.central.lease import Lease, own_name
+from edgert.central.spark_errors import OF_SPARK, hint, reason, told_by_spark
 from edgert.central.stream_reader import StreamReader
 from edgert.central.supervisor import Stream, Supervisor
-from edgert.central.tables import join, list_tables
+from edgert.central.tables import Conflict, TableError, join, list_tables
 from edgert.central.touched import COLUMNS
+from edgert.core.errors import EdgertError
 from edgert.core.settings import FleetJob as Settings
 
 if TYPE_CHECKING:
@@ -36,22 +38,31 @@ class FleetJob(Job):
         self._reader = StreamReader(root)
 
     def run_once(self) -> None:
-        """Process everything that is there, then return. Raises what a stream raised, `LeaseLost`."""
+        """Process everything that is there, then return. A flow that fails keeps no other waiting: at the end
+        `EdgertError` names those that did. Raises `LeaseLost`."""
+        failed = []
         self._lease.acquire()
         try:
             with self._lease.kept():
                 for flow in list_tables(self._root, "landing"):
-                    version = self._reader.look(flow)
-                    self._start(flow, once=True).query.awaitTermination()
-                    self._reader.tell_end(flow, version)
+                    self._lease.hold()
+                    try:
+                        version = self._reader.look(flow)
+                        self._start(flow, once=True).query.awaitTermination()
+                        self._reader.tell_end(flow, version)
+                    except (*OF_SPARK, TableError, Conflict) as error:
+                        why = reason(error) if isinstance(error, OF_SPARK) else str(error)
+                        failed.append(f"{_name(flow)}: could not be processed: {why}{hint(why)}")
         finally:
             self._lease.release()
+        if failed:
+            raise EdgertError("\n".join(failed))
 
     def rebuild(self, flow: str) -> Iterator[tuple[dt.date, int]]:
         """As `FleetTable.rebuild`, under the lease: no other job may run meanwhile (`LeaseLost`)."""
         self._lease.acquire()
         try:
-            with self._lease.kept():
+            with self._lease.kept(), told_by_spark(f"fleet/{flow}: could not be made anew"):
                 yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
         finally:
             self._lease.release()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
 
 
 def query(
@@ -54,6 +55,18 @@ def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list
             number += 1
         names.append(unique)
     return names, list(map(list, zip(*(column.to_pylist() for column in found.columns), strict=True)))
+
+
+def is_understood(tables: Mapping[str, DeltaTable], text: str) -> bool:
+    """Whether it is a query over these tables: if it failed, then on what is in them."""
+    builder = QueryBuilder()
+    for name, table in tables.items():
+        builder = builder.register(name, table)
+    try:
+        pa.table(builder.execute(f"EXPLAIN {text}"))
+    except (DeltaError, OSError, ValueError):
+        return False
+    return True
 
 
 def literal(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,13 +11,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from edgert.core.errors import EdgertError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_MASTER: Final = re.compile(
+    r"local(\[([1-9]\d{0,3}|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^\s:/,]+:\d+(,[^\s:/,]+:\d+)*|yarn|k8s://\S+"
+)
 _SCALA: Final = "2.13"
 _OLDEST_JAVA: Final = 17
 _JAVA: Final = (
@@ -25,6 +29,12 @@ _JAVA: Final = (
     # The functions that Spark generates for a wide aggregation are longer than what Java compiles by default.
     "-XX:-DontCompileHugeMethods",
 )
+_TOLD_BY_US: Final = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.streaming",
+)
+"""Java's loggers of what comes to us as an error: a task or a batch that failed, each with a stack of its own."""
 _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark brings all of this itself; without the exclusions Delta's package pulls in 74 MB of it a second time.
 _SPARK_HAS: Final = (
@@ -58,6 +68,7 @@ def make_session(name: str, master: str = "local[2]", memory: str = "1g") -> Spa
     network. Set `EDGERT_JARS` to a folder that has them where a machine may not fetch.
     """
     check_java()
+    check_master(master)
     # Workers must run this interpreter, not the first `python3` of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master.startswith("local")
@@ -75,7 +86,17 @@ def make_session(name: str, master: str = "local[2]", memory: str = "1g") -> Spa
         text = str(error).strip().splitlines()
         raise EdgertError(f"Spark could not start ({text[0] if text else type(error).__name__})") from error
     session.sparkContext.setLogLevel("ERROR")
+    log4j: Any = session._jvm
+    for name in _TOLD_BY_US:
+        log4j.org.apache.logging.log4j.core.config.Configurator.setLevel(name, "OFF")
     return session
+
+
+def check_master(text: str) -> str:
+    """Raises `EdgertError` for what Spark would not know: it says so by pages of Java."""
+    if not _MASTER.fullmatch(text):
+        raise EdgertError(f"expected a Spark master (local[2], spark://HOST:PORT, yarn, k8s://...), got {text!r}")
+    return text
 
 
 @contextmanager

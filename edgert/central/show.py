@@ -14,9 +14,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from edgert.central.query import query
+from edgert.central.query import is_understood, query
 from edgert.central.query import select as query_tables
-from edgert.central.tables import TableError, join, list_tables
+from edgert.central.tables import TableError, join, list_tables, told, why
 from edgert.core.errors import EdgertError
 
 SINGLE: Final = ("gaps", "quarantine", "drops", "models", "alerts")
@@ -42,16 +42,24 @@ def names(root: str) -> list[str]:
     return found + [name for name in SINGLE if DeltaTable.is_deltatable(join(root, name))]
 
 
-def facts(root: str) -> list[TableFacts]:
-    """What `edgert central tables` lists."""
-    listed = []
+def facts(root: str) -> tuple[list[TableFacts], list[TableError]]:
+    """What `edgert central tables` lists, and what is wrong with those that cannot be read."""
+    listed, wrong = [], []
     for name in names(root):
-        table = _load(root, name)
+        try:
+            listed.append(_facts(root, name))
+        except TableError as error:
+            wrong.append(error)
+    return listed, wrong
+
+
+def _facts(root: str, name: str) -> TableFacts:
+    table = _load(root, name)
+    with told(join(root, name), "its files could not be listed"):
         files = pa.table(table.get_add_actions(flatten=True))
         rows = sum(n or 0 for n in files["num_records"].to_pylist())
         size = sum(files["size_bytes"].to_pylist())
-        listed.append(TableFacts(name, rows, table.version(), files.num_rows, size))
-    return listed
+        return TableFacts(name, rows, table.version(), files.num_rows, size)
 
 
 def find(root: str, name: str) -> str:
@@ -69,10 +77,19 @@ def find(root: str, name: str) -> str:
     raise EdgertError(f"table {name!r}: expected one of those in {root}{hint}: {listed}")
 
 
+def find_any(root: str) -> None:
+    """Raises `EdgertError` if there is no table: what works on those that are there would make its own in a place that
+    was mistyped."""
+    if not names(root):
+        raise EdgertError(
+            f"{root}: expected a folder or URI with tables, found none: has the collector run? See --root"
+        )
+
+
 def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[str], list[list[Any]]]:
     """(columns, rows) of a table, newest windows first. `where` is an SQL condition over its columns.
 
-    Raises `EdgertError` if there is no such table or the condition cannot be understood.
+    Raises `EdgertError` if there is no such table, it cannot be read, or the condition cannot be understood.
     """
     full = find(root, name)
     table = _load(root, full)
@@ -80,14 +97,16 @@ def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[s
     try:
         found = query(table, columns, where, [c for c in _ORDER if c in columns], limit)
     except (DeltaError, OSError, ValueError) as error:
-        raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {error}") from error
+        if is_understood({"t": table}, f"SELECT * FROM t{' WHERE ' * bool(where)}{where}"):
+            raise _unreadable(join(root, full), error) from error
+        raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {why(error)}") from error
     return columns, [list(row.values()) for row in found]
 
 
 def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
     """(columns, rows) of an SQL query. Tables are named as `sql_name` has it; only those that occur are opened.
 
-    Raises `EdgertError` for anything but a query, or one that cannot be understood.
+    Raises `EdgertError` for anything but a query, one that cannot be understood, or tables that cannot be read.
     """
     if not re.match(r"\s*(select|with)\b", text, re.IGNORECASE):
         raise EdgertError(f"expected a query that begins with SELECT or WITH, got {text[:40]!r}")
@@ -97,10 +116,12 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
     try:
         return query_tables(opened, text)
     except (DeltaError, OSError, ValueError) as error:
+        if is_understood(opened, text):
+            raise _unreadable(" and ".join(join(root, there[name]) for name in opened), error) from error
         known = (
             f"the tables {', '.join(there)}" if there else f"tables, of which {root} has none (did a collector run?)"
         )
-        raise EdgertError(f"expected an SQL query over {known}: {error}") from error
+        raise EdgertError(f"expected an SQL query over {known}: {why(error)}") from error
 
 
 def version(root: str, name: str) -> int:
@@ -135,7 +156,12 @@ def _load(root: str, name: str) -> DeltaTable:
     try:
         return DeltaTable(join(root, name))
     except (DeltaError, OSError) as error:
-        raise TableError(f"{join(root, name)}: expected a Delta table that can be read: {error}") from error
+        raise _unreadable(join(root, name), error) from error
+
+
+def _unreadable(uri: str, error: Exception) -> TableError:
+    hint = "what of it is gone or damaged has to come back from a copy"
+    return TableError(f"{uri}: expected a Delta table that can be read: {why(error)[:500]}; {hint}")
 
 
 def _is_number(value: Any) -> bool:

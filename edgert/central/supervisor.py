@@ -14,9 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-
+from edgert.central.spark_errors import OF_SPARK, reason
 from edgert.core.errors import EdgertError
 
 if TYPE_CHECKING:
@@ -67,7 +65,7 @@ class Door:
             # Whatever Java or Python raised: its text runs to hundreds of lines, over which a regular expression in
             # Spark's stream thread overflows its stack, and the thread would be gone without a word.
             except Exception as error:  # noqa: BLE001
-                raise BatchFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}") from None
+                raise BatchFailed(reason(error)) from None
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
         """Let the batch under way end, and refuse the next one."""
@@ -134,7 +132,7 @@ class Supervisor:
                 try:
                     watched.stream = watched.start()
                     watched.began = self._monotonic()
-                except (PySparkException, Py4JJavaError, CannotStart) as error:  # it looks at the table at once
+                except (*OF_SPARK, CannotStart) as error:  # it looks at the table at once
                     self._ended(name, watched, error)
         if self._watched and all(w.given_up for w in self._watched.values()):
             raise AllGivenUp(f"none of {', '.join(self._watched)} can be followed; the log says why")
@@ -172,9 +170,9 @@ class Supervisor:
             watched.stream = None
 
     def _ended(self, name: str, watched: _Watched, error: Exception | None) -> None:
-        text = " ".join(str(error).split())[:300] if error else "it ended"
+        text = reason(error) if error else "it ended"
         watched.stream = None
-        if "DELTA_SCHEMA_CHANGED" in text and watched.changes < CHANGES:
+        if "DELTA_SCHEMA_CHANGED" in str(error) and watched.changes < CHANGES:
             watched.changes += 1
             watched.failures = 0
             watched.not_before = 0.0

@@ -10,6 +10,7 @@ Whatever the storage, Arrow or `deltalake` raise comes out of here as `TableErro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -52,9 +53,12 @@ def told(uri: str, what: str) -> Iterator[None]:
         raise Conflict(str(error)) from error
     # deltalake raises OSError, ValueError, TypeError and plain Exception for what a storage or a log file is.
     except Exception as error:
-        # Of deltalake's own errors the first line says it; the others are a trace of its code.
-        text = str(error).partition("\n")[0] or type(error).__name__
-        raise TableError(f"{uri}: {what}: {text}", uri) from error
+        raise TableError(f"{uri}: {what}: {why(error)}", uri) from error
+
+
+def why(error: Exception) -> str:
+    """What `deltalake` says, in a line: its errors may bring the stack of its native code."""
+    return " ".join(re.split(r"\n\s*0: ", str(error), maxsplit=1)[0].split()) or type(error).__name__
 
 
 class Table:

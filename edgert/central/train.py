@@ -9,18 +9,16 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import mllib, show
 from edgert.central.mllib import LABEL, Fitted
+from edgert.central.spark_errors import told_by_spark
 from edgert.central.tables import join
 from edgert.central.training import Training
 from edgert.core.errors import DocumentError, EdgertError, Problem
@@ -81,7 +79,7 @@ class Trained:
         """
         if not mllib.fields_of(other) <= self.columns.keys():
             return None
-        with _told(self.training):
+        with told_by_spark(f"training {self.training.name}"):
             mine, theirs = (mllib.prediction(d, self.columns) for d in (self.fitted.document, other))
             if (self.rows.select(theirs).dtypes[0][1] == "string") != bool(self.fitted.classes):
                 return None
@@ -99,18 +97,9 @@ def train(spark: SparkSession, root: str, training: Training, now: dt.datetime, 
 
     Raises `DocumentError` for what does not fit the table, `EdgertError` with what Spark says of anything else.
     """
-    with _told(training):
+    with told_by_spark(f"training {training.name}"):
         # Views have names of the user's: they are for this training alone.
         return _train(spark.newSession() if training.sql else spark, root, training, now, also)
-
-
-@contextmanager
-def _told(training: Training) -> Iterator[None]:
-    """What Spark raises within, as `EdgertError`."""
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise EdgertError(f"training {training.name}: {' '.join(str(error).split())[:500]}") from error
 
 
 def _train(spark: SparkSession, root: str, training: Training, now: dt.datetime, also: Sequence[str]) -> Trained:

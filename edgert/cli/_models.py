@@ -28,7 +28,7 @@ def add_arguments(add: Add, settings: Settings) -> None:
     """`add(name, do, about)` makes a command; `settings(args)` reads (settings, root of the tables)."""
     train = add("train", lambda args: _train(args, settings), "train a model on a fleet table and publish it (Spark)")
     train.add_argument("file", type=Path, metavar="FILE", help="training document (.toml), see docs/models.md")
-    train.add_argument("--master", help="Spark master: local[2], spark://host:7077, ...")
+    train.add_argument("--master", type=master, help="Spark master: local[2], spark://host:7077, ...")
     train.add_argument("--force", action="store_true", help="publish it though it is worse, or cannot be compared")
     listed = add("models", lambda args: _models(args, settings), "list the versions of models (without Spark)")
     listed.add_argument("name", nargs="?", metavar="NAME", help="only this model's")
@@ -41,6 +41,16 @@ def add_arguments(add: Add, settings: Settings) -> None:
     for parser in (train, back):
         parser.add_argument("--fleet", metavar="NAME", help="fleet that it is published to")
         parser.add_argument("--broker", metavar="HOST[:PORT]", help="MQTT broker between gateways and central side")
+
+
+def master(text: str) -> str:
+    """A Spark master, as argparse wants it told."""
+    from edgert.central.session import check_master
+
+    try:
+        return check_master(text)
+    except EdgertError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 @contextmanager

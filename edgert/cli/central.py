@@ -26,13 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     collect.add_argument("--broker", metavar="HOST[:PORT]", help="MQTT broker between gateways and central side")
 
     job = _add(under, "run", _run, "make fleet tables from landing tables (Spark)")
-    job.add_argument("--master", help="Spark master: local[2], spark://host:7077, ...")
-    job.add_argument("--trigger-s", type=float, metavar="S", help="shortest time between two looks for new rows")
+    job.add_argument("--master", type=_models.master, help="Spark master: local[2], spark://host:7077, ...")
+    job.add_argument("--trigger-s", type=_trigger, metavar="S", help="shortest time between two looks for new rows")
     job.add_argument("--once", action="store_true", help="process what is there, then stop")
 
     rebuild = _add(under, "rebuild", _rebuild, "make the fleet table of a flow anew, day by day (Spark)")
     rebuild.add_argument("flow", metavar="FLOW", help="a flow's name")
-    rebuild.add_argument("--master", help="Spark master: local[2], spark://host:7077, ...")
+    rebuild.add_argument("--master", type=_models.master, help="Spark master: local[2], spark://host:7077, ...")
 
     cluster = under.add_parser("cluster", help="run a Spark cluster on this machine, on loopback")
     cluster.description = "Run a Spark cluster on this machine, on loopback, until Ctrl-C; `run --master` uses it."
@@ -90,6 +90,17 @@ def count(text: str) -> int:
     return int(text)
 
 
+def _trigger(text: str) -> float:
+    """Within the bounds of the setting `fleet_job.trigger_s`."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"expected seconds, 0 to 3600, got {text!r}")
+    return seconds
+
+
 def _some(text: str) -> int:
     if not (number := count(text)):
         raise argparse.ArgumentTypeError(f"expected 1 or more, got {text}")
@@ -137,6 +148,7 @@ def _collect(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from edgert.central import show
     from edgert.central.collector_main import make_root
     from edgert.central.object_store import check_spark
     from edgert.core import log as logs
@@ -144,7 +156,10 @@ def _run(args: argparse.Namespace) -> int:
     settings, root = _settings(args)
     logs.set_up(settings.log.level, env=os.environ)
     check_spark(root)
-    make_root(root)
+    if args.once:
+        show.find_any(root)
+    else:
+        make_root(root)
     job_settings = settings.fleet_job
     if args.master:
         job_settings = replace(job_settings, master=args.master)
@@ -215,13 +230,15 @@ def _tables(args: argparse.Namespace) -> int:
     from edgert.central import show
 
     _, root = _settings(args)
-    listed = show.facts(root)
-    if not listed:
+    listed, wrong = show.facts(root)
+    if not listed and not wrong:
         print(f"no tables in {root} yet: they are made when the first results land", file=sys.stderr)
         return 0
     columns = ["table", "rows", "version", "files", "kB"]
     print(show.text_table(columns, [[f.name, f.rows, f.version, f.files, f.size_bytes // 1000] for f in listed]))
-    return 0
+    for error in wrong:
+        print(f"edgert: {error}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -249,6 +266,7 @@ def _upkeep(args: argparse.Namespace) -> int:
 
     settings, root = _settings(args)
     logs.set_up(settings.log.level, env=os.environ)
+    show.find_any(root)
     columns = ["table", "files", "compacted", "days dropped", "deleted", "kB", "of the log", "held by"]
     rows = []
     failed = 0

@@ -223,3 +223,25 @@ def test_job_that_lost_its_lease_commits_nothing(world: World) -> None:
     assert [r["hi"] for r in world.fleet()] == [1.0]
     # That it came is its only trace.
     assert DeltaTable(str(world.root / "fleet" / FLOW)).version() <= before + 1
+
+
+def test_a_damaged_table_of_a_flow_keeps_no_other_from_being_processed_once(world: World) -> None:
+    for flow in ("aaa", "bbb", FLOW):
+        g = Gateway("g1", flow=flow)
+        world.landing.land([g.open()])
+        world.landing.land([g.rows(contribution(0, "a", 1.0))])
+    for path in (world.root / "landing" / "aaa").rglob("day=20*/*.parquet"):
+        path.unlink()
+    (log, *_) = (world.root / "landing" / "bbb" / "_delta_log").glob("*1.json")
+    log.write_text("no json")
+    with pytest.raises(EdgertError) as caught:
+        world.run()
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("landing/aaa: could not be processed: [FAILED_READ_FILE")
+    assert second.startswith("landing/bbb: could not be processed: ")
+    assert first.endswith("from a copy")
+    assert second.endswith("from a copy")
+    assert [row["n"] for row in world.fleet()] == [1]
+    job = FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "test", 600.0))
+    with pytest.raises(EdgertError, match=r"^fleet/aaa: could not be made anew: \[FAILED_READ_FILE.*from a copy$"):
+        list(job.rebuild("aaa"))

@@ -8,15 +8,15 @@ from typing import Any
 
 import pyspark.sql
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from edgert.central import fleet_table
 from edgert.central.fleet_job import FleetJob
 from edgert.central.lease import Lease
 from edgert.central.windows_table import WindowsTable
+from edgert.core.errors import EdgertError
 from edgert.core.settings import FleetJob as Settings
 from tests.central.fleet_world import World
-from tests.central.results_examples import Gateway
+from tests.central.results_examples import FLOW, Gateway
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 
@@ -93,7 +93,7 @@ def test_a_job_that_ends_between_what_it_merges_and_what_it_appends_does_both_ag
     for at, expected in (("_append", [3]), ("append", [3, 1])):  # of what is few, and of what is many
         with monkeypatch.context() as patch:
             patch.setattr(WindowsTable, at, ends)
-            with pytest.raises(StreamingQueryException, match="no space left"):
+            with pytest.raises(EdgertError, match=f"landing/{FLOW}: could not be processed: OSError: no space left"):
                 world.run()
         assert [row["n"] for row in world.fleet()] == expected
     world.run()

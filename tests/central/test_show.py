@@ -9,6 +9,7 @@ import pytest
 
 from edgert.central import show
 from edgert.central.landing import Landing
+from edgert.central.session import check_master
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
 from tests.central.results_examples import FLOW, Gateway, contribution
@@ -96,3 +97,70 @@ def test_columns_that_are_called_alike_all_come(root: str, capsys: pytest.Captur
 def test_a_query_where_no_tables_are_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["central", "query", "--root", str(tmp_path), "SELECT 1 FROM nothing"]) == 1
     assert f"{tmp_path} has none (did a collector run?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "log"])
+def test_a_damaged_table_is_told_in_a_line_that_names_it_and_not_the_condition(
+    root: str, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Path(root, "landing", FLOW)
+    Landing(root).land([Gateway("g1", flow="whole").open()])
+    for path in table.rglob("*.json" if damage == "log" else "*.parquet"):
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:40])
+    sql = f"SELECT max(n) FROM {show.sql_name(f'landing/{FLOW}')}"
+    for command in (["show", FLOW], ["show", FLOW, "--where", "n > 1"], ["query", sql]):
+        assert main(["central", *command, "--root", root]) == 1
+        (told,) = capsys.readouterr().err.splitlines()
+        assert told.startswith(f"edgert: {table}: expected a Delta table that can be read: ")
+        assert told.endswith("has to come back from a copy")
+    assert main(["central", "tables", "--root", root]) == (damage == "log")
+    assert "landing/whole" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["upkeep"], ["run", "--once"]])
+def test_a_mistyped_root_is_told_and_not_made(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "mistyped"
+    assert main(["central", *command, "--root", str(root)]) == 1
+    assert f"{root}: expected a folder or URI with tables, found none" in capsys.readouterr().err
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        *((["run", "--trigger-s", text], "expected seconds, 0 to 3600") for text in ("-5", "nan", "3601", "abc")),
+        *(
+            ([*verb, "--master", text], f"spark://HOST:PORT, yarn, k8s://...), got '{text}'")
+            for verb in (["run"], ["rebuild", "air"], ["train", "air.toml"])
+            for text in ("nonsense", "local[x]", "local[0]", "spark://h", "")
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["central", *arguments])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["local", "local[*]", "local[2]", "local[2, 3]", "local-cluster[2,1,1024]",
+                                  "spark://h:7077", "spark://a:1,b:2", "yarn", "k8s://https://h:443"])  # fmt: skip
+def test_masters_that_spark_knows(text: str) -> None:
+    assert check_master(text) == text
+
+
+@pytest.mark.parametrize(
+    ("option", "why"), [("broker", "expected HOST[:PORT], got ''"), ("root", "expected a folder or URI, got")]
+)
+def test_an_empty_option_of_the_collector_is_not_taken_for_none(
+    option: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["central", "collect", f"--{option}", ""]) == 2
+    assert f"--{option}: {why}" in capsys.readouterr().err

@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
+from edgert.central.spark_errors import reason, told_by_spark
 from edgert.central.supervisor import (
     BEGINNING_S,
     CHANGES,
@@ -28,6 +29,7 @@ from edgert.central.supervisor import (
     Supervisor,
 )
 from edgert.central.tables import TableError
+from edgert.core.errors import EdgertError
 
 CHANGED = "[STREAM_FAILED] Query terminated: [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change"
 
@@ -217,6 +219,19 @@ def test_a_door_passes_on_what_failed_in_a_line_and_lets_nobody_in_once_closed()
     with pytest.raises(BatchFailed, match="the job stops"):
         door.run(lambda: done.append(2))
     assert done == [1]
+
+
+def test_what_spark_raises_is_told_in_a_line() -> None:
+    stack = "\n\tat org.apache.spark.Some(Some.scala:7)" * 50
+    java = f"An error occurred while calling o1.collect.\n: org.SparkException: [FAILED_READ_FILE] file x{stack}"
+    assert reason(PySparkException(java)) == "[FAILED_READ_FILE] file x"
+    wrapped = f"[STREAM_FAILED] Query terminated\n  File a.py{stack}\nedgert.BatchFailed: ValueError: no{stack}"
+    assert reason(StreamingQueryException(wrapped)) == "ValueError: no"
+    assert reason(PySparkException(f"plain words{stack}")) == "plain words"
+    assert reason(PySparkException("")) == "PySparkException"
+    told = r"^training m: \[FAILED_READ_FILE\] file x; .* from a copy$"
+    with pytest.raises(EdgertError, match=told), told_by_spark("training m"):
+        raise PySparkException(java)
 
 
 class Walk(RuleBasedStateMachine):
