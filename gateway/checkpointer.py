@@ -145,8 +145,8 @@ class Checkpointer:
                 self.status.last_ms = (time.monotonic() - started) * 1e3
                 self.status.pause_ms = max(run.pause_s for run, _ in written) * 1e3
                 self.status.error = self._fault
+        self._ingest.acknowledge()  # PUBCOMPs may be due though no flow had anything to write
         if written or spills:
-            self._ingest.acknowledge()
             self._ingest.check_pressure()
         if written:
             self.on_committed()
@@ -189,7 +189,8 @@ class Checkpointer:
                 forms.append((run, form))
             elif spill := self.blocked.spill(run, self.position):
                 spills.append((run, spill))
-        if not forms and not spills and not self._ingest.drops.due(self._ingest.clock.monotonic()):
+        ingest = self._ingest
+        if not (forms or spills or ingest.inbox.completing or ingest.drops.due(ingest.clock.monotonic())):
             return [], []
         refused: set[str] = set()
 
@@ -282,10 +283,11 @@ class Checkpointer:
         if dropped := self._ingest.drops.to_save():
             self._database.note("broker_drops", dropped)
         with self._ingest.lock:
-            pages, next_index = inbox.table.take_dirty(), inbox.next_index
+            pages, next_index, releases = inbox.table.take_dirty(), inbox.next_index, inbox.releases
         try:
             commit({page: compressed(raw) for page, raw in pages.items()}, next_index)
         except BaseException:
             with self._ingest.lock:
                 inbox.table.give_back(pages)
             raise
+        inbox.releases_written = releases

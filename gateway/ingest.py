@@ -328,20 +328,24 @@ class Ingest:
     def _released(self, packet_id: int) -> None:
         with self.lock:
             self.inbox.released(packet_id)
+        self.check_pressure()
 
     # -- acknowledgements and pressure
 
     def acknowledge(self) -> None:
-        """Sends every PUBACK and PUBREC that is due; called after each read and each commit."""
+        """Sends every PUBACK, PUBREC and PUBCOMP that is due; called after each read and each commit."""
         with self.lock:
-            due = self.inbox.due()
+            due, complete = self.inbox.due(), self.inbox.complete()
         if due:
             self.client.acknowledge(due, self.client.connection)
+        if complete:
+            self.client.complete(complete, self.client.connection)
 
     def check_pressure(self) -> None:
         """Asks for a checkpoint when half of a bound is used."""
         inbox = self.inbox
-        if len(inbox.owed) * 2 >= self._window or inbox.uncommitted_bytes * 2 >= UNCOMMITTED_BYTES:
+        open_ids = len(inbox.owed) + len(inbox.completing)
+        if open_ids * 2 >= self._window or inbox.uncommitted_bytes * 2 >= UNCOMMITTED_BYTES:
             self._wants_checkpoint()
         self.regulate()
 

@@ -56,7 +56,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A QoS 2 message of the broker is complete: PUBREL has come, and PUBCOMP was sent."""
+    """PUBREL has come: a QoS 2 message does not come again. `Session.complete` lets the broker use its id anew."""
 
     packet_id: int
 

@@ -1,7 +1,8 @@
 """The client's side of an MQTT session, sans-IO: bytes and times in, events and bytes out.
 
-One `Session` outlives its connections: `connect` begins the next one. The application decides when an incoming message
-is acknowledged; everything else that the standard asks of a client is done here.
+One `Session` outlives its connections: `connect` begins the next one. The application knows which incoming messages it
+has had before, and decides when one is acknowledged and, at QoS 2, completed; everything else that the standard asks of
+a client is done here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from edgert.mqtt.events import (
     Refused,
     Released,
 )
-from edgert.mqtt.incoming import Incoming
+from edgert.mqtt.incoming import answers, completions
 from edgert.mqtt.keepalive import KeepAlive, Verdict
 from edgert.mqtt.options import SessionOptions, connect_packet
 from edgert.mqtt.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
@@ -65,7 +66,6 @@ class Session:
         self._versions = Versions(options.protocol)
         self._decoder = Decoder(self._versions.level, options.max_packet_bytes)
         self._output: list[bytes] = []
-        self._incoming = Incoming(self._output.append)
         self._outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
         self._limits = Limits()
         self._requests = Requests()
@@ -89,11 +89,6 @@ class Session:
     def protocol(self) -> str:
         """Version in use, or the one that the next connection will try: '5' or '3.1.1'."""
         return PROTOCOLS[self._versions.level]
-
-    @property
-    def duplicates(self) -> int:
-        """QoS 2 messages that came again after their PUBREC, and were answered without being delivered twice."""
-        return self._incoming.duplicates
 
     @property
     def outgoing(self) -> int:
@@ -193,7 +188,14 @@ class Session:
         """
         if self.state is not State.CONNECTED or connection not in (None, self.connection):
             return False
-        self._incoming.acknowledge(packets)
+        self._write(answers(packets))
+        return True
+
+    def complete(self, packet_ids: Iterable[int], connection: int | None = None) -> bool:
+        """PUBCOMP for messages that are `Released`; for the rest as `acknowledge`."""
+        if self.state is not State.CONNECTED or connection not in (None, self.connection):
+            return False
+        self._write(completions(packet_ids))
         return True
 
     def publish(
@@ -280,8 +282,6 @@ class Session:
         interval_s = packet.properties.get("server_keep_alive", self.options.keep_alive_s)
         self._keep_alive = KeepAlive(interval_s, self.options.ping_timeout_s, now)
         self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)
-        if not packet.session_present:
-            self._incoming.clear()
         events.append(
             Connected(
                 packet.session_present,
@@ -296,16 +296,13 @@ class Session:
         self._send_waiting(events)
 
     def _on_messages(self, messages: Publishes, events: list[Event]) -> None:
-        if fresh := self._incoming.fresh(messages):
-            events.append(Messages(fresh))
+        events.append(Messages(messages))
 
     def _on_oversized(self, packet: Oversized, events: list[Event]) -> None:
-        if packet.qos != 2 or not self._incoming.answered_before(packet.packet_id):
-            events.append(packet)
+        events.append(packet)
 
     def _on_pubrel(self, packet: Pubrel, events: list[Event]) -> None:
-        if self._incoming.released(packet.packet_id, self._versions.level):
-            events.append(Released(packet.packet_id))
+        events.append(Released(packet.packet_id))  # also of a message that we answered before our restart
 
     def _on_puback(self, packet: Puback, events: list[Event]) -> None:
         if self._outgoing.acknowledged(packet.packet_id):
@@ -337,6 +334,10 @@ class Session:
         raise ProtocolError(f"expected no {type(packet).__name__.upper()} (nothing of ours is QoS 2), got one")
 
     # -- helpers
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self._output.append(data)
 
     def _idle(self) -> bool:
         return self.state is State.IDLE

@@ -124,6 +124,12 @@ class MqttClient:
         self._schedule_flush()
         return done
 
+    def complete(self, packet_ids: Iterable[int], connection: int | None = None) -> bool:
+        """See `Session.complete`."""
+        done = self._session.complete(packet_ids, connection)
+        self._schedule_flush()
+        return done
+
     def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, properties: Properties | None = None
     ) -> int:

@@ -10,8 +10,9 @@ from edgert.core.compression import expanded_untrusted
 from edgert.core.errors import PayloadError
 
 IDS = 65_536
-NOT, SENT, EARLIER = 0, 1, 2
-"""EARLIER: known from before a restart, so it may have been sent if all flows that take it had committed it then."""
+NOT, SENT, EARLIER, DOUBTFUL = 0, 1, 2, 3
+"""EARLIER: known from before a restart, so it may have been sent if all flows that take it had committed it then.
+DOUBTFUL: from before a fallback, so the id may even have been used again since."""
 PAGE_IDS = 256
 """Ids per page: a commit writes only pages that changed, to spare the card."""
 PAGE_BYTES = 16 * PAGE_IDS
@@ -25,7 +26,7 @@ class IdTable:
         self.hashes = array("Q", bytes(8 * IDS))
         self.indices = array("Q", bytes(8 * IDS))
         self.sent = bytearray(IDS)
-        """Whether the PUBACK of that message was sent: NOT, or it was, or may have been (SENT), or EARLIER."""
+        """Whether the PUBACK of that message was sent: NOT, or it was, or may have been (SENT), EARLIER or DOUBTFUL."""
         self.dirty: set[int] = set()
         self.lost: set[int] = set()
         """Pages that could not be read: what stood in them cannot be told from what is new."""

@@ -14,7 +14,7 @@ import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.mqtt.packets import Publish, PublishRun
-from edgert.runtime.id_table import EARLIER, SENT, IdTable
+from edgert.runtime.id_table import DOUBTFUL, EARLIER, SENT, IdTable
 from edgert.runtime.instance import Instance
 from edgert.runtime.progress import Progress
 
@@ -110,6 +110,12 @@ class Inbox:
     owed: deque[Owed] = field(default_factory=deque)
     uncommitted_bytes: int = 0
     """What was taken in under QoS 1 and 2 and is not acknowledged yet: payload, and `MESSAGE_BYTES` each."""
+    completing: deque[tuple[int, int]] = field(default_factory=deque)
+    """PUBCOMPs that are owed: which PUBREL it was since the start, packet id."""
+    releases: int = 0
+    """PUBRELs since the start."""
+    releases_written: int = 0
+    """So many of them the id table of the last commit knew of."""
     flows: list[Progress] = field(default_factory=list)
     """Every flow of the gateway; a new one starts at the current index (`add_flow`)."""
 
@@ -122,7 +128,7 @@ class Inbox:
         indices = dict(self.table.known())
         greatest = max([self.next_index - 1, *indices.values(), *(f.fed for f in flows)])
         for packet_id, index in indices.items():
-            self.table.sent[packet_id] = SENT if index <= doubtful_to else EARLIER
+            self.table.sent[packet_id] = DOUBTFUL if index <= doubtful_to else EARLIER
         for flow in flows:
             flow.resume(set(indices.values()), greatest)
         self.next_index = greatest + 1
@@ -130,6 +136,7 @@ class Inbox:
     def connection_lost(self) -> None:
         """Acknowledgements owed die with their connection; what the next one delivers makes them anew."""
         self.owed.clear()
+        self.completing.clear()
         self.uncommitted_bytes = 0
 
     def session_lost(self) -> None:
@@ -238,10 +245,12 @@ class Inbox:
             return route
         packet_id, payload = message.packet_id, message.payload
         digest = xxhash.xxh3_64_intdigest(payload, xxhash.xxh3_64_intdigest(message.topic.encode(), route.seed))
+        if message.qos == 2:
+            digest ^= 1  # an entry of QoS 1 under the same id is of another message
         table = self.table
         if message.dup and table.hashes[packet_id] == digest and (index := table.indices[packet_id]):
             flows = route.flows
-            route = self._redelivered(packet_id, index, route)
+            route = self._redelivered(packet_id, index, route, message.qos)
         else:
             index = self.next_index
             self.next_index = index + 1
@@ -262,7 +271,7 @@ class Inbox:
             if flow.missing:
                 flow.missing.discard(index)
 
-    def _redelivered(self, packet_id: int, index: int, route: Route) -> Route:
+    def _redelivered(self, packet_id: int, index: int, route: Route, qos: int) -> Route:
         for flow in self.flows:  # earlier messages of this read are fed already
             flow.fed = self.next_index - 1
         takers = {flow for flow in route.flows if flow.takes(index)}
@@ -270,7 +279,9 @@ class Inbox:
             return route
         self.counters.redelivered += 1
         sent = self.table.sent[packet_id]
-        if sent == SENT or (sent == EARLIER and all(flow.start.covers(index) for flow in route.flows)):
+        was_sent = sent == SENT or (sent == EARLIER and all(flow.start.covers(index) for flow in route.flows))
+        # at QoS 2 an entry that stands says that no PUBCOMP was sent, so the id cannot have been used again
+        if sent == DOUBTFUL or (was_sent and qos == 1):
             self.counters.ambiguous += 1
         return Route(tuple(r for r in route.readers if r.progress in takers), route.seed)
 
@@ -281,9 +292,12 @@ class Inbox:
         self.owed.append((packet_id, qos, 0, (), 0))
 
     def released(self, packet_id: int) -> None:
-        """PUBREL came: a QoS 2 message is complete, so whatever comes next under its id is a new one."""
+        """PUBREL came: a QoS 2 message is complete, so whatever comes next under its id is a new one. A restart must
+        know that too before PUBCOMP lets the broker use the id."""
         self._forget(self.table.indices[packet_id])
         self.table.set(packet_id, 0, 0)
+        self.releases += 1
+        self.completing.append((self.releases, packet_id))
 
     # -- acknowledgements
 
@@ -307,4 +321,12 @@ class Inbox:
             sent[packet_id] = SENT
             self.uncommitted_bytes -= size
             due.append((packet_id, qos))
+        return due
+
+    def complete(self) -> list[int]:
+        """Packet ids whose PUBCOMP may be sent now, since a commit has written that they stand for nothing; each is
+        given once."""
+        due: list[int] = []
+        while self.completing and self.completing[0][0] <= self.releases_written:
+            due.append(self.completing.popleft()[1])
         return due

@@ -16,7 +16,7 @@ from edgert.mqtt.events import (
     Unsubscribed,
 )
 from edgert.mqtt.options import SessionOptions
-from edgert.mqtt.packets import V5, V311, Oversized, Publish, PublishRun, Subscription, Will
+from edgert.mqtt.packets import V5, V311, Oversized, Publish, Subscription, Will
 from edgert.mqtt.session import Session
 from edgert.mqtt.states import TRANSITIONS, Input, State
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311, connected, publish, reconnect
@@ -257,49 +257,50 @@ def test_acknowledgements_of_another_connection_are_not_sent() -> None:
     assert session.acknowledge([(1, 1)], connection=2) is False
 
 
-def test_qos_2_is_completed_on_pubrel() -> None:
+def test_qos_2_is_completed_when_the_application_says_so() -> None:
     session = connected()
     session.receive_untrusted(publish(qos=2, packet_id=5), 1.0)
     session.acknowledge([(5, 2)])
     assert session.take_output() == b"\x50\x02\x00\x05"
     assert session.receive_untrusted(b"\x62\x02\x00\x05", 2.0) == [Released(5)]
+    assert session.take_output() == b""
+    assert session.complete([5], connection=1)
     assert session.take_output() == b"\x70\x02\x00\x05"
 
 
-@pytest.mark.parametrize(("answer", "pubcomp"), [(ACCEPT_5, b"\x70\x03\0\x05\x92"), (ACCEPT_311, b"\x70\x02\0\x05")])
-def test_unknown_pubrel_gets_its_pubcomp(answer: bytes, pubcomp: bytes) -> None:
+def test_completions_die_with_their_connection() -> None:
+    session = connected()
+    reconnect(session)
+    assert session.complete([5], connection=1) is False
+    assert session.take_output() == b""
+    session.lost("gone")
+    assert session.complete([5], connection=2) is False
+
+
+@pytest.mark.parametrize("answer", [ACCEPT_5, ACCEPT_311])
+def test_pubrel_of_a_message_from_before_a_restart_is_told(answer: bytes) -> None:
     session = connected(answer)
-    assert session.receive_untrusted(b"\x62\x02\x00\x05", 2.0) == []
-    assert session.take_output() == pubcomp
+    assert session.receive_untrusted(b"\x62\x02\x00\x05", 2.0) == [Released(5)]
 
 
-def test_qos_2_message_whose_pubrec_was_lost_is_answered_again_and_not_delivered_again() -> None:
+def test_what_comes_again_is_told_whatever_was_answered() -> None:
+    """Whether it is a redelivery the application knows, by what the message says."""
     session = connected(max_packet_bytes=1000)
     session.receive_untrusted(publish(qos=2, packet_id=5), 1.0)
     session.acknowledge([(5, 2)])
     reconnect(session)
     again = publish(qos=2, packet_id=5, dup=True) + publish(bytes(2000), qos=2, packet_id=5, dup=True)
-    assert session.receive_untrusted(again + publish(qos=2, packet_id=6), 2.0) == [
-        Messages([Publish("t", b"x", 2, packet_id=6)])
-    ]
+    messages, oversized = session.receive_untrusted(again, 2.0)
+    assert messages == Messages([Publish("t", b"x", 2, dup=True, packet_id=5)])
+    assert isinstance(oversized, Oversized)
+    session.acknowledge([(5, 2), (5, 2)])
     assert session.take_output() == b"\x50\x02\x00\x05" * 2
-    assert session.duplicates == 2
-    reconnect(session, ACCEPT_5)  # the broker has forgotten, so 5 is a new message now
-    assert session.receive_untrusted(publish(qos=2, packet_id=5), 2.0) == [
-        Messages([Publish("t", b"x", 2, packet_id=5)])
-    ]
 
 
-def test_a_run_of_qos_0_messages_arrives_while_a_qos_2_message_waits_for_its_pubrel() -> None:
+def test_answers_keep_their_order_over_both_qualities_of_service() -> None:
     session = connected()
-    session.receive_untrusted(publish(qos=0) + publish(qos=2, packet_id=5), 1.0)
-    session.acknowledge([(5, 2)])
-    assert session.take_output() == b"\x50\x02\x00\x05"
-    again = publish(qos=2, packet_id=5, dup=True)
-    run = publish(b"first", qos=0) + publish(b"second", qos=0)  # the fast way: topic known, payload long enough
-    assert session.receive_untrusted(again + run, 2.0) == [Messages([PublishRun(["t", "t"], [b"first", b"second"])])]
-    assert session.take_output() == b"\x50\x02\x00\x05"
-    assert session.duplicates == 1
+    session.acknowledge([(1, 1), (9, 0), (2, 1), (5, 2), (3, 1)])
+    assert session.take_output() == b"\x40\x02\0\x01\x40\x02\0\x02\x50\x02\0\x05\x40\x02\0\x03"
 
 
 def test_oversized_message_is_an_event_between_the_others() -> None:

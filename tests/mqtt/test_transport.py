@@ -46,7 +46,7 @@ class Recorder:
             on_messages=self._on_messages,
             on_subscribed=self.subscribed.append,
             on_published=lambda packet_id, reason: self.published.append((packet_id, reason)),
-            on_released=self.released.append,
+            on_released=self._on_released,
             on_oversized=self._on_oversized,
             on_disconnected=self.disconnected.append,
         )
@@ -67,6 +67,10 @@ class Recorder:
         self.calls.append(len(messages))
         if self.acknowledges:
             self.client.acknowledge([(m.packet_id, m.qos) for m in messages], self.client.connection)
+
+    def _on_released(self, packet_id: int) -> None:
+        self.released.append(packet_id)
+        self.client.complete([packet_id], self.client.connection)
 
     def _on_oversized(self, event: Oversized) -> None:
         self.oversized.append(event)

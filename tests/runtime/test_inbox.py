@@ -61,7 +61,10 @@ class Delivery(RuleBasedStateMachine):
         self.waiting: list[Sent] = []
         self.inflight: dict[int, Sent] = {}
         """At the broker, by packet id, in the order sent."""
-        self.under_way: list[tuple[int, Sent, bool]] = []
+        self.received: set[int] = set()
+        """Of these packet ids PUBREC has come."""
+        self.under_way: list[tuple[int, Sent | None, bool]] = []
+        """None: PUBREL."""
         self.acks: list[int] = []
         self.disk = Disk()
         self.excused: dict[str, set[Sent]] = {f: set() for f in READS}
@@ -90,7 +93,7 @@ class Delivery(RuleBasedStateMachine):
         self.inbox.connection_lost()
         self.arrived: list[tuple[int, Sent]] = []
         self.acks.clear()
-        self.under_way = [(i, m, True) for i, m in self.inflight.items()]
+        self.under_way = [(i, None if i in self.received else m, True) for i, m in self.inflight.items()]
 
     @rule(reaches=st.integers(0, 5))
     def disconnect(self, reaches: int) -> None:
@@ -109,6 +112,7 @@ class Delivery(RuleBasedStateMachine):
                 self.excused[flow].add(message)
         self.waiting.clear()
         self.inflight.clear()
+        self.received.clear()
         self.begin_connection()
         self.inbox.session_lost()
         self.write_table()
@@ -133,14 +137,32 @@ class Delivery(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def broker_takes(self, count: int) -> None:
         for packet_id in self.acks[:count]:
-            self.inflight.pop(packet_id, None)
+            if packet_id not in self.inflight:
+                continue
+            if self.inflight[packet_id].qos == 2 and packet_id not in self.received:
+                self.received.add(packet_id)
+                self.under_way.append((packet_id, None, False))
+            else:
+                del self.inflight[packet_id]
+                self.received.discard(packet_id)
         del self.acks[:count]
 
     # -- the gateway
 
     @rule(count=st.integers(1, 5))
     def receive(self, count: int) -> None:
-        read, self.under_way = self.under_way[:count], self.under_way[count:]
+        taken, self.under_way = self.under_way[:count], self.under_way[count:]
+        read: list[tuple[int, Sent, bool]] = []
+        for packet_id, message, dup in taken:
+            if message is not None:
+                read.append((packet_id, message, dup))
+                continue
+            self.receive_messages(read)
+            read = []
+            self.inbox.released(packet_id)
+        self.receive_messages(read)
+
+    def receive_messages(self, read: list[tuple[int, Sent, bool]]) -> None:
         packets = [Publish(m.topic, m.payload, m.qos, m.retain, dup, i) for i, m, dup in read]
         before = self.inbox.counters.ambiguous
         batches = self.inbox.receive(in_runs(packets), lambda topic, ids: self.routes.get(topic, NOWHERE), 0.0, 0.0)
@@ -161,6 +183,7 @@ class Delivery(RuleBasedStateMachine):
                     self.fed[flow].append(message)
                 elif message not in self.fed[flow]:
                     assert not message.unique, f"{flow} lost {message}"
+                    assert message.qos == 1, f"{flow} lost {message}, and QoS 2 leaves no doubt"
                     lost.add(message)
                     self.excused[flow].add(message)
         assert self.inbox.counters.ambiguous - before >= len(lost), "lost without being counted"
@@ -174,6 +197,7 @@ class Delivery(RuleBasedStateMachine):
                 done = message in self.disk.taken[flow] or message in self.excused[flow]
                 assert done, f"{message} is acknowledged, but {flow} has not committed it"
             self.acks.append(packet_id)
+        self.acks += self.inbox.complete()
 
     @rule(flow=st.sampled_from("AB"))
     def capture(self, flow: str) -> None:
@@ -199,11 +223,12 @@ class Delivery(RuleBasedStateMachine):
             else:
                 self.disk.pages.pop(page, None)
         self.disk.next_index = self.inbox.next_index
+        self.inbox.releases_written = self.inbox.releases
 
     # -- in the end
 
     def teardown(self) -> None:
-        sent = {*self.waiting, *self.inflight.values()}
+        sent = {*self.waiting, *(m for i, m in self.inflight.items() if i not in self.received)}
         for _ in range(100):
             self.broker_sends(4)
             self.receive(5)
@@ -354,6 +379,34 @@ def test_after_pubrel_an_equal_message_under_the_same_id_is_a_new_one() -> None:
     assert inbox.counters.ambiguous == 0
 
 
+def test_pubcomp_waits_for_a_commit_that_knows_of_its_pubrel() -> None:
+    inbox = Inbox()
+    inbox.released(7)
+    before = inbox.releases
+    inbox.released(8)
+    assert inbox.complete() == []
+    inbox.releases_written = before
+    assert inbox.complete() == [7]
+    inbox.connection_lost()
+    inbox.releases_written = inbox.releases
+    assert inbox.complete() == [], "the broker sends its PUBREL again"
+
+
+def test_at_qos_2_only_what_a_fallback_made_doubtful_is_ambiguous() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    taken(inbox, route, message(7, qos=2), message(8, qos=2))
+    flow.committed = flow.position()
+    assert inbox.due() == [(7, 2), (8, 2)]
+    assert taken(inbox, route, message(7, qos=2, dup=True)) == 0
+    assert inbox.counters.ambiguous == 0
+    after = Inbox(table=inbox.table, next_index=inbox.next_index, flows=[Progress(flow.position())])
+    after.resume(doubtful_to=1)
+    route = Route((Reader(after.flows[0], None),))
+    assert taken(after, route, message(7, qos=2, dup=True), message(8, qos=2, dup=True)) == 0
+    assert (after.counters.redelivered, after.counters.ambiguous) == (2, 1)
+
+
 def test_a_skipped_redelivery_is_not_called_unrouted() -> None:
     flow = Progress(Position())
     inbox, route = inbox_of(flow)
@@ -407,3 +460,13 @@ def test_bytes_that_wait_for_a_commit_are_known() -> None:
     assert inbox.uncommitted_bytes == 2 + MESSAGE_BYTES
     inbox.connection_lost()
     assert (inbox.uncommitted_bytes, inbox.due()) == (0, [])
+
+
+def test_an_equal_message_of_another_quality_of_service_is_another() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    taken(inbox, route, message(7))
+    flow.committed = flow.position()
+    inbox.due()
+    assert taken(inbox, route, message(7, qos=2, dup=True)) == 1
+    assert inbox.counters.redelivered == 0
