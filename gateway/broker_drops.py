@@ -11,6 +11,9 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
 
 from edgert.core.batch import RawBatch
 from edgert.core.errors import show
@@ -63,7 +66,9 @@ class BrokerDrops:
         if not self.topic:
             return "not asked for: sensors.drops_topic is empty"
         if self._cuts >= MOST_CUTS:
-            return f"the broker hangs up when {self.topic} is subscribed to; it is not asked any more until a restart"
+            return (
+                f"{MOST_CUTS} connections ended before the subscription to {self.topic} was answered; not asked again"
+            )
         if self._refused:
             return f"subscription to {self.topic} refused: {self._refused}"
         return f"nothing has come on {self.topic} yet" if self.dropped is None else ""
@@ -71,10 +76,12 @@ class BrokerDrops:
     # -- what outlives the process
 
     def load(self, text: str) -> None:
-        """What `to_save` gave, empty at the first start."""
-        saved = json.loads(text) if text else {}
-        if (saved.get("broker"), saved.get("topic")) == (self._broker, self.topic):
-            self._last = self._saved = saved["dropped"]
+        """What `to_save` gave, empty at the first start. What is damaged does not count."""
+        with suppress(msgspec.MsgspecError):
+            saved = msgspec.json.decode(text or "{}", type=dict[str, str | int | None])
+            if (saved.get("broker"), saved.get("topic")) == (self._broker, self.topic):
+                found = saved.get("dropped")
+                self._last = self._saved = found if isinstance(found, int) else None
 
     @property
     def unsaved(self) -> bool:

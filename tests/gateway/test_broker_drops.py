@@ -90,7 +90,7 @@ def test_a_broker_that_hangs_up_when_it_is_asked_is_not_asked_for_ever() -> None
         drops.asked()
         drops.disconnected()
     assert drops.source is None
-    assert "hangs up" in drops.unseen
+    assert "5 connections ended before" in drops.unseen
 
 
 def test_connections_that_end_at_other_times_are_no_reason_to_ask_no_more() -> None:
@@ -381,3 +381,11 @@ def test_a_topic_with_wildcards_is_no_setting(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="drops_topic"):
         parse(GatewaySettings, '[sensors]\ndrops_topic = "$SYS/#"\n', {}, "gateway.toml")
     assert parse(GatewaySettings, '[sensors]\ndrops_topic = ""\n', {}, "gateway.toml").sensors.drops_topic == ""
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"broker": "b:1", "topic": "t", "dropped": "many"}', '{"dropped": {}}'])
+def test_a_last_value_that_is_damaged_does_not_count(text: str) -> None:
+    drops = BrokerDrops("t", "b:1")
+    drops.load(text)
+    drops.take_untrusted([b"7"], 0.0)
+    assert drops.dropped == 0
