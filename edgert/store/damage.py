@@ -22,9 +22,11 @@ FlowRow = tuple[str, str, int, str, int, int]
 """Name, document (JSON), version, origin, removed, epoch."""
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file is to blame, rather than its disk, its rights or what was asked."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
+    """Whether the file is to blame, rather than its disk, its rights or what was asked. (What SQLite says of a damaged
+    definition may have bytes in it that Python cannot decode.)"""
+    codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return isinstance(error, UnicodeDecodeError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in codes
 
 
 def suspect(path: Path) -> None:

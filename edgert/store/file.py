@@ -72,6 +72,7 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         private(path)
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        db.text_factory = _text
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a file that is new
         db.execute("PRAGMA journal_mode = WAL")
         pages = WAL_BYTES // int(db.execute("PRAGMA page_size").fetchone()[0])
@@ -79,16 +80,21 @@ def connect(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         fault = _fault(db, path)
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         if db:
             db.close()
-        if isinstance(error, sqlite3.Error) and damage.is_damage(error):
+        if not isinstance(error, OSError) and damage.is_damage(error):
             raise DamagedError(f"the database {path} is damaged ({error})") from error
         raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
     if fault != "ok":
         db.close()
         raise DamagedError(f"the database {path} is damaged ({fault})")
     return db
+
+
+def _text(raw: bytes) -> str:
+    """Damaged text is still text, which whoever reads it refuses."""
+    return raw.decode(errors="replace")
 
 
 def _fault(db: sqlite3.Connection, path: Path) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
-from edgert.core.errors import StoreError
+from edgert.core.errors import DamagedError, StoreError
 
 UPGRADES: tuple[str, ...] = (
     """
@@ -93,8 +94,25 @@ UPGRADES: tuple[str, ...] = (
 def upgrade(connection: sqlite3.Connection) -> None:
     """Brings the database to this version, each step in a transaction of its own.
 
-    Raises `StoreError` for a database of a newer version: going back is refused rather than guessed.
+    Raises `StoreError` for a database of a newer version: going back is refused rather than guessed. `DamagedError`
+    where it has other tables or columns than its version says.
     """
+    _upgrade(connection)
+    with closing(sqlite3.connect(":memory:")) as new:
+        _upgrade(new)
+        wanted = _columns(new)
+    found = _columns(connection)
+    if lacking := wanted - found:
+        table, column = min(lacking)
+        raise DamagedError(f"expected the column {column} in the table {table}, got other definitions")
+
+
+def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    query = "SELECT m.name, c.name FROM sqlite_schema AS m JOIN pragma_table_info(m.name) AS c WHERE m.type = 'table'"
+    return set(connection.execute(query).fetchall())
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > len(UPGRADES):
         raise StoreError(

@@ -130,9 +130,10 @@ def _opened(path: Path) -> sqlite3.Connection:
     db = file.connect(path)
     try:
         upgrade(db)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, DamagedError, UnicodeDecodeError) as error:
         db.close()
-        kind = DamagedError if damage.is_damage(error) else StoreError
+        damaged = isinstance(error, DamagedError) or damage.is_damage(error)
+        kind = DamagedError if damaged else StoreError
         raise kind(f"the database {path} could not be brought up to date: {error}") from error
     except BaseException:
         db.close()

@@ -131,3 +131,23 @@ def test_a_flow_that_is_damaged_in_itself_is_known_by_its_name(column: str, tmp_
     database = Database(path, "g1")
     (stored,) = database.flows()
     assert (stored.name, list(stored.document)) == ("f", ["damaged"])
+
+
+@pytest.mark.parametrize("byte", [b"\xff", b"X"])
+def test_a_damaged_definition_is_found_at_the_start(byte: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    made(path).close()
+    raw = path.read_bytes()
+    at = raw.index(b"departed INTEGER")
+    path.write_bytes(raw[: at + 2] + byte + raw[at + 3 :])
+    rescued = Database(path, "g1").rescued()
+    assert [stored.name for stored in rescued or ()] == ["f"]
+
+
+def test_text_that_is_none_is_that_flow_s_trouble(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    made(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE flow SET document = CAST(x'7b226e61ff' AS TEXT)")
+    (stored,) = Database(path, "g1").flows()
+    assert list(stored.document) == ["damaged"]
