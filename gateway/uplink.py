@@ -31,6 +31,7 @@ from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
 from edgert.store.outbox import FIRST, OutboxSize
 from gateway import back_in_time
+from gateway.lost_by_tables import fill
 from gateway.sending import Sending
 from gateway.token_bucket import TokenBucket
 
@@ -62,6 +63,8 @@ class UplinkStatus:
     last_ack: float | None = None
     """Monotonic time of the last acknowledgement."""
     bad_acks: int = 0
+    lost_by_tables: int = 0
+    """Batches that the tables had and have no more, since the start."""
     error: str = ""
 
 
@@ -88,6 +91,8 @@ class Uplink:
     """Flows that are in contact with the collector."""
     _lost: dict[str, float] = field(default_factory=dict)
     """Since when (monotonic) a flow is without the contact that it had. In neither: nobody knows since when."""
+    _stalled: dict[str, set[int]] = field(default_factory=dict)
+    """Flow -> epochs of which a stream stands still: the next hello asks for them."""
     _hello_at: dict[str, float] = field(default_factory=dict)
     _errors: dict[str, str] = field(default_factory=dict)
     _connected: bool = False
@@ -110,6 +115,7 @@ class Uplink:
         self.disconnected()
         self._connected = True
         self._hello_at.clear()
+        self._stalled.clear()
         self._wake.set()
 
     def disconnected(self) -> None:
@@ -162,12 +168,17 @@ class Uplink:
         known = since is not None or flow in self._answered
         long = not known or (since is not None and self.clock.monotonic() - since > self.settings.outage_s)
         try:
+            lost = await self.store(lambda: fill(self.database, flow, message, self._stalled.get(flow, ())))
             epoch = await self.store(lambda: self._decide(flow, message, long))
         except StoreError as error:
             log.error("flow %s cannot leave: %s", flow, error)
             self._trouble(f"flow {flow}", str(error))
             return
         self._trouble(f"flow {flow}", "")
+        self._stalled.pop(flow, None)
+        self.status.lost_by_tables += lost
+        for stream in [s for s in self._streams if lost and s[0] == flow]:
+            del self._streams[stream]  # they begin before what is in flight
         if epoch is not None:
             self._lost.pop(flow, None)
             self._answered.add(flow)
@@ -246,8 +257,10 @@ class Uplink:
         now = self.clock.monotonic()
         if now < self._hello_at.get(flow, 0.0):
             return
-        epochs = sorted(await self.store(lambda: self.database.departed(flow)), reverse=True)[:HELLO_EPOCHS]
-        hello = Hello(gateway=self.gateway, flow=flow, epochs=tuple(epochs))
+        stalled = self._stalled.get(flow, set())
+        epochs = sorted(await self.store(lambda: self.database.departed(flow)), reverse=True)
+        asked = {*stalled, *epochs[: HELLO_EPOCHS - len(stalled)]}
+        hello = Hello(gateway=self.gateway, flow=flow, epochs=tuple(sorted(asked, reverse=True)))
         if self._publish(flow, pack_result(hello), (self._cap,)):
             self._hello_at[flow] = now + HELLO_S
 
@@ -265,6 +278,9 @@ class Uplink:
             self._answered.discard(stream[0])
             self._lost[stream[0]] = sending.moved
             sending.stalls(now)
+            stalled = self._stalled.setdefault(stream[0], set())
+            if len(stalled) < HELLO_EPOCHS // 2:
+                stalled.add(stream[1])
             await self._say_hello(stream[0])
             return False
         room = min(sending.room, 1 if opening else CHUNK)
@@ -309,6 +325,7 @@ def summary(status: UplinkStatus, outbox: OutboxSize, now: float) -> Mapping[str
         "outbox_rows": outbox.rows,
         "outbox_bytes": outbox.bytes,
         "acknowledged": status.acknowledged,
+        "lost_by_tables": status.lost_by_tables,
         "sent_bytes": status.sent_bytes,
         "last_ack_age_s": age,
     }

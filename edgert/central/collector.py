@@ -146,7 +146,7 @@ class Collector:
                 if self._taken_bytes >= _LAND_BYTES:
                     self._land()
             self._keep_junk()
-            self.counters.expired += self._acceptance.expire(self._clock.monotonic())
+            self._expire()
             self.counters.held = self._acceptance.held_items
             self._land()
             for flow in self._troubles.over():
@@ -274,6 +274,14 @@ class Collector:
         self._count(report)
         for key in report.versions:
             self._touch(key)
+
+    def _expire(self) -> None:
+        """Drop what was held too long."""
+        if expired := self._acceptance.expire(self._clock.monotonic()):
+            self.counters.expired += expired
+            log.warning(
+                "%d results after a missing one were dropped: their gateway sends again, or says why not", expired
+            )
 
     def _keep_junk(self) -> None:
         if self._junk:

@@ -393,6 +393,13 @@ class Database(Transactions):
                     epoch = successor
         return epoch
 
+    def fill(self, flow: str, epoch: int, stream: int, landed: int) -> int:
+        """See `outbox.fill`."""
+        with self._transaction() as db:
+            lost, change = outbox.fill(db, flow, epoch, stream, landed)
+            self._change = self._change.plus(change)
+            return lost
+
     def acknowledged(self, acks: Mapping[tuple[str, int, int], int]) -> int:
         """Deletes what the collector has; returns how many batches that were."""
         with self._transaction() as db:

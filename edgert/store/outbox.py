@@ -31,6 +31,7 @@ BATCH_BYTES = 256 * 1024
 """Of sketches in them, but for a single row that has more: a message beyond 16 MB would be refused."""
 WENT_BACK = "database went back in time"
 MISSED = "input missed"
+LOST = "lost by the tables"
 LAST_OF_ALL = "SELECT stream, sequence FROM stream WHERE flow = ? AND epoch = ?"
 
 
@@ -181,6 +182,32 @@ def put_gap(db: sqlite3.Connection, flow: str, epoch: int, reason: str, text: st
         flow_version=opening["flow_version"], reason=reason, text=text,
     )  # fmt: skip
     return put(db, flow, epoch, stream, sequence, 0, pack_result(batch))
+
+
+def fill(db: sqlite3.Connection, flow: str, epoch: int, stream: int, landed: int) -> tuple[int, OutboxSize]:
+    """The tables have a stream up to `landed`: what comes next and is here no more is put again, if it is the opening,
+    and else a gap in its place. Returns how many batches that stands for, too."""
+    query = "SELECT sequence, payload FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? ORDER BY sequence LIMIT 1"
+    first = last(db, flow, epoch, stream) + 1
+    if waiting := db.execute(query, (flow, epoch, stream)).fetchone():
+        plain = msgspec.msgpack.decode(expanded_untrusted(waiting[1]), strict=False)
+        first = waiting[0] + 1 - plain.get("numbers", 1)
+    change, low = OutboxSize(0, 0, 0), landed + 1
+    query = "SELECT payload FROM opening WHERE flow = ? AND epoch = ?"
+    found = db.execute(query, (flow, epoch)).fetchone()
+    if low >= first or not found:
+        return 0, change
+    opening = msgspec.msgpack.decode(found[0], strict=False)
+    if (stream, low) == (FIRST, 1):
+        change, low = change.plus(put(db, flow, epoch, FIRST, 1, 0, found[0])), 2
+    if low < first:
+        batch = GapBatch(
+            gateway=opening["gateway"], flow=flow, epoch=epoch, stream=stream, sequence=first - 1,
+            flow_version=opening["flow_version"], reason=LOST, numbers=first - low,
+            text=f"batches {low} to {first - 1} had landed and been acknowledged, and then the tables lacked them",
+        )  # fmt: skip
+        change = change.plus(put(db, flow, epoch, stream, first - 1, 0, pack_result(batch)))
+    return first - landed - 1, change
 
 
 def reopen(

@@ -15,6 +15,7 @@ from edgert.central.landing import Landing
 from edgert.central.lineage import Opening, counted
 from edgert.core.clock import VirtualClock
 from edgert.core.results import PARTITIONS, pack_acknowledgement
+from edgert.store.outbox import LOST
 from tests.protocol.memory_table import MemoryTable, Stored
 
 HOLD_S, HOLD_BYTES = 10.0, 1 << 20
@@ -101,6 +102,10 @@ class CentralSide:
         """Rows that gateways have said to have dropped from full outboxes."""
         gaps = MemoryTable.store.get("root/gaps", Stored()).rows
         return sum(row["rows"] for row in gaps if row["reason"] == "outbox full")
+
+    def lost(self) -> int:
+        """Gaps that say that the tables lost what they had acknowledged."""
+        return sum(row["reason"] == LOST for row in MemoryTable.store.get("root/gaps", Stored()).rows)
 
     # -- what the fleet table should say
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def check(world: World) -> None:
     """Against the truth."""
+    assert not world.central.lost(), "tables never lose anything here"
     for name in world.flows:
         world.fleet.check(name)
         found: Counter[str] = Counter()

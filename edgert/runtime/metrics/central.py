@@ -48,6 +48,14 @@ METRICS = (
         at("central", "acknowledged"),
     ),
     Metric(
+        "edgert_outbox_lost_by_tables_total",
+        "counter",
+        "batches",
+        "Result batches that the tables had acknowledged and then lacked: the table `gaps` says which.",
+        (),
+        at("central", "lost_by_tables"),
+    ),
+    Metric(
         "edgert_uplink_sent_bytes_total",
         "counter",
         "bytes",
