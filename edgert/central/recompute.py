@@ -25,6 +25,7 @@ _LINEAGE: Final = "@lineage"
 _COUNTS: Final = "@counts"
 _TOUCHED: Final = "@touched"
 
+_LAST_STREAM: Final = 2**31 - 1
 _WORD: Final = 63
 """Bits of a long that are no sign."""
 _MOST_BITS: Final = 8 * _WORD
@@ -76,7 +77,8 @@ class Lineage:
 
 
 def _map(cut: Mapping[int, int]) -> str:
-    pairs = ", ".join(f"{stream}, {last}L" for stream, last in cut.items())
+    """What no column holds is left out, or bounded: Spark would refuse the whole text, again and again."""
+    pairs = ", ".join(f"{s}, {max(-1, min(last, LAST))}L" for s, last in cut.items() if 0 <= s <= _LAST_STREAM)
     return f"CAST(map({pairs}) AS MAP<INT, BIGINT>)"
 
 
@@ -152,8 +154,14 @@ def _columns(name: str, kind: str, of: Of) -> list[tuple[str, Column]]:
     return [(name + suffix, F.when(F.count(sketches) > 0, unite(sketches)))]
 
 
+def _count(column: Any) -> Column:
+    """Exact below 2^53, and never an overflow: of longs it would be an error that stops the stream for ever."""
+    total = F.sum(column.cast("double"))
+    return F.when(total >= float(LAST), F.lit(LAST)).otherwise(total.cast("long"))
+
+
 def _mean(name: str, of: Of) -> Column:
-    count = F.sum(of(f"{name}__count"))
+    count = F.sum(of(f"{name}__count").cast("double"))
     return F.when(count > 0, F.sum(of(f"{name}__sum")) / count)
 
 
@@ -175,7 +183,7 @@ def _variance(name: str, of: Of) -> Column:
 
 
 _MERGES: Mapping[str, Callable[[str, Of], Any]] = {
-    "count": lambda name, of: F.sum(of(name)),
+    "count": lambda name, of: _count(of(name)),
     "sum": lambda name, of: F.sum(of(name)),
     "min": lambda name, of: F.min(of(name)),
     "max": lambda name, of: F.max(of(name)),

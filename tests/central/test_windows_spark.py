@@ -307,3 +307,21 @@ def test_variances_of_values_close_to_each_other_keep_their_digits(world: World)
         exact = float(statistics.variance([Fraction(value) for value in values[window]]))
         tolerance = 1e-12 + 20 * 2.2e-16 * abs(base) / (spread or 1.0)
         assert found[window] == pytest.approx(exact, rel=tolerance, abs=1e-28), (window, base, spread)
+
+
+def test_values_at_the_end_of_their_types_stop_no_stream(spark: SparkSession) -> None:
+    """The collector refuses them; a table may hold what an older one let in."""
+    schema = Schema(60.0, (), (("n", "count"), ("t", "mean")))
+    rows = spark.sql(f"""
+        SELECT gateway, 1L AS epoch, 0 AS stream, sequence, timestamp'2024-10-04' AS window_start,
+               timestamp'2024-10-04 00:01' AS window_end, date'2024-10-04' AS day, n, n AS t__count, 1.0D AS t__sum
+        FROM VALUES ('g1', 1L, {2**63 - 1}L), ('g1', 2L, {2**63 - 1}L), ('g2', 1L, 2L) AS v(gateway, sequence, n)
+    """)
+    cut = {0: 2**64 - 1, 2**31: 1, 2**40: 1, -1: 1}
+
+    def found(lineage: recompute.Lineage) -> Any:
+        (row,) = recompute.merged(rows, lineage, schema).collect()
+        return row.n, row.t, row.gateways
+
+    assert found(recompute.Lineage(spark, {("g1", 1): cut, ("g2", 1): None})) == (2**63 - 1, 3 / 2**64, 2)
+    assert found(recompute.Lineage(spark, {("g1", 1): {0: -(2**64)}, ("g2", 1): cut})) == (2, 0.5, 1)
