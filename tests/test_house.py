@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from edgert.cli.main import build_parser
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = ("build", "device", "demo", "everything")
@@ -146,3 +148,33 @@ def test_setup_refuses_an_unknown_kind() -> None:
     done = subprocess.run([str(ROOT / "scripts/setup"), "all"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "usage: scripts/setup demo|test|lint|ci\n"
+
+
+UNITS = sorted((ROOT / "systemd").glob("*.service"))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_is_one_that_systemd_takes_and_starts_a_command_of_ours(unit: Path, tmp_path: Path) -> None:
+    found = re.search(r"^ExecStart=/opt/edgert/bin/(\S+)(.*)$", unit.read_text(), re.MULTILINE)
+    assert found
+    assert found[1] in PROJECT["project"]["scripts"]
+    if found[1] == "edgert":
+        assert build_parser().parse_args(found[2].split()).do
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze here to look at the rest of it")
+    for other in UNITS:  # the commands are not installed here
+        (tmp_path / other.name).write_text(re.sub(r"(?m)^ExecStart=.*$", "ExecStart=/bin/true", other.read_text()))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / unit.name)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, [line for line in done.stderr.splitlines() if unit.name in line]) == (0, [])
+
+
+def test_a_fleet_job_beside_a_collector_is_its_user_and_finds_its_tables() -> None:
+    fleet, collector = ((ROOT / "systemd" / f"edgert-{name}.service").read_text() for name in ("fleet", "collector"))
+    for line in ("DynamicUser=yes", "StateDirectory=edgert", "ConfigurationDirectory=edgert"):
+        assert line in fleet.splitlines()
+        assert line in collector.splitlines()
+    assert "User=edgert-collector" in fleet.splitlines()
+    assert "\nUser=" not in collector  # so it is called as the unit is
+    assert all("--config /etc/edgert/collector.toml" in text for text in (fleet, collector))

@@ -35,6 +35,7 @@ _TOLD_BY_US: Final = (
     "org.apache.spark.sql.execution.streaming",
 )
 """Java's loggers of what comes to us as an error: a task or a batch that failed, each with a stack of its own."""
+_TIMES: Final = ("spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType")
 _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark brings all of this itself; without the exclusions Delta's package pulls in 74 MB of it a second time.
 _SPARK_HAS: Final = (
@@ -65,19 +66,25 @@ def make_session(name: str, master: str = "local[2]", memory: str = "1g") -> Spa
     """A session with Delta. Raises `EdgertError` if Java is missing or the jars cannot be fetched.
 
     The first session of a machine fetches four jars (13 MB) from Maven Central into a cache; later ones need no
-    network. Set `EDGERT_JARS` to a folder that has them where a machine may not fetch.
+    network. Set `EDGERT_JARS` to a folder that has them where a machine may not fetch. Under `spark-submit` its master,
+    jars and settings hold, and `master` and `memory` mean nothing.
     """
     check_java()
     check_master(master)
     # Workers must run this interpreter, not the first `python3` of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    local = master.startswith("local")
-    if local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (_settings(local, memory) | _of_cluster(master)).items():
+    builder = SparkSession.builder.appName(name)
+    if is_submitted():
+        settings = _of_submitted()
+    else:
+        builder = builder.master(master)
+        local = master.startswith("local")
+        if local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings = _settings(local) | _of_process(local, memory) | _of_cluster(master)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -133,14 +140,12 @@ def set_for(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
-def _settings(local: bool, memory: str) -> dict[str, str]:
+def _settings(local: bool) -> dict[str, str]:
+    """Of whatever runs queries of ours."""
     settings = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.memory": memory,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "100",
         # Nothing of ours is kept there, but Spark makes the folder: by default wherever it was started.
         "spark.sql.warehouse.dir": str(jar_cache().parent / "warehouse"),
@@ -150,12 +155,6 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "2000",
         "spark.sql.ui.retainedExecutions": "10",
-        "spark.ui.retainedJobs": "20",
-        "spark.ui.retainedStages": "20",
-        "spark.ui.retainedTasks": "200",
-        "spark.ui.dagGraph.retainedRootRDDs": "10",
-        # One sorted file per task of a shuffle; by default it is one per partition first, which costs more per row.
-        "spark.shuffle.sort.bypassMergeThreshold": "1",
         # What a compaction leaves alone: more would be written again and again.
         "spark.databricks.delta.optimize.minFileSize": str(16 * 1024 * 1024),
         # Its own default of old cannot tell times from 2262 on to other readers.
@@ -164,20 +163,53 @@ def _settings(local: bool, memory: str) -> dict[str, str]:
         "spark.sql.maxConcurrentOutputFileWriters": "4",
         # The only one that the alert job's streams can have; those of the fleet job keep no state.
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+    }
+    if local:
+        settings |= {
+            # The default of 200 partitions is for a cluster; here each costs a task and a file.
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        }
+    return settings
+
+
+def _of_process(local: bool, memory: str) -> dict[str, str]:
+    """Of a process that is ours alone."""
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "200",
+        "spark.ui.dagGraph.retainedRootRDDs": "10",
+        # One sorted file per task of a shuffle; by default it is one per partition first, which costs more per row.
+        "spark.shuffle.sort.bypassMergeThreshold": "1",
         **_jars(),
     }
     if local:
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            # The default of 200 partitions is for a cluster; here each costs a task and a file.
-            "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
-            "spark.databricks.delta.snapshotPartitions": "2",
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
             "spark.driver.extraJavaOptions": " ".join(_JAVA),
         }
     return settings
+
+
+def is_submitted() -> bool:
+    """Whether `spark-submit` has started this process, and Spark's Java before it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _of_submitted() -> dict[str, str]:
+    """What our queries need beside what `spark-submit` was told, which holds but for what times in the tables mean."""
+    from pyspark import SparkConf
+
+    given = SparkConf()
+    local = (given.get("spark.master") or "").startswith("local")
+    return {key: value for key, value in _settings(local).items() if key in _TIMES or not given.contains(key)}
 
 
 def _of_cluster(master: str) -> dict[str, str]:
