@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,6 @@ from edgert.operators.registry import REGISTRY
 from gateway.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops
 from gateway.daemon import Daemon
 from tests.gateway.test_flows import Gateway, document
-from tests.protocol.board import Wire
-from tests.protocol.sensors_broker import SensorsBroker
 from tests.waiting import in_loop, until
 
 TOPIC = Sensors().drops_topic
@@ -206,39 +205,50 @@ def reads_sys(topic: str = "$SYS/#", qos: int = 1) -> Any:
     return from_plain({"name": "sys", "operators": operators}, REGISTRY)
 
 
-class Granting(Wire):
-    """To a broker that grants each subscription."""
+class Granting:
+    """In the place of a client: its broker grants each subscription."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        super().__init__(SensorsBroker(None, (), 0, 1, True, True))  # type: ignore[arg-type]
+    def __init__(self, gateway: Gateway, protocol: str) -> None:
+        self.connection = 1
+        self.status = SimpleNamespace(connected=True, protocol=protocol, error="")
+        self.subscriptions: dict[str, Subscription] = {}
+        self.given_up: list[str] = []
+        self._tokens = 0
         self._answered = gateway.ingest._answered
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
-        token = super().subscribe(subscriptions)
-        granted = Subscribed(token, tuple((s.filter, s.qos) for s in subscriptions))
+        self._tokens += 1
+        self.subscriptions |= {s.filter: s for s in subscriptions}
+        granted = Subscribed(self._tokens, tuple((s.filter, s.qos) for s in subscriptions))
         asyncio.get_running_loop().call_soon(self._answered, granted)
-        return token
+        return self._tokens
+
+    def unsubscribe(self, filters: Sequence[str]) -> int:
+        self.given_up += filters
+        for topic_filter in filters:
+            self.subscriptions.pop(topic_filter, None)
+        return 0
+
+    def acknowledge(self, packets: Sequence[tuple[int, int]], connection: int) -> bool:
+        return True
+
+    def pause(self) -> None:
+        """It reads nothing anyway."""
+
+    resume = pause
 
 
-def connected(gateway: Gateway, protocol: str) -> Wire:
+def connected(gateway: Gateway, protocol: str) -> Granting:
     """With a session of an earlier connection."""
-    wire = Granting(gateway)
-    wire.connection, wire.status.connected, wire.status.protocol = 1, True, protocol
-    gateway.ingest.client = wire  # type: ignore[assignment]
+    client = Granting(gateway, protocol)
+    gateway.ingest.client = client  # type: ignore[assignment]
     gateway.ingest._connected(Connected(True, protocol, 1, "id", 65_535))
-    return wire
+    return client
 
 
-def sent(wire: Wire) -> dict[str, tuple[int, int | None, int]]:
+def sent(client: Granting) -> dict[str, tuple[int, int | None, int]]:
     """Filter → QoS, identifier, retain handling of what was subscribed last; what was given up is not in it."""
-    now: dict[str, tuple[int, int | None, int]] = {}
-    for kind, what in wire.broker.up:
-        if kind == "subscribe":
-            now |= {s.filter: (s.qos, s.subscription_id, s.retain_handling) for s in what[1]}
-        elif kind == "unsubscribe":
-            for topic_filter in what:
-                now.pop(topic_filter, None)
-    return now
+    return {f: (s.qos, s.subscription_id, s.retain_handling) for f, s in client.subscriptions.items()}
 
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
@@ -246,9 +256,9 @@ def sent(wire: Wire) -> dict[str, tuple[int, int | None, int]]:
 async def test_hearing_it_changes_no_count_of_messages_no_index_and_no_flow(tmp_path: Path, protocol: str) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
-    wire = connected(gateway, protocol)
-    await until(lambda: TOPIC in sent(wire), "the subscription")
-    found = sent(wire)
+    client = connected(gateway, protocol)
+    await until(lambda: TOPIC in sent(client), "the subscription")
+    found = sent(client)
     assert {f: (qos, retained) for f, (qos, _, retained) in found.items()} == {"x/+": (1, 2), TOPIC: (0, 0)}
     mine, other = ((n,) if n else () for n in (found[TOPIC][1], found["x/+"][1]))
     assert mine != other or protocol == "3.1.1"
@@ -268,11 +278,11 @@ async def test_hearing_it_changes_no_count_of_messages_no_index_and_no_flow(tmp_
 @in_loop
 async def test_a_flow_that_reads_the_topic_itself_goes_on_as_before(tmp_path: Path, protocol: str, topic: str) -> None:
     gateway = Gateway(tmp_path / "db")
-    wire = connected(gateway, protocol)
-    await until(lambda: TOPIC in sent(wire), "the subscription")
+    client = connected(gateway, protocol)
+    await until(lambda: TOPIC in sent(client), "the subscription")
     await gateway.flows.deploy(reads_sys(topic), "mqtt")
-    await until(lambda: sent(wire).get(topic, (0,))[0] == 1, "the subscription of the flow")
-    found = sent(wire)
+    await until(lambda: sent(client).get(topic, (0,))[0] == 1, "the subscription of the flow")
+    found = sent(client)
     own = protocol == "5" or topic == TOPIC
     assert set(found) == ({TOPIC, topic} if own else {topic}), "3.1.1: no two that overlap"
     copies = {n for _, n, _ in found.values()}
@@ -285,8 +295,8 @@ async def test_a_flow_that_reads_the_topic_itself_goes_on_as_before(tmp_path: Pa
     assert rows.counters.rows_in == 2
     assert gateway.ingest.inbox.counters.messages - before == 2
     await gateway.flows.remove("sys")
-    await until(lambda: set(sent(wire)) == {TOPIC} and sent(wire)[TOPIC][0] == 0, "what is left")
-    gateway.ingest.feed([value(15, ids=(n,) if (n := sent(wire)[TOPIC][1]) else ())])
+    await until(lambda: set(sent(client)) == {TOPIC} and sent(client)[TOPIC][0] == 0, "what is left")
+    gateway.ingest.feed([value(15, ids=(n,) if (n := sent(client)[TOPIC][1]) else ())])
     assert gateway.ingest.drops.dropped == 5
     gateway.crash()
 
@@ -295,9 +305,9 @@ async def test_a_flow_that_reads_the_topic_itself_goes_on_as_before(tmp_path: Pa
 async def test_a_redelivery_to_a_flow_that_shares_the_subscription_is_no_old_count(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(reads_sys(TOPIC), "mqtt")
-    wire = connected(gateway, "5")
-    await until(lambda: TOPIC in sent(wire), "the subscription")
-    ids = (sent(wire)[TOPIC][1] or 0,)
+    client = connected(gateway, "5")
+    await until(lambda: TOPIC in sent(client), "the subscription")
+    ids = (sent(client)[TOPIC][1] or 0,)
     for number, packet_id in ((100, 1), (150, 2)):
         gateway.ingest.feed([Publish(TOPIC, b"%d" % number, 1, False, False, packet_id, ids)])
     for number, packet_id in ((100, 1), (150, 2)):
@@ -311,8 +321,8 @@ async def test_a_redelivery_to_a_flow_that_shares_the_subscription_is_no_old_cou
 async def test_a_refusal_is_no_error_of_the_gateway_but_that_of_a_flow_is(tmp_path: Path, protocol: str) -> None:
     gateway = Gateway(tmp_path / "db")
     ingest = gateway.ingest
-    wire = connected(gateway, protocol)
-    await until(lambda: TOPIC in sent(wire), "the subscription")
+    client = connected(gateway, protocol)
+    await until(lambda: TOPIC in sent(client), "the subscription")
     ingest._answered(Subscribed(1, ((TOPIC, 0x80),)))
     assert not ingest.refused
     assert "refused" in ingest.drops.unseen
@@ -331,15 +341,15 @@ async def test_switched_off_it_is_not_asked_and_what_an_earlier_run_asked_is_tak
     tmp_path: Path, protocol: str
 ) -> None:
     gateway = Gateway(tmp_path / "db")
-    wire = connected(gateway, protocol)
-    await until(lambda: TOPIC in sent(wire), "the subscription")
+    client = connected(gateway, protocol)
+    await until(lambda: TOPIC in sent(client), "the subscription")
     saved = gateway.ingest._subscriptions.dump()
     gateway.crash()
     after = Gateway(tmp_path / "db", Sensors(drops_topic=""))
     after.ingest._subscriptions.load(saved)
-    wire = connected(after, protocol)
-    await until(lambda: ("unsubscribe", (TOPIC,)) in wire.broker.up, "that it is taken back")
-    assert not sent(wire)
+    client = connected(after, protocol)
+    await until(lambda: client.given_up == [TOPIC], "that it is taken back")
+    assert not sent(client)
     after.crash()
 
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -19,10 +18,9 @@ from edgert.core.settings import Uplink as UplinkSettings
 from edgert.flow.document import from_plain
 from edgert.flow.full_outbox import WhenFull
 from edgert.flow.physical import Fusion
-from edgert.mqtt.events import Connected, Subscribed
-from edgert.mqtt.packets import Subscription
 from edgert.operators.registry import REGISTRY
 from edgert.runtime import flow_run
+from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool
 from edgert.store.database import Database
@@ -33,7 +31,10 @@ from gateway.flows import Flows
 from gateway.hosts import Entries, InProcess, kept
 from gateway.ingest import Ingest
 from gateway.uplink import Uplink
-from tests.protocol.sensors_broker import Packet, SensorsBroker
+from tests.protocol.ledger import Copy, Ledger
+from tests.protocol.sensors_broker import SensorsBroker
+from tests.protocol.shedding import watch
+from tests.protocol.wire import Packet, Wire
 
 FLEET, GATEWAY = "fleet", "g1"
 
@@ -90,35 +91,19 @@ class Host(InProcess):
         """Nobody works here by himself."""
 
 
-class Wire:
-    """The gateway's end of the connection to its sensors' broker: notes what is to go out."""
+class WatchedInbox(Inbox):
+    """Says what it takes for a redelivery."""
 
-    def __init__(self, broker: SensorsBroker) -> None:
-        self.broker = broker
-        self.connection = 0
-        self.paused = False
-        self.status = SimpleNamespace(connected=False, protocol="5", error="")
-        self._tokens = 0
+    def __init__(self, dropped: Callable[[int, list[Any], bool], None]) -> None:
+        super().__init__()
+        self._dropped = dropped
 
-    def acknowledge(self, packets: Sequence[tuple[int, int]], connection: int | None = None) -> bool:
-        if connection == self.connection and self.status.connected:
-            self.broker.up += [("ack", packet_id) for packet_id, _ in packets]
-        return True
-
-    def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
-        self._tokens += 1
-        self.broker.up.append(("subscribe", (self._tokens, tuple(subscriptions))))
-        return self._tokens
-
-    def unsubscribe(self, filters: Sequence[str]) -> int:
-        self.broker.up.append(("unsubscribe", tuple(filters)))
-        return 0
-
-    def pause(self) -> None:
-        self.paused = True
-
-    def resume(self) -> None:
-        self.paused = False
+    def _redelivered(self, packet_id: int, index: int, route: Route, qos: int) -> Route:
+        before = self.counters.ambiguous
+        left = super()._redelivered(packet_id, index, route, qos)
+        gone = [flow for flow in route.flows if flow not in left.flows]
+        self._dropped(packet_id, gone, self.counters.ambiguous > before)
+        return left
 
 
 class Board:
@@ -130,13 +115,21 @@ class Board:
         self,
         path: Path,
         broker: SensorsBroker,
+        ledger: Ledger,
         clock: VirtualClock,
         publish: Callable[[str, bytes], bool],
         quota_bytes: float = math.inf,
     ) -> None:
-        self.clock, self.broker = clock, broker
+        self.clock, self.broker, self.ledger = clock, broker, ledger
+        self._arriving: dict[int, Copy] = {}
+        """By packet id: the messages of a read."""
+        self._dropped: set[tuple[str, int]] = set()
+        """Those of them that were taken for redeliveries, by flow."""
+        self._committed: set[str] = set()
+        """Flows, by a commit."""
         self.database = Database(path, GATEWAY, quota_bytes)
         self.database._db.execute("PRAGMA synchronous = OFF")  # the machine does not die here, only the gateway
+        watch(self.database, ledger)
         self.full = False
         """Whether nothing can be written."""
         self.meanwhile: Callable[[], None] = lambda: None
@@ -146,8 +139,8 @@ class Board:
             Sensors(), "id", self.host, clock, forget_session=self._forget_session, wants_checkpoint=lambda: None,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
         )  # fmt: skip
-        self.wire = Wire(broker)
-        self.ingest.client = self.wire  # type: ignore[assignment]
+        self.ingest.inbox = WatchedInbox(self._taken_for_redelivery)
+        self.wire = Wire(self.ingest.client, broker.qos, broker.hear)
         self.ingest._spawn = drive  # type: ignore[method-assign, assignment]
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
@@ -187,7 +180,10 @@ class Board:
         self.meanwhile()
         if self.full:
             raise StoreError("disk full")
-        return self._write(*given)
+        refused = self._write(*given)
+        self._committed |= {commit.flow for commit in given[0]} - refused
+        self._committed |= {spill.flow for spill in given[3]} if len(given) > 3 else set()
+        return refused
 
     def _put_ahead(self, *given: Any) -> Any:
         self.meanwhile()
@@ -210,18 +206,13 @@ class Board:
     # -- the sensors' broker
 
     def connect(self) -> None:
-        if not self.wire.status.connected and not self.full:
-            present = self.broker.connect()
-            self.wire.connection += 1
-            self.wire.status.connected = True
-            self.ingest._connected(Connected(present, "5", self.wire.connection, "id", 65_535))
+        if not self.wire.connected and not self.full:
+            self.wire.connect(self.broker.connect())
 
     def cut(self) -> None:
-        if self.wire.status.connected:
-            down = self.broker.cut()
-            self._take(down)
-            self.wire.status.connected = False
-            self.ingest._disconnected("cut")
+        if self.wire.connected:
+            self._take(self.broker.cut())
+            self.wire.lose()
 
     def receive(self, most: int) -> bool:
         """Takes so many packets of what has come, in one read."""
@@ -230,24 +221,20 @@ class Board:
         self._take(taken)
         return bool(taken)
 
-    def _take(self, packets: Sequence[Packet]) -> None:
-        read: list[Any] = []
-        for kind, what in packets:
-            if kind == "publish":
-                read.append(what)
-                continue
-            self._read(read)
-            read = []
-            if kind == "release":
-                self.ingest._released(what)
-                self.broker.up.append(("complete", what))
-            else:
-                self.ingest._answered(Subscribed(*what))
-        self._read(read)
+    def _take(self, packets: list[Packet]) -> None:
+        self._arriving = {what[1]: what[0] for kind, what in packets if kind == "publish"}
+        self._dropped = set()
+        self.wire.bring(packets)
+        self.ledger.arrived(self._arriving.values(), self._dropped)
 
-    def _read(self, messages: list[Any]) -> None:
-        if messages:
-            self.ingest._messages(messages)
+    def _taken_for_redelivery(self, packet_id: int, flows: list[Any], ambiguous: bool) -> None:
+        """`flows` have it already, it is said."""
+        copy = self._arriving[packet_id]
+        runs = [*self.flows.runs.values(), *self.flows._entering]
+        for name in {run.flow.name for run in runs if run.progress in flows}:
+            self._dropped.add((name, copy.uid))
+            if ambiguous and not self.ledger.has(name, copy.uid):
+                self.ledger.doubted[name].add(copy.uid)
 
     # -- operators
 
@@ -280,7 +267,12 @@ class Board:
     def checkpoint(self, flows: Sequence[str] = ()) -> bool:
         """Of these flows, or of all."""
         runs = [run for name, run in self.flows.runs.items() if name in flows or not flows]
-        return bool(drive(self.checkpointer.checkpoint(runs)))
+        covered = {run.flow.name: {*self.ledger.in_hand[run.flow.name]} for run in runs if not run.pending}
+        self._committed.clear()
+        made = bool(drive(self.checkpointer.checkpoint(runs)))
+        for name in self._committed & covered.keys():
+            self.ledger.kept[name] |= covered[name]
+        return made
 
     def send_ahead(self) -> bool:
         """Of at-least-once flows."""
@@ -292,7 +284,9 @@ class Board:
         old = self.flows.runs.get(made.name)
         if old and self.checkpointer.blocked.is_blocked(old):
             raise EdgertError(f"flow {made.name} is blocked")
+        had = {*self.ledger.in_hand[made.name]}
         drive(self.flows._deploy(made, "mqtt"))
+        self.ledger.kept[made.name] |= had
 
     def remove(self, name: str) -> None:
         drive(self.flows.remove(name))

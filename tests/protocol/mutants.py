@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from copy import copy
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
-from edgert.central import fleet_table, flow_table
-from edgert.central.collector import Collector
-from edgert.central.fleet_table import FleetTable
-from edgert.central.lease import Lease
-from edgert.central.lineage import Epoch, Opening, counted, unsettled
-from edgert.central.windows_table import WindowsTable
 from edgert.core.position import Position
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.id_table import IdTable
-from edgert.runtime.inbox import Inbox
+from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.progress import Progress
-from edgert.store import ahead, fallback, spill
+from edgert.store import ahead, fallback, renaming, spill
 from edgert.store.database import Database
 from edgert.store.records import Mark
 from gateway import back_in_time
@@ -30,11 +22,8 @@ from gateway.hosted import Hosted
 from gateway.hosts import InProcess
 from gateway.ingest import Ingest
 from gateway.uplink import Uplink
-from tests.protocol import central_side, memory_table, spark
-from tests.protocol.memory_table import MemoryTable, Row
-from tests.protocol.spark import Lineage
-
-Patch = AbstractContextManager[object]
+from tests.protocol.board import Board
+from tests.protocol.mutants_central import CENTRAL_MUTANTS, Patch
 
 
 def _acknowledged_before_the_commit() -> Patch:
@@ -73,6 +62,62 @@ def _ids_are_forgotten_with_their_acknowledgement() -> Patch:
         return found
 
     return mock.patch.object(Inbox, "due", forgets)
+
+
+def _a_lost_session_leaves_the_ids() -> Patch:
+    return mock.patch.object(Inbox, "session_lost", Inbox.connection_lost)
+
+
+def _a_lost_session_is_not_written() -> Patch:
+    async def nothing(_: Board) -> None:
+        pass
+
+    return mock.patch.object(Board, "_forget_session", nothing)
+
+
+def _pubrel_leaves_the_id() -> Patch:
+    def released(self: Inbox, packet_id: int) -> None:
+        self.releases += 1
+        self.completing.append((self.releases, packet_id))
+
+    return mock.patch.object(Inbox, "released", released)
+
+
+def _ids_are_free_before_a_commit_says_so() -> Patch:
+    def all_of_them(self: Inbox) -> list[int]:
+        due = [packet_id for _, packet_id in self.completing]
+        self.completing.clear()
+        return due
+
+    return mock.patch.object(Inbox, "complete", all_of_them)
+
+
+def _a_fallback_leaves_no_doubt() -> Patch:
+    resume = Inbox.resume
+
+    def certain(self: Inbox, *, doubtful_to: int = 0) -> None:
+        resume(self)
+
+    return mock.patch.object(Inbox, "resume", certain)
+
+
+def _ambiguous_ones_are_not_counted() -> Patch:
+    def uncounted(self: Inbox, packet_id: int, index: int, route: Route, qos: int) -> Route:
+        before = self.counters.ambiguous
+        left = redelivered(self, packet_id, index, route, qos)
+        self.counters.ambiguous = before
+        return left
+
+    redelivered = Inbox._redelivered
+    return mock.patch.object(Inbox, "_redelivered", uncounted)
+
+
+def _marks_outlive_the_names_of_their_epochs() -> Patch:
+    return mock.patch.object(fallback, "unmark", return_value=None)
+
+
+def _what_a_fallback_made_void_counts_under_another_name() -> Patch:
+    return mock.patch.object(renaming, "_least", lambda one, other: one)
 
 
 def _overlapping_subscriptions_look_alike() -> Patch:
@@ -138,38 +183,6 @@ def _the_brokers_word_counts() -> Patch:
         return done
 
     return mock.patch.object(Uplink, "_publish", deletes)
-
-
-def _acknowledged_before_it_has_landed() -> Patch:
-    def land(self: Collector) -> None:
-        self._unlanded += self._acceptance.take()
-        for batch in self._unlanded:
-            key = (batch.gateway, batch.flow, batch.epoch, batch.stream)
-            self._landed.set(key, batch.sequence)
-            self._touch(key)
-        if len(self._unlanded) > 2:  # later, unless it dies first
-            self._landing.land(self._unlanded)
-            self._unlanded.clear()
-
-    return mock.patch.object(Collector, "_land", land)
-
-
-def _checked_with_another_handle_than_written() -> Patch:
-    def append(self: MemoryTable, data: Any, versions: Mapping[str, int]) -> None:
-        self.let_others()
-        if self.uri in self.store:
-            self._seen = len(self.store[self.uri].commits)
-        whole(self, data, versions)
-
-    whole = MemoryTable.append
-    return mock.patch.object(MemoryTable, "append", append)
-
-
-def _every_epoch_counts() -> Patch:
-    def counted(openings: Sequence[Any]) -> dict[tuple[str, int], None]:
-        return {(o.gateway, o.epoch): None for o in openings}
-
-    return mock.patch.object(central_side, "counted", counted)
 
 
 def _a_redelivery_is_taken_again() -> Patch:
@@ -272,84 +285,6 @@ def _what_has_left_may_make_way() -> Patch:
     return mock.patch.object(Database, "departing", Database.outbox)
 
 
-def _new_contributions_are_added() -> Patch:
-    """To what the fleet table says, instead of all of a window anew."""
-    counts, merged = Lineage.counts, memory_table.merged
-
-    def only_new(self: Lineage, row: Row) -> bool:
-        return counts(self, row) and self.touches(row)
-
-    def added(known: list[Row], new: list[Row], condition: str) -> list[Row]:
-        key = memory_table.key_of(condition)
-        before = {key(row): row["n"] for row in known}
-        return merged(known, [row | {"n": row["n"] + before.get(key(row), 0)} for row in new], condition)
-
-    return _all(
-        mock.patch.object(Lineage, "counts", only_new),
-        mock.patch.object(memory_table, "merged", added),
-        mock.patch.object(spark, "merged", added),
-    )
-
-
-def _who_lost_the_lease_writes_on() -> Patch:
-    """In the midst of a batch neither the lease nor the number of the table's newest write stops him."""
-    begin = FleetTable.__init__
-
-    class Deaf(Lease):
-        def hold(self) -> None:
-            pass
-
-    def with_deaf(self: FleetTable, root: str, flow: str, lease: Lease) -> None:
-        begin(self, root, flow, lease)
-        self._windows._lease = copy(lease)
-        self._windows._lease.__class__ = Deaf
-
-    def number(self: WindowsTable) -> int:
-        return max(self._recorded() + 1, self._lease.token << 32)
-
-    return _all(
-        mock.patch.object(FleetTable, "__init__", with_deaf),
-        mock.patch.object(WindowsTable, "_next", number),
-        mock.patch.object(WindowsTable, "_written", lambda self, number: setattr(self, "_number", number)),
-    )
-
-
-def _the_epoch_that_landed_last_is_the_newest() -> Patch:
-    def last(openings: Sequence[Opening]) -> Any:
-        newest = {o.gateway: o.epoch for o in openings}
-        return counted(o for o in openings if o.epoch <= newest[o.gateway])
-
-    return _all(
-        mock.patch.object(flow_table, "sorted", lambda rows, key: rows, create=True),
-        mock.patch.object(fleet_table, "counted", last),
-    )
-
-
-def _what_became_void_is_not_recomputed() -> Patch:
-    return mock.patch.object(fleet_table, "unsettled", return_value={})
-
-
-def _what_is_new_is_never_void() -> Patch:
-    """Nobody can have counted it: true until a job loses its place and reads all anew."""
-
-    def of_older(openings: Sequence[Opening], new: Sequence[Epoch]) -> Any:
-        return {epoch: low for epoch, low in unsettled(openings, new).items() if epoch not in new}
-
-    return mock.patch.object(fleet_table, "unsettled", of_older)
-
-
-def _known_windows_are_appended() -> Patch:
-    return mock.patch.object(WindowsTable, "known", return_value=None)
-
-
-@contextmanager
-def _all(*patches: AbstractContextManager[Any]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for patch in patches:
-            stack.enter_context(patch)
-        yield
-
-
 MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _acknowledged_before_the_commit: 0,
     _acknowledged_when_one_flow_has_it: 0,
@@ -357,6 +292,14 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _id_table_is_not_written: 0,
     _pages_of_a_failed_commit_are_forgotten: 0,
     _ids_are_forgotten_with_their_acknowledgement: 0,
+    _a_lost_session_leaves_the_ids: 7_000,
+    _a_lost_session_is_not_written: 7_000,
+    _pubrel_leaves_the_id: 7_000,
+    _ids_are_free_before_a_commit_says_so: 7_000,
+    _a_fallback_leaves_no_doubt: 3_000,
+    _ambiguous_ones_are_not_counted: 1,
+    _marks_outlive_the_names_of_their_epochs: 8_000,
+    _what_a_fallback_made_void_counts_under_another_name: 8_000,
     _overlapping_subscriptions_look_alike: 50,
     _positions_have_no_holes: 0,
     _position_is_that_of_the_commit: 220,
@@ -364,9 +307,6 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _a_new_version_drops_open_windows: 0,
     _no_new_epoch_after_going_back: 200,
     _the_brokers_word_counts: 0,
-    _acknowledged_before_it_has_landed: 0,
-    _checked_with_another_handle_than_written: 0,
-    _every_epoch_counts: 360,
     _a_redelivery_is_taken_again: 0,
     _a_redelivery_is_always_skipped: 0,
     _positions_start_anew: 0,
@@ -383,11 +323,6 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _what_was_captured_survives_the_death_of_a_slot: 5_180,
     _what_is_spilled_is_fed_to_a_slot_as_well: 5_000,
     _what_has_left_may_make_way: 6_000,
-    _new_contributions_are_added: 2_000,
-    _who_lost_the_lease_writes_on: 2_050,
-    _the_epoch_that_landed_last_is_the_newest: 0,
-    _what_became_void_is_not_recomputed: 2_000,
-    _what_is_new_is_never_void: 2_050,
-    _known_windows_are_appended: 2_000,
+    **CENTRAL_MUTANTS,
 }
 """Each with a seed near one whose walk finds it out: some take hundreds of walks."""

@@ -6,23 +6,15 @@ It knows the truth that the protocol never looks at: which message is which.
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from edgert.mqtt.packets import Publish, Subscription
+from edgert.mqtt.packets import Subscription
 from edgert.mqtt.topics import covers
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A message on its way to the gateway by one subscription (or by several that the broker gives together)."""
-
-    uid: int
-    topic: str
-    payload: bytes
-    ids: tuple[int, ...]
+from tests.protocol.ledger import Copy, Ledger
+from tests.protocol.wire import Packet
 
 
 @dataclass(slots=True)
@@ -37,18 +29,21 @@ class Session:
     last_id: int = 0
 
 
-Packet = tuple[str, Any]
-"""What it is, and what it says."""
-
-
 class SensorsBroker:
     """`ids`: how many packet ids there are. `low`: the lowest free id is taken, else the next in turn. `durable`: it
     survives its own death; else it may come back as it was when `snap` was called last."""
 
     def __init__(
-        self, draw: random.Random, filters: tuple[str, ...], qos: int, ids: int, low: bool, durable: bool
+        self,
+        draw: random.Random,
+        ledger: Ledger,
+        filters: tuple[str, ...],
+        qos: int,
+        ids: int,
+        low: bool,
+        durable: bool,
     ) -> None:
-        self.filters = filters
+        self._ledger, self.filters = ledger, filters
         """What will be subscribed: a message that one of these would bring, and no subscription does, is lost."""
         self._draw, self.qos, self._ids, self._low, self.durable = draw, qos, ids, low, durable
         self.session = Session()
@@ -56,23 +51,18 @@ class SensorsBroker:
         self.connected = False
         self.down: deque[Packet] = deque()
         self.up: deque[Packet] = deque()
-        self.lost: set[int] = set()
-        """What the broker itself has lost."""
-        self.again: Counter[int] = Counter()
-        """How often it may deliver what it had delivered, since it went back to an older state."""
-        self.acknowledged: set[Copy] = set()
-        """What it will not deliver again, since PUBACK (QoS 2: PUBREC) has come."""
 
     # -- sensors
 
     def publish(self, uid: int, topic: str, payload: bytes) -> None:
         """A sensor's message: a copy for each subscription that matches."""
-        if any(covers(f, topic) and f not in self.session.subscriptions for f in self.filters):
-            self.lost.add(uid)
+        for topic_filter in self.filters:
+            if covers(topic_filter, topic) and topic_filter not in self.session.subscriptions:
+                self._ledger.not_subscribed(uid, topic_filter)
         for subscription in self.session.subscriptions.values():
             if covers(subscription.filter, topic):
-                ids = (subscription.subscription_id or 0,)
-                self.session.waiting.append(Copy(uid, topic, payload, ids))
+                ids = (subscription.subscription_id,) if subscription.subscription_id else ()
+                self.session.waiting.append(Copy(uid, topic, payload, ids, subscription.filter))
 
     # -- the gateway's connection
 
@@ -85,7 +75,7 @@ class SensorsBroker:
         self.down.clear()
         for packet_id, (copy, state) in self.session.flying.items():
             if state == "sent":
-                self.down.append(("publish", self._packet(copy, packet_id, dup=True)))
+                self.down.append(("publish", (copy, packet_id, True)))
             else:
                 self.down.append(("release", packet_id))
         return present
@@ -112,11 +102,20 @@ class SensorsBroker:
         session.last_id = packet_id
         copy = session.waiting.popleft()
         session.flying[packet_id] = (copy, "sent")
-        self.down.append(("publish", self._packet(copy, packet_id, dup=False)))
+        self.down.append(("publish", (copy, packet_id, False)))
         return True
 
-    def _packet(self, copy: Copy, packet_id: int, dup: bool) -> Publish:
-        return Publish(copy.topic, copy.payload, self.qos, False, dup, packet_id, copy.ids)
+    def hear(self, packet: Packet) -> None:
+        """The gateway says something. What it acknowledges it answers for, whether or not it gets here."""
+        kind, what = packet
+        if kind == "ack" and what in self.session.flying:
+            self._ledger.acknowledged(self.session.flying[what][0])
+        if self.connected:
+            self.up.append(packet)
+
+    def holds(self) -> set[Copy]:
+        """What it will deliver, if nothing becomes of it."""
+        return {*self.session.waiting, *(copy for copy, state in self.session.flying.values() if state == "sent")}
 
     def receive(self) -> bool:
         """Takes one packet of the gateway's."""
@@ -129,20 +128,20 @@ class SensorsBroker:
         kind, what = packet
         flying = self.session.flying
         if kind == "subscribe":
-            token, subscriptions = what
+            packet_id, subscriptions = what
             self.session.subscriptions.update({s.filter: s for s in subscriptions})
             if self.connected:
-                self.down.append(("subscribed", (token, tuple((s.filter, s.qos) for s in subscriptions))))
+                self.down.append(("subscribed", (packet_id, [s.qos for s in subscriptions])))
         elif kind == "unsubscribe":
-            for topic_filter in what:
+            packet_id, filters = what
+            for topic_filter in filters:
                 self.session.subscriptions.pop(topic_filter, None)
+            if self.connected:
+                self.down.append(("unsubscribed", (packet_id, [0] * len(filters))))
         elif kind == "complete" or (kind == "ack" and self.qos == 1):
-            if what in flying:
-                self.acknowledged.add(flying.pop(what)[0])
+            flying.pop(what, None)
         elif what in flying:
-            copy, _ = flying[what]
-            self.acknowledged.add(copy)
-            flying[what] = (copy, "received")
+            flying[what] = (flying[what][0], "received")
             if self.connected:
                 self.down.append(("release", what))
 
@@ -156,17 +155,19 @@ class SensorsBroker:
         """And comes back. The connection must be cut before."""
         if self.durable or self._snapshot is None:
             return
-        now, then = _uids(self.session), _uids(self._snapshot)
-        self.lost |= now - then
-        self.again.update(then)
+        now, then = self.session, self._snapshot
+        self._ledger.broker_lost(_copies(now) - _copies(then))
+        # what is under way under its old id is known by that, until PUBREL makes the gateway forget it
+        same = {copy for packet_id, (copy, _) in then.flying.items() if now.flying.get(packet_id) == (copy, "sent")}
+        self._ledger.broker_has_again(_copies(then) - same)
         self.session = deepcopy(self._snapshot)
 
     def forget(self) -> None:
         """The session is gone."""
-        self.lost |= _uids(self.session)
+        self._ledger.broker_lost(_copies(self.session))
         self.session = Session()
         self._snapshot = None
 
 
-def _uids(session: Session) -> set[int]:
-    return {copy.uid for copy in session.waiting} | {copy.uid for copy, _ in session.flying.values()}
+def _copies(session: Session) -> set[Copy]:
+    return {*session.waiting, *(copy for copy, _ in session.flying.values())}

@@ -16,13 +16,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.protocol.board import at_once
 from tests.protocol.fleet_side import FLEET_ACTS
-from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, QUOTA, RESULTS_FLOW, ROTS, SLOTS
-from tests.protocol.mutants import MUTANTS, Patch
+from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, CARDS, EQUAL, LAST, QUOTA, RESULTS_FLOW, ROTS, SLOTS
+from tests.protocol.mutants import MUTANTS
+from tests.protocol.mutants_central import Patch
 from tests.protocol.spark import without_spark
 from tests.protocol.truth import check
 from tests.protocol.world import ALL_ACTS, World, walk
 
-SEEDS = (*range(60), *AT_LEAST_ONCE[:30], *RESULTS_FLOW[40:70], *ROTS[:30], *BLOCKS[:30], *SLOTS[:30], *QUOTA[:30])
+SEEDS = (
+    *range(60), *AT_LEAST_ONCE[:30], *RESULTS_FLOW[40:70], *ROTS[:30], *BLOCKS[:30], *SLOTS[:30], *QUOTA[:30],
+    *EQUAL[:30], *CARDS[:20],
+)  # fmt: skip
 MOST_SEEDS = 60
 """A broken rule is found out in fewer, from the seed on that stands beside it."""
 
@@ -41,7 +45,7 @@ def test_no_message_is_lost_and_none_counted_twice(seed: int, tmp_path: Path) ->
 class Protocol(RuleBasedStateMachine):
     """One act after another, each with chance of its own."""
 
-    @initialize(seed=st.integers(0, QUOTA.stop - 1))
+    @initialize(seed=st.integers(0, LAST))
     def begin(self, seed: int) -> None:
         self.patches = [at_once(), without_spark()]
         for patch in self.patches:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,13 +17,14 @@ from unittest import mock
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
 from edgert.flow.full_outbox import WhenFull
+from tests.protocol import cards
 from tests.protocol.board import Board, document, drive
 from tests.protocol.board_in_slots import BoardInSlots, stepped
 from tests.protocol.central_side import CentralSide
 from tests.protocol.fleet_side import FleetSide
-from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, QUOTA, RESULTS_FLOW, ROTS, SLOTS
-from tests.protocol.rotten_card import rot
-from tests.protocol.sensors_broker import Copy, SensorsBroker
+from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, CARDS, EQUAL, QUOTA, RESULTS_FLOW, ROTS, SLOTS
+from tests.protocol.ledger import Ledger, Messages
+from tests.protocol.sensors_broker import SensorsBroker
 from tests.protocol.truth import check
 
 WALL: Final = 1_700_000_000.0
@@ -45,14 +45,20 @@ class World:
         draw = self.draw = random.Random(seed)
         self.folder = folder
         self.clock = VirtualClock(wall=WALL)
-        self.unique = draw.random() < 0.6
+        self.unique = draw.random() < 0.6 and seed not in EQUAL
         """Whether each message has a payload of its own: then none is ambiguous."""
         self.qos = draw.choice([1, 1, 2])
+        self.may_rot, self.may_block = seed in ROTS or seed in CARDS, seed in BLOCKS
+        self.strict = seed % 2 == 0 and not self.may_rot
+        """Nothing in it may lose a message: each must be counted, and but for what left ahead of a checkpoint, once."""
+        if not self.unique and (self.strict or seed in EQUAL):
+            self.qos = 2
         self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+", "t/0/+"])}
         """By name: what it reads. One subscription for both, or two that overlap."""
-        ahead, self.results_flow = seed in AT_LEAST_ONCE, seed in RESULTS_FLOW or seed in QUOTA
+        ahead, self.results_flow = seed in AT_LEAST_ONCE, seed in RESULTS_FLOW or seed in QUOTA or seed in CARDS
         self.delivery = {"a": "exactly-once", "b": "at-least-once" if ahead else "exactly-once"}
         self._acts = [*ACTS, *AHEAD_ACTS * ahead, *RESULTS_ACTS * self.results_flow, *SLOT_ACTS * (seed in SLOTS)]
+        self._acts += EQUAL_ACTS * (seed in EQUAL)
         self.quota_bytes = 700 if seed in QUOTA else math.inf
         self.when_full: dict[str, WhenFull] = {"a": "stop-acknowledging", "b": "shed-oldest"}
         self.shed: Counter[str] = Counter()
@@ -60,36 +66,34 @@ class World:
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when the gateway was killed, by flow."""
         filters = tuple(dict.fromkeys(self.flows.values()))
-        self.broker = SensorsBroker(
-            draw, filters, self.qos, draw.choice([1, 1, 2, 4]), draw.random() < 0.5, draw.random() < 0.7
-        )
-        self.may_forget = draw.random() < 0.4
-        self.may_go_back = draw.random() < 0.5
-        self.may_change = draw.random() < 0.6
+        self.ledger = Ledger(self.flows)
+        ids, low, durable = draw.choice([1, 1, 2, 4]), draw.random() < 0.5, draw.random() < 0.7
+        self.broker = SensorsBroker(draw, self.ledger, filters, self.qos, ids, low, durable or self.strict)
+        self.may_forget = (draw.random() < 0.4 or seed in EQUAL) and not self.strict
+        self.may_go_back = (draw.random() < 0.5 or seed in CARDS) and not self.strict
+        self.may_change = draw.random() < 0.6 and seed not in CARDS
         self._letters = draw.choice(["x", "xy"])
         self.central = CentralSide(draw, self.clock, draw.choice([1, 2]), self.results_flow)
         # With chance of its own, so that a seed means the same whatever the fleet job does.
         self.fleet = FleetSide(random.Random(f"fleet {seed}"), self.central, self.flows, self.step, self.say)
-        self.most = draw.randint(6, 30) * (3 if self.results_flow else 1) + 30 * (seed in ROTS or seed in BLOCKS)
+        self.most = draw.randint(6, 30) * (3 if self.results_flow else 1) + 30 * (
+            self.may_rot or self.may_block or seed in EQUAL
+        )
         self.steps = 0
         self.said: list[str] = []
         """What happened, to be read."""
         self.topics: dict[int, str] = {}
         self.keys: dict[int, str] = {}
-        self.ambiguous = 0
-        """As counted by gateways that are dead."""
-        self.gap: dict[str, set[int]] = {name: set() for name in self.flows}
-        """By flow: what a restored or damaged card may have lost, or counted twice where it says so."""
-        self.may_rot, self.may_block = seed in ROTS, seed in BLOCKS
         self.in_slots = seed in SLOTS
         self._patches = ExitStack()
         if self.in_slots:
             self._patches.enter_context(stepped())
-        self.covered: dict[str, dict[int, set[Copy]]] = {name: {} for name in self.flows}
-        """By flow and number of its last delta: what had been acknowledged when that was new and nothing waited."""
+        self.covered: dict[str, dict[int, set[int]]] = {name: {} for name in self.flows}
+        """By flow and number of its last delta: what was in its state then, as far as is known."""
         self.went_back = False
-        self.version = 1
-        self.backups: list[tuple[Path, set[Copy], int]] = []
+        self.versions = Counter(list(self.flows))
+        """By flow: what gives it another epoch adds one."""
+        self.backups: list[tuple[Path, Messages, Counter[str]]] = []
         self.board: Board | None = self._start()
         for name in self.flows:
             self.board.deploy(self._document(name))
@@ -105,7 +109,7 @@ class World:
 
     def _start(self) -> Board:
         kind = BoardInSlots if self.in_slots else Board
-        return kind(self.path, self.broker, self.clock, self.central.broker.publish, self.quota_bytes)
+        return kind(self.path, self.broker, self.ledger, self.clock, self.central.broker.publish, self.quota_bytes)
 
     def _document(self, flow: str, description: str = "") -> Any:
         full = self.when_full[flow]
@@ -140,7 +144,7 @@ class World:
         more = ""
         if self.results_flow:
             more = f', "id": {uid}' * self.unique + f', "time": {WALL - self.draw.choice(PAST_S)}'
-            self.keys[uid] = self.draw.choice("wxyz")  # so that many have one window
+            self.keys[uid] = str(uid) if self.may_rot else self.draw.choice("wxyz")  # so that many have one window
         self.broker.publish(uid, self.topics[uid], f'{{"u": "{self.keys[uid]}"{more}}}'.encode())
 
     def _broker_sends(self) -> None:
@@ -189,9 +193,7 @@ class World:
             self.board.meanwhile = self.draw.choice(meanwhile)
         self.board.checkpoint(self.draw.choice([(), ("a",), ("b",)]))
         self.board.meanwhile = lambda: None
-        for name, covered in self.covered.items():
-            waits = self.board.database.queue(name)
-            covered.setdefault(self.board.database.last_state(name), set() if waits else set(self.broker.acknowledged))
+        cards.note(self)
 
     def _send_ahead(self) -> None:
         if self.board:
@@ -239,21 +241,21 @@ class World:
 
     def _crash(self) -> None:
         if self.board:
-            self.ambiguous += self.board.ingest.inbox.counters.ambiguous
             self.repeated.update(self.board.left_ahead())
             self.shed.update(self.board.shed())
-            connected = self.board.wire.status.connected
+            connected = self.board.wire.connected
             self.board.crash()
             self.board = None
             if connected:
                 self.broker.cut()
+            self.ledger.died(self.broker.holds())
 
     def _restart(self) -> None:
         if not self.board:
             if self.backups and self.draw.random() < 0.5:
-                self._go_back()
+                cards.go_back(self)
             if self.may_rot and self.draw.random() < 0.4:
-                rot(self, self.draw.choice("ab"))
+                cards.rot(self, self.draw.choice("ab"))
             self.board = self._start()
             if not self.central.broker.away:
                 self.board.uplink.connected()
@@ -261,8 +263,8 @@ class World:
     def _new_version(self) -> None:
         if self.board and self.may_change:
             name = self.draw.choice("ab")
-            self.version += 1
-            made = self._document(name, f"version {self.version}")
+            self.versions[name] += 1
+            made = self._document(name, f"version {self.versions[name]}")
             try:
                 with mock.patch.object(asyncio, "sleep", self._sleeps):
                     self.board.deploy(made)
@@ -325,24 +327,25 @@ class World:
             self.broker.forget()
 
     def _back_up(self) -> None:
-        """Somebody copies the card while the gateway is off."""
         if self.may_go_back and not self.board:
-            path = self.folder / f"backup{len(self.backups)}"
-            shutil.copy(self.path, path)
-            self.backups.append((path, set(self.broker.acknowledged), self.version))
+            cards.back_up(self)
 
-    def _go_back(self) -> None:
-        path, acknowledged, version = self.draw.choice(self.backups)
-        self.say(f"goes back to {path.name}")
-        self.went_back = True
-        for old in self.folder.glob("gateway.db*"):
-            old.unlink()
-        shutil.copy(path, self.path)
-        for name in self.flows:
-            self.gap[name] |= {copy.uid for copy in self.broker.acknowledged - acknowledged}
-            self.covered[name].clear()
-        if version != self.version:  # it has an epoch that the card does not know: open windows may count twice
-            self.broker.again.update(self.topics.keys())
+    def _breaks_in_haste(self) -> None:
+        """All that is under way arrives, and nothing of it is committed; the next message gets lost on its way."""
+        if self.board and not self.board.wire.paused:
+            if self.draw.random() < 0.3:
+                self._broker_forgets()
+            self.board.connect()
+            while self.broker.receive() or self.board.receive(9):
+                pass
+            self._publish()
+            self._broker_sends()
+            if self.draw.random() < 0.7:
+                self._crash()
+                self._restart()
+            else:
+                self._cut()
+            self._connect()
 
     # -- the end
 
@@ -363,7 +366,6 @@ class World:
         for name in list(board.flows.runs):
             board.remove(name)
         self._until_quiet(board)
-        self.ambiguous += board.ingest.inbox.counters.ambiguous
         self.shed.update(board.shed())
         self.fleet.settle()
 
@@ -402,10 +404,15 @@ ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
 ]  # fmt: skip
 AHEAD_ACTS: Final = [(World._send_ahead, 6)]
 """Where a flow is at-least-once."""
+EQUAL_ACTS: Final = [
+    (World._publish, 5), (World._broker_sends, 8), (World._cut, 2), (World._connect, 6), (World._receive, 3),
+    (World._breaks_in_haste, 6),
+]  # fmt: skip
+"""Where only packet ids tell messages apart."""
 RESULTS_ACTS: Final = [(World._results, 8)]
 """Where results land all the time."""
 SLOT_ACTS: Final = [(World._slot_dies, 2), (World._slots_sleep, 1)]
-ALL_ACTS: Final = [*ACTS, *AHEAD_ACTS, *RESULTS_ACTS, *SLOT_ACTS]
+ALL_ACTS: Final = [*ACTS, *AHEAD_ACTS, *EQUAL_ACTS, *RESULTS_ACTS, *SLOT_ACTS]
 
 
 def walk(seed: int, folder: Path) -> World:

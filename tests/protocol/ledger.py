@@ -1,0 +1,129 @@
+"""Who answers for a message, by flow: what one may miss, or count twice, at the end of a walk, and nothing else.
+
+The broker answers for what it was given, until the gateway has acknowledged it; the gateway for what it has committed
+or acknowledged, as long as it lives also for what has reached it. What nobody holds any more was lost by whom the walk
+let lose it, and is excused: this message, in this flow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A message on its way to the gateway by one subscription."""
+
+    uid: int
+    topic: str
+    payload: bytes
+    ids: tuple[int, ...]
+    filter: str
+
+
+Messages = dict[str, set[int]]
+"""By flow."""
+
+
+class Ledger:
+    """`flows`: what each reads. A flow has one subscription."""
+
+    def __init__(self, flows: Mapping[str, str]) -> None:
+        self._flows = flows
+        self.kept: Messages = self._none()
+        """On the card: committed, as far as can be seen from outside, or acknowledged."""
+        self.in_hand: Messages = self._none()
+        """Reached this life of the gateway."""
+        self.processed: Messages = self._none()
+        """On the card, and not in a queue there."""
+        self.lost: Messages = self._none()
+        """By a broker or a card that may lose."""
+        self.doubted: Messages = self._none()
+        """New ones that were taken for redeliveries, and counted as ambiguous."""
+        self.again: dict[str, Counter[int]] = {flow: Counter() for flow in flows}
+        """What may count so many times more."""
+        self.shed: dict[str, Counter[str]] = {flow: Counter() for flow in flows}
+        """Messages in rows that made way in the outbox, by their field `u`."""
+        self.absent: set[str] = set()
+        """Flows that are removed just now."""
+        self.fell_back: set[str] = set()
+        """Flows whose card was damaged."""
+        self._delivered: Messages = self._none()
+
+    def _none(self) -> Messages:
+        return {flow: set() for flow in self._flows}
+
+    def flows_of(self, copy: Copy) -> list[str]:
+        return [flow for flow, topic_filter in self._flows.items() if topic_filter == copy.filter]
+
+    # -- what happens
+
+    def not_subscribed(self, uid: int, topic_filter: str) -> None:
+        """A message that the broker gives to nobody."""
+        for flow, its in self._flows.items():
+            if its == topic_filter:
+                self.lost[flow].add(uid)
+
+    def arrived(self, copies: Iterable[Copy], dropped: set[tuple[str, int]]) -> None:
+        """The gateway has got them; `dropped`: what it took for redeliveries, by flow."""
+        for copy in copies:
+            for flow in self.flows_of(copy):
+                self._delivered[flow].add(copy.uid)
+                if (flow, copy.uid) not in dropped and flow not in self.absent:
+                    self.in_hand[flow].add(copy.uid)
+
+    def has(self, flow: str, uid: int) -> bool:
+        """Whether a redelivery of it may be dropped."""
+        return uid in self.kept[flow] or uid in self.in_hand[flow]
+
+    def acknowledged(self, copy: Copy) -> None:
+        """The gateway has said so: from now on it answers for it."""
+        for flow in self.flows_of(copy):
+            self.kept[flow].add(copy.uid)
+
+    def broker_lost(self, copies: Iterable[Copy]) -> None:
+        """What has reached the gateway it still has, as long as it lives."""
+        for copy in copies:
+            for flow in self.flows_of(copy):
+                if not self.has(flow, copy.uid):
+                    self.lost[flow].add(copy.uid)
+
+    def broker_has_again(self, copies: Iterable[Copy]) -> None:
+        """An older state of it: what was delivered since comes as if it had not been."""
+        for copy in copies:
+            for flow in self.flows_of(copy):
+                if copy.uid in self._delivered[flow]:
+                    self.again[flow][copy.uid] += 1
+
+    def died(self, held: set[Copy]) -> None:
+        """The gateway; `held`: what the broker delivers again."""
+        for flow in self._flows:
+            self._missing(flow, self.in_hand[flow] - self.kept[flow], held)
+            self.in_hand[flow].clear()
+
+    def card_is_older(self, flow: str, kept: set[int], held: set[Copy], made_elsewhere: bool = False) -> None:
+        """Of a flow it has no more than `kept`. `made_elsewhere`: results that it does not know stay in the tables."""
+        if made_elsewhere:
+            self.again[flow].update(self._held(flow, held) & self.kept[flow] | kept)
+        self._missing(flow, self.kept[flow] - kept, held)
+        self.kept[flow] = set(kept)
+        self.processed[flow] &= kept
+
+    def removed(self, flow: str, held: set[Copy]) -> None:
+        """What it had has been counted; what comes until there is another of its name is for nobody."""
+        self.kept[flow] |= self.in_hand[flow]
+        self.lost[flow] |= self._held(flow, held) - self.kept[flow]
+
+    def _missing(self, flow: str, uids: set[int], held: set[Copy]) -> None:
+        self.lost[flow] |= uids - self._held(flow, held)
+
+    def _held(self, flow: str, held: set[Copy]) -> set[int]:
+        return {copy.uid for copy in held if copy.filter == self._flows[flow]}
+
+    # -- at the end
+
+    def excused(self, flow: str, unique: bool) -> set[int]:
+        """Of `unique` payloads none is taken for another; only for itself, if a fallback has lost it."""
+        return self.lost[flow] | (set() if unique and flow not in self.fell_back else self.doubted[flow])
