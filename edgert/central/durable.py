@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from urllib.parse import unquote
 
 _LOG: Final = "_delta_log"
 _CHECKPOINT: Final = ".checkpoint.parquet"
+WRITTEN_OUT_S: Final = 600.0
+"""The kernel leaves nothing that is older to a power cut: by default it writes out what is 30 s old."""
 sync = os.fsync
 
 
@@ -31,9 +34,11 @@ class Durable:
         """Bring all commits up to `version` to the disk, but for those that were there before. Raises `OSError`."""
         if self._folder is None or version <= self._done:
             return
-        first = self._done + 1 or _newest_checkpoint(self._folder, version)
+        first = self._done + 1 or _first_young(self._folder, version)
+        folders: set[Path] = set()
         for number in range(first, version + 1):
-            sync_commit(self._folder, number)
+            folders |= _sync_files_of(self._folder, number)
+        _sync(folders)
         self._done = version
 
 
@@ -44,15 +49,22 @@ def folder_of(uri: str) -> Path | None:
 
 
 def sync_commit(folder: Path, version: int) -> None:
-    """The files that one commit added, then the commit, so that it never names what is not there; and their folders."""
+    """Bring one commit of a table to the disk. Raises `OSError`."""
+    _sync(_sync_files_of(folder, version))
+
+
+def _sync_files_of(folder: Path, version: int) -> set[Path]:
+    """The files that a commit added, then the commit, so that it does not name what is not there. Returns their
+    folders."""
     log = folder / _LOG
     entry = log / f"{version:020}.json"
+    folders = {folder, log, *((folder.parent, folder.parent.parent) if version == 0 else ())}
     with suppress(FileNotFoundError):
         files = [folder / path for path in _added(entry)]
-        _sync_files(files)
-        above = (folder.parent, folder.parent.parent) if version == 0 else ()
-        _sync_files([entry, *{file.parent for file in files}, folder, log, *above])
+        _sync([*files, entry])
+        folders |= {file.parent for file in files}
     sync_checkpoint(folder, version)
+    return folders
 
 
 def sync_checkpoint(folder: Path, version: int) -> None:
@@ -60,7 +72,7 @@ def sync_checkpoint(folder: Path, version: int) -> None:
     log = folder / _LOG
     checkpoint = log / f"{version:020}{_CHECKPOINT}"
     if checkpoint.exists():
-        _sync_files([checkpoint, log / "_last_checkpoint", log])
+        _sync([checkpoint, log / "_last_checkpoint", log])
 
 
 def _added(entry: Path) -> Iterator[str]:
@@ -70,14 +82,18 @@ def _added(entry: Path) -> Iterator[str]:
             yield unquote(add["path"])
 
 
-def _newest_checkpoint(folder: Path, version: int) -> int:
-    names = [name.removesuffix(_CHECKPOINT) for name in os.listdir(folder / _LOG) if name.endswith(_CHECKPOINT)]
-    return max((int(name) for name in names if name.isdigit() and int(name) <= version), default=0)
+def _first_young(folder: Path, version: int) -> int:
+    """The first of the last commits that the kernel may not have written out yet."""
+    since = time.time() - WRITTEN_OUT_S
+    with suppress(FileNotFoundError):
+        while version >= 0 and (folder / _LOG / f"{version:020}.json").stat().st_mtime >= since:
+            version -= 1
+    return version + 1
 
 
-def _sync_files(paths: Iterable[Path]) -> None:
+def _sync(paths: Iterable[Path]) -> None:
     for path in paths:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, PermissionError):  # a folder above the root may be nobody's to open
             opened = os.open(path, os.O_RDONLY)
             try:
                 sync(opened)
