@@ -1,6 +1,7 @@
-"""What a fault is. One is a small class in a file of its kind: kills, links, disks, clocks, changes, jobs.
+"""What a fault is. One is a small class in a file of its kind: kills, links, disks, clocks, changes, pairs, jobs.
 
-To add one: write the class there, and its name in `tests.faults.plan.KINDS` or, of the Spark job, `JOB_KINDS`.
+To add one: write the class there, and its name in `tests.faults.plan.KINDS` or, of two collectors, `PAIR_KINDS`, of the
+Spark job, `JOB_KINDS`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from tests.brokers import Broker, mosquitto
 from tests.faults import clocks
 from tests.faults.fault import Fault
 from tests.faults.links import HopName
+from tests.faults.pairs import LEASE_S
 from tests.faults.plan import Plan
 from tests.faults.proxy import Hop, Loop
 from tests.faults.publisher import FLOW, WINDOW_S, Publisher, document
@@ -26,7 +27,7 @@ from tests.faults.spark import Cluster, Job
 from tests.integration.rig import Gateway, Process, Rig
 from tests.waiting import wait_until
 
-Program = Literal["gateway", "collector", "fleet job"]
+Program = Literal["gateway", "collector", "second collector", "fleet job"]
 BrokerName = Literal["sensors", "central"]
 UNLIMITED = "max_queued_messages 0\nmax_inflight_messages 0"
 QUIET_S = 0.3
@@ -58,11 +59,11 @@ class WholePath(Rig):
         self.daemon = Gateway(folder, "g1", sensors, central, settings, clocks.environment(self.clock_file("gateway")))
         self.daemon.progress = self.progress
         self.processes.append(self.daemon)
-        hop = self.hops["collector"]
-        self._programs: dict[Program, Process] = {
-            "gateway": self.daemon,
-            "collector": self.collector(hop.port, clocks.environment(self.clock_file("collector")), hop.host),
-        }
+        self._programs: dict[Program, Process] = {"gateway": self.daemon, **self._collectors(plan)}
+        self.upkeep: Process | None = None
+        if plan.upkeep:
+            self.upkeep = Process(["tests.faults.keeping", str(self.tables)], folder / "upkeep.log")
+            self.processes.append(self.upkeep)
         self.cluster = Cluster(folder) if plan.spark == "cluster" else None
         if plan.spark:
             master = self.cluster.master if self.cluster else "local[2]"
@@ -74,6 +75,21 @@ class WholePath(Rig):
         self._plan = plan
         self._publisher: Publisher | None = None
 
+    def _collectors(self, plan: Plan) -> dict[Program, Process]:
+        """One, or two that share the results by leases. Both come to the broker on one hop."""
+        hop = self.hops["collector"]
+        env = {**clocks.environment(self.clock_file("collector"))}
+        if plan.upkeep:
+            env["EDGERT_UPKEEP_EVERY_S"] = "0"  # another does it
+        if plan.collectors == 1:
+            return {"collector": self.collector(hop.port, env, hop.host)}
+        env["EDGERT_COLLECTOR_LEASE_S"] = str(LEASE_S)
+        first = self.collector(hop.port, {**env, "EDGERT_COLLECTOR_ID": "first"}, hop.host)
+        env |= {**clocks.environment(self.clock_file("second collector")), "EDGERT_COLLECTOR_ID": "second"}
+        second = Process(first.arguments[2:], self.folder / "second-collector.log", env)
+        self.processes.append(second)
+        return {"collector": first, "second collector": second}
+
     # -- life
 
     def start(self) -> None:
@@ -84,6 +100,9 @@ class WholePath(Rig):
             self.cluster.start_ready()
         for program in self._programs:
             self.begin(program)
+        if self.upkeep is not None:
+            self.tables.mkdir(exist_ok=True)
+            self.upkeep.start()
         self._connected()
         answer = self.deploy(self.daemon, document(self._plan.interval_s, self.delivery))
         assert answer["accepted"], answer
@@ -225,6 +244,7 @@ class WholePath(Rig):
         expected = {0} if program.handles(signal.SIGTERM) else {0, -signal.SIGTERM}
         assert program.process is not None
         program.process.send_signal(signal.SIGTERM)
+        program.process.send_signal(signal.SIGCONT)  # if it sleeps
         self._gone(name, "stop")
         status = program.process.returncode
         assert status in expected, f"the {name} was stopped, and ended with {status}: {program.text()[-1500:]}"
@@ -281,5 +301,7 @@ class WholePath(Rig):
         for name, program in self._programs.items():
             if name in self._wanted and not program.running:
                 raise AssertionError(f"the {name} ended by itself: {program.text()[-1500:]}")
+        if self.upkeep is not None and not self.upkeep.running:
+            raise AssertionError(f"upkeep ended by itself: {self.upkeep.text()[-1500:]}")
         if self.cluster is not None and not self.cluster.running:
             raise AssertionError(f"the cluster ended by itself: {self.cluster.text()[-1500:]}")

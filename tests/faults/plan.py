@@ -34,6 +34,7 @@ from tests.faults.kills import (
     LoseCentralBroker,
 )
 from tests.faults.links import Cut, Delay, Flap, LoseRoute, Repeat, Stall, Swallow
+from tests.faults.pairs import KillOneOfTwo, SleepOneOfTwo
 
 KINDS: tuple[type[Fault], ...] = (
     KillGateway, KillGatewayAtCommit, KillSlot, KillCollector, KillCollectorAtCommit,
@@ -48,11 +49,13 @@ JOB_KINDS: tuple[type[Fault], ...] = (
     DeleteCheckpoint, FillJobsDisk, TakeLease, StepFleetJobsClock, StopFleetJob,
 )  # fmt: skip
 """Of the fleet job: they come beside the others, where there is one."""
+PAIR_KINDS: tuple[type[Fault], ...] = (KillOneOfTwo, SleepOneOfTwo)
+"""Of two collectors: they come beside the others, where there are two."""
 DURATION_S, SPARK_DURATION_S = 8.0, 15.0
 """How long messages are published."""
 MANY = (0, 1, 10)
 """What the fleet job takes for a large batch."""
-MOST, MOST_OF_JOB = 7, 2
+MOST, MOST_OF_JOB, MOST_OF_PAIR = 7, 2, 2
 """Faults of a seed. A fleet job that starts anew costs a minute of CPU."""
 
 
@@ -85,19 +88,24 @@ class Plan:
     """Of the flow. At least once: what is doubled must be foreseen by the gateway."""
     many: int = 0
     """Contributions of a batch that the fleet job takes for a large one (0: 20,000, as always)."""
+    collectors: int = 1
+    """Two share the results by leases."""
+    upkeep: bool = False
+    """Tables are compacted and cleaned up all the time."""
 
     def __str__(self) -> str:
         pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
         spark = {"": "", "local": " with Spark", "cluster": " with Spark on a cluster"}[self.spark]
         spark += f", batches large from {self.many}" * bool(self.many)
+        spark += ", two collectors" * (self.collectors > 1) + ", upkeep" * self.upkeep
         every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
         head = f"seed {self.seed}{spark}, {self.delivery}: pool: {pool}; {every}"
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
 
 
 def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") -> Plan:
-    """The plan of a seed. With Spark it takes longer; every third has a cluster. An at-least-once flow meets the same
-    faults, between checkpoints that are far apart."""
+    """The plan of a seed. With Spark it takes longer; every third has a cluster. Every third has two collectors. An
+    at-least-once flow meets the same faults, between checkpoints that are far apart."""
     draw = Random(seed)
     slots = draw.choice((0, 2))
     pool: dict[str, Any] = {"slots": slots, "fusion": draw.choice(("full", "none"))}
@@ -117,6 +125,11 @@ def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") ->
         drawn += injections(JOB_KINDS, 1, MOST_OF_JOB)
     if delivery == "at-least-once":
         interval_s *= 5
+    # What follows was added in this order, so that a seed does what it always did, and more.
+    many = draw.choice(MANY) if spark else 0
+    collectors = draw.choice((1, 1, 2))
+    if collectors > 1:
+        drawn += injections(PAIR_KINDS, 1, MOST_OF_PAIR)
+    upkeep = spark and draw.choice((False, True))
     injected = tuple(sorted(drawn, key=lambda i: i.at))
-    many = draw.choice(MANY) if spark else 0  # last, so that a seed does what it always did
-    return Plan(seed, pool, interval_s, rate, injected, duration_s, job, delivery, many)
+    return Plan(seed, pool, interval_s, rate, injected, duration_s, job, delivery, many, collectors, upkeep)

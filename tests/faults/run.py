@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.faults import repetitions
+from tests.faults import keeping, repetitions
 from tests.faults.fault import NOTHING
 from tests.faults.path import WholePath
 from tests.faults.plan import Plan
@@ -141,6 +141,8 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         if plan.many:
             begun, done = path.job.large_batches()
             outcome.figures |= {"large batches": begun, "of these done": done}
+    if path.upkeep is not None:
+        outcome.figures["tables kept"] = path.upkeep.text().count(keeping.DONE)
     if ingest["sessions_lost"]:
         outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
     for table in ("gaps", "quarantine"):

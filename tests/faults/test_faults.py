@@ -22,7 +22,7 @@ from tests import waiting
 from tests.faults import clocks, plan, repetitions, routes
 from tests.faults.__main__ import summary
 from tests.faults.disks import committed_bytes, tear
-from tests.faults.plan import JOB_KINDS, KINDS
+from tests.faults.plan import JOB_KINDS, KINDS, PAIR_KINDS
 from tests.faults.proxy import packets, with_dup
 from tests.faults.publisher import compare
 from tests.faults.run import Outcome, run
@@ -88,11 +88,14 @@ def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind(spark: boo
     plans = [plan.make(seed, spark) for seed in range(200)]
     assert plans == [plan.make(seed, spark) for seed in range(200)]
     injected = [type(i.fault) for p in plans for i in p.injections]
-    kinds = (*KINDS, *JOB_KINDS) if spark else KINDS
+    kinds = (*KINDS, *PAIR_KINDS, *(JOB_KINDS if spark else ()))
     assert {kind: injected.count(kind) >= least for kind in kinds} == dict.fromkeys(kinds, True)
     assert set(injected) == set(kinds)
     assert {p.pool["slots"] for p in plans} == {0, 2}
     assert {p.spark for p in plans} == ({"local", "cluster"} if spark else {""})
+    assert {p.upkeep for p in plans} == ({False, True} if spark else {False})
+    assert {p.collectors for p in plans} == {1, 2}
+    assert all(p.collectors == 2 for p in plans if any(isinstance(i.fault, PAIR_KINDS) for i in p.injections))
     assert all(i.fault.fits(p.pool["slots"], p.spark) for p in plans for i in p.injections)
 
 
