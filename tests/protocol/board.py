@@ -287,6 +287,7 @@ class Board:
         had = {*self.ledger.in_hand[made.name]}
         drive(self.flows._deploy(made, "mqtt"))
         self.ledger.kept[made.name] |= had
+        self.ledger.absent.discard(made.name)
 
     def remove(self, name: str) -> None:
         drive(self.flows.remove(name))

@@ -66,3 +66,4 @@ def rot(world: World, flow: str) -> None:
     else:
         left = set() if back_to is None else world.covered[flow].get(back_to, set())
     ledger.card_is_older(flow, left & ledger.kept[flow], world.broker.holds())
+    world.covered[flow] = {n: its & left for n, its in world.covered[flow].items() if back_to and n <= back_to}

@@ -58,6 +58,10 @@ class Ledger:
     def flows_of(self, copy: Copy) -> list[str]:
         return [flow for flow, topic_filter in self._flows.items() if topic_filter == copy.filter]
 
+    def held(self, flow: str, held: set[Copy]) -> set[int]:
+        """Of what a broker holds."""
+        return {copy.uid for copy in held if copy.filter == self._flows[flow]}
+
     # -- what happens
 
     def not_subscribed(self, uid: int, topic_filter: str) -> None:
@@ -106,7 +110,7 @@ class Ledger:
     def card_is_older(self, flow: str, kept: set[int], held: set[Copy], made_elsewhere: bool = False) -> None:
         """Of a flow it has no more than `kept`. `made_elsewhere`: results that it does not know stay in the tables."""
         if made_elsewhere:
-            self.again[flow].update(self._held(flow, held) & self.kept[flow] | kept)
+            self.again[flow].update(self.held(flow, held) & self.kept[flow] | kept)
         self._missing(flow, self.kept[flow] - kept, held)
         self.kept[flow] = set(kept)
         self.processed[flow] &= kept
@@ -114,13 +118,11 @@ class Ledger:
     def removed(self, flow: str, held: set[Copy]) -> None:
         """What it had has been counted; what comes until there is another of its name is for nobody."""
         self.kept[flow] |= self.in_hand[flow]
-        self.lost[flow] |= self._held(flow, held) - self.kept[flow]
+        self.lost[flow] |= self.held(flow, held) - self.kept[flow]
+        self.absent.add(flow)
 
     def _missing(self, flow: str, uids: set[int], held: set[Copy]) -> None:
-        self.lost[flow] |= uids - self._held(flow, held)
-
-    def _held(self, flow: str, held: set[Copy]) -> set[int]:
-        return {copy.uid for copy in held if copy.filter == self._flows[flow]}
+        self.lost[flow] |= uids - self.held(flow, held)
 
     # -- at the end
 

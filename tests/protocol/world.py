@@ -140,6 +140,8 @@ class World:
         if uid > self.most:
             return
         self.topics[uid] = f"t/{self.draw.choice([0, 0, 1])}/s"
+        for name in self.ledger.absent:
+            self.ledger.lost[name].add(uid)
         self.keys[uid] = str(uid) if self.unique else self.draw.choice(self._letters)
         more = ""
         if self.results_flow:
@@ -257,6 +259,7 @@ class World:
             if self.may_rot and self.draw.random() < 0.4:
                 cards.rot(self, self.draw.choice("ab"))
             self.board = self._start()
+            self.ledger.absent = self.flows.keys() - self.board.flows.runs.keys()
             if not self.central.broker.away:
                 self.board.uplink.connected()
 
@@ -272,6 +275,26 @@ class World:
                 self.say(str(error))
             except Died:
                 self._crash()
+
+    def _begin_anew(self) -> None:
+        """A flow is removed, and soon there is another of its name."""
+        board = self.board
+        if not (board and self.may_change) or board.full:
+            return
+        name = self.draw.choice("ab")
+        if self.strict and not (board.wire.connected and not self.ledger.held(name, self.broker.holds())):
+            return  # what is under way then, or comes before the broker knows of the new one, would be for nobody
+        self.versions[name] += 1
+        try:
+            if name not in self.ledger.absent:
+                board.remove(name)
+                self.ledger.removed(name, self.broker.holds())
+            if self.strict or self.draw.random() < 0.7:
+                board.deploy(self._document(name, f"version {self.versions[name]}"))
+        except EdgertError as error:
+            self.say(str(error))
+        while self.strict and (self.broker.receive() or board.receive(9)):
+            pass
 
     async def _sleeps(self, seconds: float) -> None:
         """What goes on when the disk has room again: it has now, or the gateway is killed before."""
@@ -363,6 +386,8 @@ class World:
             self._central_goes()
         board.connect()
         self._until_quiet(board)
+        wanted = {self.flows[name] for name in self.flows.keys() - self.ledger.absent}
+        assert wanted <= self.broker.session.subscriptions.keys(), "the broker does not know what the flows want"
         for name in list(board.flows.runs):
             board.remove(name)
         self._until_quiet(board)
@@ -398,6 +423,7 @@ ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
     (World._publish, 5), (World._broker_sends, 6), (World._broker_receives, 5), (World._receive, 6),
     (World._begin_turn, 2), (World._work, 3), (World._time_passes, 2), (World._checkpoint, 5), (World._connect, 3),
     (World._cut, 1.5), (World._fill, 0.5), (World._crash, 0.7), (World._restart, 3), (World._new_version, 0.4),
+    (World._begin_anew, 0.3),
     (World._uplink, 4), (World._acknowledge, 4), (World._collect, 5), (World._collector_dies, 0.5),
     (World._central_goes, 0.7), (World._central_loses, 0.4), (World._broker_snaps, 0.4), (World._broker_dies, 0.4),
     (World._broker_forgets, 0.8), (World._back_up, 2),
