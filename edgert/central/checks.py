@@ -45,6 +45,8 @@ def unite(table: Schema | None, new: Schema) -> Schema:
         if kinds.get(name, kind) != kind:
             raise PayloadError(f"aggregate {name}: expected {kinds[name]} like the table's rows, got {kind}")
     added = tuple(a for a in new.aggregates if a[0] not in kinds)
+    if not added:
+        return table
     return schema_untrusted(Schema(table.window_s, table.keys, table.aggregates + added).plain())
 
 

@@ -256,7 +256,7 @@ class Landing:
 
     def _plan(self, at: FlowTable, pending: Iterable[Batch]) -> list[_Judged]:
         judged: list[_Judged] = []
-        opening: dict[tuple[str, int], Schema] = {}
+        opening = _Opening(at.schema)
         first: dict[Key, str] = {}
         closed: set[Key] = set()
         for batch in pending:
@@ -293,8 +293,17 @@ class Landing:
         report.refused_rows += len(refused)
 
 
-def _judge(batch: Batch, at: FlowTable, opening: dict[tuple[str, int], Schema]) -> _Judged:
-    """Where a batch goes. `opening` gathers the epochs that this round opens."""
+@dataclass(slots=True)
+class _Opening:
+    """What a round opens."""
+
+    schema: Schema | None
+    """Of the table, when that has landed."""
+    epochs: dict[tuple[str, int], Schema] = field(default_factory=dict)
+
+
+def _judge(batch: Batch, at: FlowTable, opening: _Opening) -> _Judged:
+    """Where a batch goes."""
     epoch = (batch.gateway, batch.epoch)
     if isinstance(batch, GapBatch):
         return _Judged(batch, "gaps")
@@ -302,10 +311,10 @@ def _judge(batch: Batch, at: FlowTable, opening: dict[tuple[str, int], Schema]) 
         if isinstance(batch, RefusedBatch):
             raise PayloadError(batch.reason)
         if isinstance(batch, OpenBatch):
-            _check_open(batch, at.schema, opening)
-            opening[epoch] = batch.schema
+            opening.schema = _checked_open(batch, opening.schema)
+            opening.epochs[epoch] = batch.schema
             return _Judged(batch, "landing")
-        schema = opening.get(epoch) or at.schema_of(epoch)
+        schema = opening.epochs.get(epoch) or at.schema_of(epoch)
         if schema is None:
             raise PayloadError(f"epoch {batch.epoch} was not opened, or its opening batch was refused")
         return _Judged(batch, "landing", checked=check_rows(batch, schema, at.first_s))
@@ -318,12 +327,11 @@ def _refused(batch: Batch, reason: str) -> RefusedBatch:
     return RefusedBatch(**number, reason=reason, payload=show(batch, frames.KEPT_BYTES).encode())
 
 
-def _check_open(batch: OpenBatch, table: Schema | None, opening: Mapping[tuple[str, int], Schema]) -> None:
+def _checked_open(batch: OpenBatch, table: Schema | None) -> Schema:
+    """The table's schema with that of an epoch's opening."""
     if (batch.stream, batch.sequence) != (0, 1):
         raise PayloadError(f"open: expected stream 0, sequence 1, got {batch.stream}, {batch.sequence}")
-    for schema in opening.values():
-        table = unite(table, schema)
-    unite(table, batch.schema)
+    return unite(table, batch.schema)
 
 
 def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
