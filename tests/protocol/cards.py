@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.protocol.world import World
 
+Covered = dict[str, dict[int, tuple[set[int], set[int]]]]
+
 
 def note(world: World) -> None:
     """What a fallback to where the flows stand now would have."""
@@ -18,18 +20,19 @@ def note(world: World) -> None:
     for name, covered in world.covered.items():
         if not database.queue(name) and not database.spilled(name):
             ledger.processed[name] = {*ledger.kept[name]}
-        covered.setdefault(database.last_state(name), {*ledger.processed[name]})
+        covered.setdefault(database.last_state(name), ({*ledger.processed[name]}, {*ledger.delivered[name]}))
 
 
 def back_up(world: World) -> None:
     path = world.folder / f"backup{len(world.backups)}"
     shutil.copy(world.path, path)
     kept = {name: {*uids} for name, uids in world.ledger.kept.items()}
-    world.backups.append((path, kept, world.versions.copy()))
+    covered = {name: dict(its) for name, its in world.covered.items()}
+    world.backups.append((path, kept, covered, world.versions.copy()))
 
 
 def go_back(world: World) -> None:
-    path, kept, versions = world.draw.choice(world.backups)
+    path, kept, covered, versions = world.draw.choice(world.backups)
     world.say(f"goes back to {path.name}")
     world.went_back = True
     for old in world.folder.glob("gateway.db*"):
@@ -37,7 +40,7 @@ def go_back(world: World) -> None:
     shutil.copy(path, world.path)
     for name in world.flows:
         world.ledger.card_is_older(name, kept[name], world.broker.holds(), versions[name] != world.versions[name])
-        world.covered[name].clear()
+        world.covered[name] = dict(covered[name])
 
 
 def rot(world: World, flow: str) -> None:
@@ -60,10 +63,9 @@ def rot(world: World, flow: str) -> None:
     world.versions[flow] += 1
     world.say(f"flow {flow} rots: {table} {value} of {pieces}, back to {back_to}")
     ledger = world.ledger
-    ledger.fell_back.add(flow)
-    if of_queue:
-        left = ledger.processed[flow]
-    else:
-        left = set() if back_to is None else world.covered[flow].get(back_to, set())
+    left, reached = (ledger.processed[flow], ledger.delivered[flow]) if of_queue else (set(), ledger.delivered[flow])
+    if back_to is not None and not of_queue:
+        left, reached = world.covered[flow].get(back_to, (left, reached))
+    ledger.behind[flow] |= reached
     ledger.card_is_older(flow, left & ledger.kept[flow], world.broker.holds())
-    world.covered[flow] = {n: its & left for n, its in world.covered[flow].items() if back_to and n <= back_to}
+    world.covered[flow] = {n: its for n, its in world.covered[flow].items() if back_to and n <= back_to}

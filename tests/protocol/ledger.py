@@ -48,9 +48,10 @@ class Ledger:
         """Messages in rows that made way in the outbox, by their field `u`."""
         self.absent: set[str] = set()
         """Flows that are removed just now."""
-        self.fell_back: set[str] = set()
-        """Flows whose card was damaged."""
-        self._delivered: Messages = self._none()
+        self.behind: Messages = self._none()
+        """What may lie before the position to which a fallback went, and not be in its state."""
+        self.delivered: Messages = self._none()
+        """Ever."""
 
     def _none(self) -> Messages:
         return {flow: set() for flow in self._flows}
@@ -74,7 +75,7 @@ class Ledger:
         """The gateway has got them; `dropped`: what it took for redeliveries, by flow."""
         for copy in copies:
             for flow in self.flows_of(copy):
-                self._delivered[flow].add(copy.uid)
+                self.delivered[flow].add(copy.uid)
                 if (flow, copy.uid) not in dropped and flow not in self.absent:
                     self.in_hand[flow].add(copy.uid)
 
@@ -98,7 +99,7 @@ class Ledger:
         """An older state of it: what was delivered since comes as if it had not been."""
         for copy in copies:
             for flow in self.flows_of(copy):
-                if copy.uid in self._delivered[flow]:
+                if copy.uid in self.delivered[flow]:
                     self.again[flow][copy.uid] += 1
 
     def died(self, held: set[Copy]) -> None:
@@ -128,4 +129,4 @@ class Ledger:
 
     def excused(self, flow: str, unique: bool) -> set[int]:
         """Of `unique` payloads none is taken for another; only for itself, if a fallback has lost it."""
-        return self.lost[flow] | (set() if unique and flow not in self.fell_back else self.doubted[flow])
+        return self.lost[flow] | (self.doubted[flow] & self.behind[flow] if unique else self.doubted[flow])

@@ -51,7 +51,9 @@ class World:
         self.may_rot, self.may_block = seed in ROTS or seed in CARDS, seed in BLOCKS
         self.strict = seed % 2 == 0 and not self.may_rot
         """Nothing in it may lose a message: each must be counted, and but for what left ahead of a checkpoint, once."""
-        if not self.unique and (self.strict or seed in EQUAL):
+        if seed in EQUAL:
+            self.qos = 1 if seed % 4 == 1 else 2
+        elif self.strict and not self.unique:
             self.qos = 2
         self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+", "t/0/+"])}
         """By name: what it reads. One subscription for both, or two that overlap."""
@@ -69,7 +71,8 @@ class World:
         self.ledger = Ledger(self.flows)
         ids, low, durable = draw.choice([1, 1, 2, 4]), draw.random() < 0.5, draw.random() < 0.7
         self.broker = SensorsBroker(draw, self.ledger, filters, self.qos, ids, low, durable or self.strict)
-        self.may_forget = (draw.random() < 0.4 or seed in EQUAL) and not self.strict
+        self.may_forget = (draw.random() < 0.4) if seed not in EQUAL else seed % 4 == 3
+        self.may_forget = self.may_forget and not self.strict
         self.may_go_back = (draw.random() < 0.5 or seed in CARDS) and not self.strict
         self.may_change = draw.random() < 0.6 and seed not in CARDS
         self._letters = draw.choice(["x", "xy"])
@@ -88,12 +91,12 @@ class World:
         self._patches = ExitStack()
         if self.in_slots:
             self._patches.enter_context(stepped())
-        self.covered: dict[str, dict[int, set[int]]] = {name: {} for name in self.flows}
-        """By flow and number of its last delta: what was in its state then, as far as is known."""
+        self.covered: cards.Covered = {name: {} for name in self.flows}
+        """By flow and number of its last delta: what was in its state then, as far as is known, and what had come."""
         self.went_back = False
         self.versions = Counter(list(self.flows))
         """By flow: what gives it another epoch adds one."""
-        self.backups: list[tuple[Path, Messages, Counter[str]]] = []
+        self.backups: list[tuple[Path, Messages, cards.Covered, Counter[str]]] = []
         self.board: Board | None = self._start()
         for name in self.flows:
             self.board.deploy(self._document(name))
