@@ -166,7 +166,11 @@ class Board:
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))
         self.ingest._subscriptions.load(self.database.meta("subscriptions", ""))
-        self.flows.load()
+        try:
+            self.flows.load()
+        except EdgertError:
+            self.database.close()  # as its process does
+            raise
 
     async def store(self, call: Callable[[], Any]) -> Any:
         if self.full:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
+from unittest import mock
+
+from edgert.core.errors import StoreError
+from edgert.store.database import Database
 
 if TYPE_CHECKING:
     from tests.protocol.world import World
@@ -41,6 +45,15 @@ def go_back(world: World) -> None:
     for name in world.flows:
         world.ledger.card_is_older(name, kept[name], world.broker.holds(), versions[name] != world.versions[name])
         world.covered[name] = dict(covered[name])
+
+
+def full_disk() -> AbstractContextManager[object]:
+    """No fallback can be written: then a gateway that needs one does not start."""
+
+    def full(*_: object) -> None:
+        raise StoreError("disk full")
+
+    return mock.patch.object(Database, "fall_back", full)
 
 
 def rot(world: World, flow: str) -> None:

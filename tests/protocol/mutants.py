@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
+from edgert.core.errors import DamagedError, EdgertError
 from edgert.core.position import Position
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.id_table import IdTable
@@ -16,6 +17,7 @@ from edgert.store import ahead, fallback, renaming, spill
 from edgert.store.database import Database
 from edgert.store.records import Mark
 from gateway import back_in_time
+from gateway import fallback as fallback_at_start
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.hosted import Hosted
@@ -212,6 +214,18 @@ def _repetitions_are_not_foreseen() -> Patch:
     return mock.patch.object(ahead, "put", return_value=None)
 
 
+def _who_cannot_write_a_fallback_begins() -> Patch:
+    """Without that flow, whose input is acknowledged then."""
+
+    def passed_over(*of: Any) -> Any:
+        try:
+            return fallback_at_start.resumption(*of)
+        except EdgertError as error:
+            raise DamagedError(str(error)) from error
+
+    return mock.patch("gateway.flows.resumption", passed_over)
+
+
 def _a_fallback_voids_nothing() -> Patch:
     go_back = fallback.go_back
 
@@ -312,6 +326,7 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _every_flow_leaves_ahead_of_its_checkpoint: 1_000,
     _what_could_not_leave_ahead_is_dropped: 1_000,
     _repetitions_are_not_foreseen: 1_000,
+    _who_cannot_write_a_fallback_begins: 3_000,
     _a_fallback_voids_nothing: 3_000,
     _a_fallback_takes_nothing_again: 3_200,
     _spilled_input_is_not_fed_again: 4_000,

@@ -9,7 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -261,7 +261,13 @@ class World:
                 cards.go_back(self)
             if self.may_rot and self.draw.random() < 0.4:
                 cards.rot(self, self.draw.choice("ab"))
-            self.board = self._start()
+            full = self.may_rot and self.most and self.draw.random() < 0.2
+            try:
+                with cards.full_disk() if full else nullcontext():
+                    self.board = self._start()
+            except EdgertError as error:
+                self.say(str(error))
+                return
             self.ledger.absent = self.flows.keys() - self.board.flows.runs.keys()
             if not self.central.broker.away:
                 self.board.uplink.connected()
