@@ -30,7 +30,7 @@ METRICS: Final = (
         "edgert_stream_given_up",
         "gauge",
         "",
-        "1 if a stream failed so often that it is tried no more: the log says why, and a restart tries it again.",
+        "1 if a stream failed so often that it is tried once an hour only: the log says why.",
         ("stream",),
         lambda status: [((name,), runs is None) for name, runs in status["streams"].items()],
     ),

@@ -24,6 +24,8 @@ log = logging.getLogger("edgert.central.streams")
 LONGEST_WAIT_S: Final = 60.0
 TRIES: Final = 20
 """Failures in a row until a stream is given up: some 16 minutes."""
+GIVEN_UP_S: Final = 3_600.0
+"""It is tried once more after each hour: what was wrong may be mended, and nobody may be there to say so."""
 HEALTHY_S: Final = 120.0
 """What a stream did before it ran for so long counts no more."""
 CHANGES: Final = 5
@@ -127,9 +129,10 @@ class Supervisor:
                         watched.failures = watched.changes = 0
                 else:
                     self._ended(name, watched, watched.stream.query.exception())
-            due = watched.stream is None and not watched.given_up and self._monotonic() >= watched.not_before
+            due = watched.stream is None and self._monotonic() >= watched.not_before
             if due and not (self._in_turn and any(map(self._begins, self._watched.values()))):
                 try:
+                    watched.given_up = False
                     watched.stream = watched.start()
                     watched.began = self._monotonic()
                 except (*OF_SPARK, CannotStart) as error:  # it looks at the table at once
@@ -182,7 +185,8 @@ class Supervisor:
         watched.failures += 1
         if watched.failures >= TRIES:
             watched.given_up = True
-            log.error("%s: given up after %d failures in a row: %s", name, watched.failures, text)
+            watched.not_before = self._monotonic() + GIVEN_UP_S
+            log.error("%s: given up for an hour after %d failures in a row: %s", name, watched.failures, text)
             return
         wait_s = min(LONGEST_WAIT_S, 2.0**watched.failures)
         watched.not_before = self._monotonic() + wait_s

@@ -16,6 +16,7 @@ from edgert.central.supervisor import (
     BEGINNING_S,
     CHANGES,
     FAILURE,
+    GIVEN_UP_S,
     HEALTHY_S,
     LEFT_BEHIND,
     LONGEST_WAIT_S,
@@ -126,13 +127,25 @@ def test_a_stream_that_fails_waits_longer_each_time_and_is_given_up(
     assert waited == [min(LONGEST_WAIT_S, 2.0**n) for n in range(1, TRIES)]
     bad.now.fail("disk on fire")
     supervisor.look()
-    clock.at += 1e6
+    clock.at += GIVEN_UP_S - 1
     supervisor.look()
     assert len(bad.queries) == TRIES
     assert supervisor.states() == {"bad": None, "good": True}
     assert supervisor.restarts == {("bad", FAILURE): TRIES - 1}
-    assert "bad: given up after 20 failures in a row" in caplog.text
-    assert "disk on fire" in caplog.text
+    assert "bad: given up for an hour after 20 failures in a row: disk on fire" in caplog.text
+    clock.at += 1
+    supervisor.look()
+    assert supervisor.states() == {"bad": True, "good": True}
+    bad.now.fail("disk on fire")
+    supervisor.look()
+    assert supervisor.states() == {"bad": None, "good": True}, "tried once"
+    clock.at += GIVEN_UP_S
+    supervisor.look()
+    clock.at += HEALTHY_S
+    supervisor.look()
+    bad.now.fail("a hiccup")
+    supervisor.look()
+    assert supervisor.states() == {"bad": False, "good": True}
 
 
 def test_when_none_is_left_it_says_so(supervisor: Supervisor, clock: Clock) -> None:
