@@ -322,11 +322,10 @@ class Flows:
         ends = time.monotonic() + HOLD_S
         while True:
             async with self.checkpointer.busy:
-                long = blocked.is_blocked(old) and blocked.time_s(old) >= HOLD_S
-                if not long and await asyncio.to_thread(self._host.halt, old, self.checkpointer.position, HOLD_TURN_S):
+                if await asyncio.to_thread(self._host.halt, old, self.checkpointer.position, HOLD_TURN_S):
                     yield ""
                     return
-                late = long or time.monotonic() >= ends
+                late = blocked.time_s(old) >= HOLD_S or time.monotonic() >= ends
                 if late and blocked.is_blocked(old):
                     gap = f"flow {name} was blocked when it was replaced or removed: {ABANDONED}"
                     log.error("%s", gap)

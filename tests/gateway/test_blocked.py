@@ -360,3 +360,18 @@ async def test_checkpoints_of_others_are_made_while_it_is_waited_for(
     await world.go_on()
     assert await removing
     world.die()
+
+
+@in_loop
+async def test_one_that_goes_on_again_is_not_left_to_itself_however_long_it_was_blocked(tmp_path: Path) -> None:
+    world = Blocking(tmp_path / "db")
+    await world.deploy()
+    await world.block()
+    await world.checkpoint()
+    await world.checkpoint(PATIENCE_S)
+    world.gateway.clock.advance(10 * HOLD_S)
+    await world.go_on()
+    assert await world.gateway.flows.remove("f")
+    assert not [b for b in results(world.gateway.database) if isinstance(b, GapBatch)]
+    assert world.gateway.shipped() == 2
+    world.die()

@@ -285,13 +285,16 @@ class Board:
     def deploy(self, made: Any) -> None:
         """A flow, or a new version of one. `EdgertError` where that cannot be done now; a blocked one is not left to
         itself here."""
-        old = self.flows.runs.get(made.name)
-        if old and self.checkpointer.blocked.is_blocked(old):
+        if self.is_blocked(made.name):
             raise EdgertError(f"flow {made.name} is blocked")
         had = {*self.ledger.in_hand[made.name]}
         drive(self.flows._deploy(made, "mqtt"))
         self.ledger.kept[made.name] |= had
         self.ledger.absent.discard(made.name)
+
+    def is_blocked(self, name: str) -> bool:
+        run = self.flows.runs.get(name)
+        return run is not None and self.checkpointer.blocked.is_blocked(run)
 
     def remove(self, name: str) -> None:
         drive(self.flows.remove(name))
