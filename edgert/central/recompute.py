@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.lineage import Cut, Epoch
@@ -25,6 +26,27 @@ _LINEAGE: Final = "@lineage"
 _COUNTS: Final = "@counts"
 _TOUCHED: Final = "@touched"
 
+_SEQUENCES: Final = pa.map_(pa.int32(), pa.int64())
+"""By stream."""
+_TOLD: Final = pa.schema(
+    [
+        ("gateway", pa.string()),
+        ("epoch", pa.int64()),
+        (
+            _LINEAGE,
+            pa.struct(
+                [
+                    ("number", pa.int32()),
+                    ("whole", pa.bool_()),
+                    ("cut", _SEQUENCES),
+                    ("after", _SEQUENCES),
+                    ("up_to", _SEQUENCES),
+                    ("others", pa.int64()),
+                ]
+            ),
+        ),
+    ]
+)
 _LAST_STREAM: Final = 2**31 - 1
 _WORD: Final = 63
 """Bits of a long that are no sign."""
@@ -51,7 +73,8 @@ def fleet_columns(schema: Schema) -> list[tuple[str, str]]:
 class Lineage:
     """Which contributions count, and which touch their window, as a small frame to join with.
 
-    It is made as text: rows given as Python objects would start Python workers, 100 MB of them.
+    It goes to Spark as an Arrow table: rows given as Python objects would start Python workers, 100 MB of them, and the
+    same rows as SQL text take Spark seconds to read where a fleet has thousands of epochs.
     """
 
     def __init__(
@@ -61,25 +84,21 @@ class Lineage:
         numbers = {gateway: number for number, gateway in enumerate(sorted({gateway for gateway, _ in limits}))}
         self.gateways = len(numbers)
         """Whose contributions may count: they are numbered from 0."""
-        rows = []
+        told = []
         for gateway, epoch in limits.keys() | lows.keys():
-            cut = limits.get((gateway, epoch), {})
-            low = lows.get((gateway, epoch), Low({}))
-            others = "NULL" if low.others is None else f"{low.others}L"
-            number = numbers.get(gateway, 0)
+            cut, low = limits.get((gateway, epoch), {}), lows.get((gateway, epoch), Low({}))
             after, up_to = ({stream: span[at] for stream, span in low.streams.items()} for at in (0, 1))
-            told = f"{number}, {cut is None}, {_map(cut or {})}, {_map(after)}, {_map(up_to)}, {others}"
-            rows.append(f"('{gateway}', {epoch}L, {told})")
-        values = ", ".join(rows) or f"('', 0L, 0, true, {_map({})}, {_map({})}, {_map({})}, NULL)"
-        of = "struct(number, whole, cut, after, up_to, CAST(others AS BIGINT) AS others)"
-        table = f"VALUES {values} AS lineage(gateway, epoch, number, whole, cut, after, up_to, others)"
-        self.frame = F.broadcast(spark.sql(f"SELECT gateway, epoch, {of} AS `{_LINEAGE}` FROM {table}"))
+            of = {
+                "number": numbers.get(gateway, 0), "whole": cut is None, "cut": _map(cut or {}), "after": _map(after),
+                "up_to": _map(up_to), "others": low.others,
+            }  # fmt: skip
+            told.append({"gateway": gateway, "epoch": epoch, _LINEAGE: of})
+        self.frame = F.broadcast(spark.createDataFrame(pa.Table.from_pylist(told, _TOLD)))
 
 
-def _map(cut: Mapping[int, int]) -> str:
-    """What no column holds is left out, or bounded: Spark would refuse the whole text, again and again."""
-    pairs = ", ".join(f"{s}, {max(-1, min(last, LAST))}L" for s, last in cut.items() if 0 <= s <= _LAST_STREAM)
-    return f"CAST(map({pairs}) AS MAP<INT, BIGINT>)"
+def _map(cut: Mapping[int, int]) -> list[tuple[int, int]]:
+    """What no column holds is left out, or bounded: the whole table would be refused, again and again."""
+    return [(s, max(-1, min(last, LAST))) for s, last in cut.items() if 0 <= s <= _LAST_STREAM]
 
 
 def touching(landing: DataFrame, lineage: Lineage) -> DataFrame:
