@@ -17,12 +17,11 @@ import pyarrow as pa
 
 from edgert.central.alert_rules import Rule
 from edgert.central.query import literal
-from edgert.central.tables import TIME, Conflict, Table, join
+from edgert.central.tables import TIME, Table, join
 
 TABLE: Final = "alerts"
 RAISED: Final = "raised"
 CLEARED: Final = "cleared"
-_ATTEMPTS: Final = 20
 _AT_ONCE: Final = 500
 """Keys, or alerts, that one condition names."""
 _TYPES: Final = {"str": pa.string(), "float | None": pa.float64(), "dt.datetime": TIME, "dt.datetime | None": TIME}
@@ -118,25 +117,20 @@ class Alerts:
     def _take(self, rule: Rule, verdicts: Sequence[Verdict]) -> list[Alert]:
         application = f"alerts/{rule.name}"
         keys = ", ".join(literal(v.key) for v in verdicts)
-        for attempt in range(1, _ATTEMPTS + 1):
-            self._table.refresh()
-            token = self._table.version(application)
+
+        def decided() -> list[Alert]:
             last: dict[str, Alert] = {}
             for alert in self._read(f"rule = {literal(rule.name)} AND key IN ({keys})"):
                 if alert.key not in last or last[alert.key].since < alert.since:
                     last[alert.key] = alert
             changed = settle(rule, last, verdicts)
-            if not changed:
-                return []
-            ids = ", ".join(literal(a.id) for a in changed)
-            try:
-                self._table.replace(_rows(changed), {application: token + 1}, f"id IN ({ids})")
-            except Conflict:
-                if attempt == _ATTEMPTS:
-                    raise
-            else:
-                return changed
-        raise AssertionError("the last attempt returns or raises")
+            if changed:
+                ids = ", ".join(literal(a.id) for a in changed)
+                versions = {application: self._table.version(application) + 1}
+                self._table.replace(_rows(changed), versions, f"id IN ({ids})")
+            return changed
+
+        return self._table.decide(decided)
 
     def _read(self, where: str) -> list[Alert]:
         return [Alert(**row) for row in self._table.read([f.name for f in fields(Alert)], where)]

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from edgert.central.query import literal
-from edgert.central.tables import TIME, Conflict, Table, join
+from edgert.central.tables import TIME, Table, join
 from edgert.core.errors import EdgertError
 
 TABLE: Final = "models"
@@ -26,7 +26,6 @@ PUBLISHED: Final = "published"
 REPLACED: Final = "replaced"
 REJECTED: Final = "rejected"
 ROLLED_BACK: Final = "rolled back"
-_ATTEMPTS: Final = 20
 _TYPES: Final = {
     "str": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "float | None": pa.float64(), "dt.datetime": TIME,
 }  # fmt: skip
@@ -160,18 +159,14 @@ class Registry:
 
     def _change(self, name: str, change: Callable[[list[Version]], list[Version]]) -> list[Version]:
         application = f"models/{name}"
-        for attempt in range(1, _ATTEMPTS + 1):
-            self._table.refresh()
-            token = self._table.version(application)
+
+        def decided() -> list[Version]:
             changed = change(self._read(name))
-            try:
-                self._table.replace(_rows(changed), {application: token + 1}, f"name = {literal(name)}")
-            except Conflict:
-                if attempt == _ATTEMPTS:
-                    raise
-            else:
-                return changed
-        raise AssertionError("unreachable")
+            versions = {application: self._table.version(application) + 1}
+            self._table.replace(_rows(changed), versions, f"name = {literal(name)}")
+            return changed
+
+        return self._table.decide(decided)
 
     def _read(self, name: str) -> list[Version]:
         rows = self._table.read([f.name for f in fields(Version)], f"name = {literal(name)}")

@@ -15,10 +15,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from edgert.central.query import literal
-from edgert.central.tables import TIME, Conflict, Table, join, told
+from edgert.central.tables import TIME, Table, join, told
 from edgert.core.errors import EdgertError
 
-_ATTEMPTS: Final = 10
 _SILENT_S: Final = 600.0
 
 
@@ -138,20 +137,15 @@ class Readers:
     def _change(self, reader: str, change: Callable[[dict[str, Reading]], dict[str, Reading]]) -> dict[str, Reading]:
         """Replace the rows of a reader (by table), deciding again when another came first; returns the new ones."""
         mine = f"reader = {literal(reader)}"
-        for attempt in range(_ATTEMPTS):
-            self._table.refresh()
-            number = self._table.version(reader)
+
+        def decided() -> dict[str, Reading]:
             old = {r.table: r for r in self._read(mine)}
             new = change(old)
-            if new == old:
-                return new
-            try:
-                self._table.replace(_rows(new.values()), {reader: number + 1}, mine)
-                return new
-            except Conflict:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+            if new != old:
+                self._table.replace(_rows(new.values()), {reader: self._table.version(reader) + 1}, mine)
+            return new
+
+        return self._table.decide(decided)
 
 
 def _rows(readings: Iterable[Reading]) -> pa.Table:

@@ -21,11 +21,10 @@ from typing import Final
 
 from edgert.central.lease import RELEASED, LeaseLost, application, claim_rows
 from edgert.central.query import literal
-from edgert.central.tables import Conflict, Table, join
+from edgert.central.tables import Table, join
 from edgert.core.results import PARTITIONS
 
 log = logging.getLogger("edgert.central.shares")
-_ATTEMPTS: Final = 10
 _COLLECTOR: Final = "collector "
 _PARTITION: Final = "partition "
 
@@ -86,17 +85,14 @@ class Shares:
         self._decide(lambda: self._claim((), set(self._tokens), stays=False))
 
     def _decide(self, how: Callable[[], frozenset[int] | None]) -> frozenset[int]:
-        for _ in range(_ATTEMPTS):
+        def decided() -> frozenset[int]:
             self._look()
-            try:
-                return how() or frozenset()
-            except Conflict as error:
-                log.debug("another came first, deciding again: %s", error)
-        raise Conflict(f"{self._table.uri}: others write to it all the time")
+            return how() or frozenset()
+
+        return self._table.decide(decided)
 
     def _look(self) -> None:
         """What we held and lost is ours no more."""
-        self._table.refresh()
         late = self._monotonic() >= self._until
         gone = [p for p, token in self._tokens.items() if late or self._table.version(_application(p)) != token]
         if gone:

@@ -10,10 +10,11 @@ Whatever the storage, Arrow or `deltalake` raise comes out of here as `TableErro
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -26,7 +27,11 @@ from edgert.central.durable import Durable
 from edgert.central.query import batches, query
 from edgert.core.errors import EdgertError
 
+log = logging.getLogger(__name__)
+
 TIME: Final = pa.timestamp("us", tz="UTC")
+_ATTEMPTS: Final = 20
+T = TypeVar("T")
 
 
 class Conflict(EdgertError):
@@ -80,6 +85,17 @@ class Table:
             elif DeltaTable.is_deltatable(self.uri):
                 self._handle = DeltaTable(self.uri)
         return self._handle is not None
+
+    def decide(self, how: Callable[[], T]) -> T:
+        """What `how` returns, which looks at the refreshed table and writes what follows: all of it again when another
+        writer came first. Raises `TableError`, and `Conflict` if others write all the time."""
+        for _ in range(_ATTEMPTS):
+            self.refresh()
+            try:
+                return how()
+            except Conflict as error:
+                log.debug("%s: another writer came first, deciding again: %s", self.uri, error)
+        raise Conflict(f"{self.uri}: others write to it all the time")
 
     def settle(self) -> None:
         """All that the last refresh has seen outlives a power cut, whoever wrote it. Raises `TableError`."""
