@@ -35,7 +35,14 @@ told, and however many collectors there are (16 at most with work to do), no gat
 HELLO_EPOCHS: Final = 8
 """Epochs that a hello names at most."""
 
+MOST_DROPS: Final = 256
+"""Entries of one batch of drops."""
+MOST_NAME: Final = 256
+"""Characters of an operator's name or a reason among them."""
+
 INT64: Final = range(-(2**63), 2**63)
+Drop = tuple[str, str, int]
+"""(operator, reason, how many messages or rows)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +105,14 @@ class GapBatch(Numbered):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DropsBatch(Numbered):
+    """What a flow has dropped of what came to it, and not said before: 1 to `MOST_DROPS` entries, each of a name and a
+    reason of `MOST_NAME` characters at most and a count from 1 to `MOST_COUNT`."""
+
+    drops: Sequence[Drop]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedBatch(Numbered):
     """A numbered result whose body is wrong: it goes to quarantine as it came, and its number is passed."""
 
@@ -131,7 +146,7 @@ class Acknowledgement:
         return max((epoch for name, epoch, _ in self.acks if name == flow), default=None)
 
 
-Result = OpenBatch | RowsBatch | GapBatch | RefusedBatch | Hello
+Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | Hello
 
 
 def partition_of(gateway: str) -> int:
@@ -154,7 +169,7 @@ def acks_topic(fleet: str, gateway: str) -> str:
     return f"edgert/v1/{fleet}/@acks/{gateway}"
 
 
-def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
+def pack_result(result: OpenBatch | RowsBatch | GapBatch | DropsBatch | Hello) -> bytes:
     """One result as the payload of one MQTT message. Rows are compressed where that makes them smaller."""
     head: dict[str, Any] = {"v": VERSION, "gateway": result.gateway, "flow": result.flow}
     if isinstance(result, Hello):
@@ -175,6 +190,8 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | Hello) -> bytes:
         case GapBatch():
             gap = {"reason": result.reason, "rows": result.rows, "text": result.text, "numbers": result.numbers}
             body = {"kind": "gap", **gap}
+        case DropsBatch():
+            body = {"kind": "drops", "drops": result.drops}
     return pack({**head, **body})
 
 
@@ -222,7 +239,27 @@ def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
         if not is_integer(numbers) or not 1 <= numbers <= number["sequence"]:
             raise PayloadError(f"gap: expected numbers from 1 to {number['sequence']}, got {show(numbers)}")
         return GapBatch(**number, reason=reason, rows=rows, text=text, numbers=numbers)
-    raise PayloadError(f"kind: expected open, rows, gap or hello, got {show(kind)}")
+    if kind == "drops":
+        return DropsBatch(**number, drops=_drops(plain.get("drops")))
+    raise PayloadError(f"kind: expected open, rows, gap, drops or hello, got {show(kind)}")
+
+
+def _drops(plain: object) -> tuple[Drop, ...]:
+    if not isinstance(plain, list) or not 1 <= len(plain) <= MOST_DROPS:
+        raise PayloadError(f"drops: expected a list of 1 to {MOST_DROPS} entries, got {show(plain)}")
+    for entry in plain:
+        if not (
+            isinstance(entry, list)
+            and len(entry) == 3
+            and all(isinstance(text, str) and len(text) <= MOST_NAME for text in entry[:2])
+            and is_integer(entry[2])
+            and 1 <= entry[2] <= MOST_COUNT
+        ):
+            raise PayloadError(
+                f"drops: expected [operator, reason, count], texts of at most {MOST_NAME} characters and an integer "
+                f"from 1 to {MOST_COUNT}, got {show(entry)}"
+            )
+    return tuple((operator, reason, count) for operator, reason, count in plain)
 
 
 def _cut(plain: object) -> dict[int, int]:

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import PayloadError
-from edgert.core.result_schema import Schema, partial_columns, row_columns
+from edgert.core.result_schema import MOST_COUNT, Schema, partial_columns, row_columns
 from edgert.core.results import (
+    MOST_DROPS,
+    MOST_NAME,
     Acknowledgement,
+    DropsBatch,
     GapBatch,
     Hello,
     OpenBatch,
@@ -70,6 +73,15 @@ def test_open_comes_back_as_it_went(parent: int | None, cut: dict[int, int]) -> 
     assert unpack_result_untrusted(pack_result(batch)) == batch
 
 
+NAMES = st.text(max_size=MOST_NAME)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES, st.integers(1, MOST_COUNT)), min_size=1, max_size=5))
+def test_drops_come_back_as_they_went(drops: list[tuple[str, str, int]]) -> None:
+    batch = DropsBatch(**NUMBER, drops=tuple(drops))
+    assert unpack_result_untrusted(pack_result(batch)) == batch
+
+
 def test_gap_and_hello_come_back_as_they_went() -> None:
     gap = GapBatch(**NUMBER, reason="quota", rows=None, text="outbox full")
     hello = Hello(gateway="g1", flow="city-air", epochs=(7, 3))
@@ -104,7 +116,7 @@ def test_result_without_a_number_is_an_error(changes: dict[str, Any], message: s
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kind": "sketch"}, "kind: expected open, rows, gap or hello, got 'sketch'"),
+        ({"kind": "sketch"}, "kind: expected open, rows, gap, drops or hello, got 'sketch'"),
         ({"schema": 5}, "schema: expected a map"),
         ({"schema": {**SCHEMA.plain(), "window_s": 0}}, "window_s: expected seconds"),
         ({"schema": {**SCHEMA.plain(), "window_s": float("nan")}}, "window_s: expected seconds"),
@@ -119,6 +131,17 @@ def test_result_without_a_number_is_an_error(changes: dict[str, Any], message: s
         ({"cut": {"0": 1}}, "cut: expected a map from stream"),
         ({"kind": "rows"}, "rows: expected columns"),
         ({"kind": "gap", "reason": 3}, "gap: expected reason"),
+        ({"kind": "drops"}, "drops: expected a list of 1 to 256 entries"),
+        ({"kind": "drops", "drops": []}, "drops: expected a list of 1 to 256 entries"),
+        ({"kind": "drops", "drops": [["a", "b", 1]] * (MOST_DROPS + 1)}, "drops: expected a list of 1 to 256 entries"),
+        ({"kind": "drops", "drops": [["a", "b", 1], ["a", "b"]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["a", b"b", 1]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["a" * (MOST_NAME + 1), "b", 1]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["a", "b" * (MOST_NAME + 1), 1]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["a", "b", 0]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["a", "b", True]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["a", "b", 1.0]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["a", "b", MOST_COUNT + 1]]}, "drops: expected [operator, reason, count]"),
     ],
 )
 def test_wrong_body_keeps_its_number_and_says_why(changes: dict[str, Any], reason: str) -> None:
@@ -146,7 +169,7 @@ def test_damaged_result_is_read_refused_or_an_error(data: st.DataObject) -> None
         result = unpack_result_untrusted(bytes(payload))
     except PayloadError:
         return
-    assert isinstance(result, OpenBatch | RowsBatch | GapBatch | RefusedBatch | Hello)
+    assert isinstance(result, OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | Hello)
 
 
 @given(
