@@ -12,9 +12,9 @@ from edgert.central.checks import CheckedRows
 from edgert.central.tables import TIME
 from edgert.core.errors import show
 from edgert.core.result_schema import Schema, partial_columns, schema_untrusted
-from edgert.core.results import GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
+from edgert.core.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
 
-Batch = OpenBatch | RowsBatch | GapBatch | RefusedBatch
+Batch = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch
 _TYPES: Final = {
     "string": pa.string(),
     "double": pa.float64(),
@@ -40,6 +40,17 @@ _GAPS: Final = pa.schema(
         ("rows", pa.int64()),
         ("text", pa.string()),
         ("first_sequence", pa.int64()),
+        ("day", pa.date32()),
+    ]
+)
+_DROPS: Final = pa.schema(
+    [
+        ("received", TIME),
+        ("flow", pa.string()),
+        *_NUMBER,
+        ("operator", pa.string()),
+        ("reason", pa.string()),
+        ("count", pa.int64()),
         ("day", pa.date32()),
     ]
 )
@@ -114,6 +125,16 @@ def gap_rows(gaps: Sequence[GapBatch], wall: float) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_GAPS)
 
 
+def drop_rows(batches: Sequence[DropsBatch], wall: float) -> pa.Table:
+    """Rows of `drops`, one for each entry. `wall`: seconds since the epoch."""
+    rows = [
+        {**_number(b), **_received(wall), "operator": operator, "reason": reason, "count": count}
+        for b in batches
+        for operator, reason, count in b.drops
+    ]
+    return pa.Table.from_pylist(rows, schema=_DROPS)
+
+
 def refused_rows(refused: Sequence[tuple[Batch, Any, str]], wall: float) -> pa.Table:
     """(batch, row or None for the whole batch, reason) as rows of `quarantine`."""
     rows = []
@@ -151,6 +172,8 @@ def _received(wall: float) -> dict[str, Any]:
 def _body(batch: Batch) -> Any:
     if isinstance(batch, OpenBatch):
         return batch.schema.plain()
+    if isinstance(batch, DropsBatch):
+        return list(batch.drops)
     return {"columns": batch.columns, "rows": batch.rows} if isinstance(batch, RowsBatch) else None
 
 

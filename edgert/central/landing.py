@@ -1,7 +1,7 @@
 """The doors of the central side's tables: results in order become commits, each result in exactly one.
 
 Where a result goes follows from what it says alone: rows and opening batches to `landing/<flow>`, gaps to `gaps`,
-what cannot be used to `quarantine`. Whatever table it is, its commit carries (stream, sequence) as Delta's transaction
+what a flow has dropped to `drops`, what cannot be used to `quarantine`. Whatever table it is, its commit carries (stream, sequence) as Delta's transaction
 identifier. The one rule that makes this safe over several tables: **a commit of sequence n to any table comes after
 everything below n is committed, in whichever table.** So the greatest number that any of the tables tells is the
 truth, after a crash at any point. Results of one stream with different tables therefore go in several rounds.
@@ -26,9 +26,9 @@ from edgert.central.lineage import Opening
 from edgert.central.tables import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError, PayloadError, show
 from edgert.core.result_schema import Schema
-from edgert.core.results import GapBatch, Numbered, OpenBatch, RefusedBatch, RowsBatch
+from edgert.core.results import DropsBatch, GapBatch, Numbered, OpenBatch, RefusedBatch, RowsBatch
 
-Batch = OpenBatch | RowsBatch | GapBatch | RefusedBatch
+Batch = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch
 Key = tuple[str, str, int, int]
 log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20
@@ -58,7 +58,7 @@ class _Judged:
     """A batch and where it goes."""
 
     batch: Batch
-    destination: Literal["landing", "gaps", "quarantine"]
+    destination: Literal["landing", "gaps", "drops", "quarantine"]
     checked: CheckedRows | None = None
     reason: str = ""
 
@@ -95,6 +95,9 @@ class Landing:
         """Those whose table exists: names alone, which anybody can send, are not kept."""
         self._quarantine = Table(join(root, "quarantine"))
         self._gaps = Table(join(root, "gaps"))
+        self._drops = Table(join(root, "drops"))
+        self._shared = (self._quarantine, self._gaps, self._drops)
+        """Of all flows: what has landed of a stream may stand in any of them."""
 
     def version(self, key: Key) -> int:
         """The last sequence of a stream that is in the tables (0: none)."""
@@ -223,7 +226,7 @@ class Landing:
     def _refresh(self, flow: str) -> FlowTable:
         """Look at what is committed. What is seen is on the disk, so that it may be acknowledged."""
         # The landing table last: whoever sees a number as taken, in whichever table, sees what opened its epoch.
-        for table in (self._quarantine, self._gaps):
+        for table in self._shared:
             table.refresh()
             table.settle()
         at = self._flows.get(flow) or FlowTable(self.root, flow)
@@ -234,25 +237,28 @@ class Landing:
 
     def _version(self, key: Key, at: FlowTable) -> int:
         name = application(key)
-        return max(t.version(name) for t in (at.table, self._quarantine, self._gaps))
+        return max(t.version(name) for t in (at.table, *self._shared))
 
     def _round(self, at: FlowTable, pending: Sequence[Batch], report: Report) -> None:
         """Commit, for each stream, its next batches with one destination."""
         judged = self._plan(at, pending)
         landing = [j for j in judged if j.destination == "landing"]
         gaps = [j.batch for j in judged if isinstance(j.batch, GapBatch)]
+        drops = [j.batch for j in judged if isinstance(j.batch, DropsBatch)]
         refused = [j for j in judged if j.destination == "quarantine"]
         if landing:
             self._commit_landing(at, landing, report)
         if gaps:
             self._gaps.append(frames.gap_rows(gaps, self._wall()), _versions(gaps))
             report.gaps += len(gaps)
+        if drops:
+            self._drops.append(frames.drop_rows(drops, self._wall()), _versions(drops))
         if refused:
             rows = [(j.batch, None, j.reason) for j in refused]
             self._quarantine.append(frames.refused_rows(rows, self._wall()), _versions(j.batch for j in refused))
             report.refused_batches += len(refused)
             report.reasons += [j.reason for j in refused[:3]]
-        report.commits += bool(landing) + bool(gaps) + bool(refused)
+        report.commits += bool(landing) + bool(gaps) + bool(drops) + bool(refused)
 
     def _plan(self, at: FlowTable, pending: Iterable[Batch]) -> list[_Judged]:
         judged: list[_Judged] = []
@@ -307,6 +313,8 @@ def _judge(batch: Batch, at: FlowTable, opening: _Opening) -> _Judged:
     epoch = (batch.gateway, batch.epoch)
     if isinstance(batch, GapBatch):
         return _Judged(batch, "gaps")
+    if isinstance(batch, DropsBatch):
+        return _Judged(batch, "drops")
     try:
         if isinstance(batch, RefusedBatch):
             raise PayloadError(batch.reason)

@@ -19,7 +19,7 @@ from edgert.central.query import select as query_tables
 from edgert.central.tables import TableError, join, list_tables, told, why
 from edgert.core.errors import EdgertError
 
-SINGLE: Final = ("gaps", "quarantine", "models", "alerts", "leases", "readers")
+SINGLE: Final = ("gaps", "drops", "quarantine", "models", "alerts", "leases", "readers")
 FOLDERS: Final = ("fleet", "landing")
 _ORDER: Final = ("window_start", "received", "trained", "raised")
 _WIDEST: Final = 40

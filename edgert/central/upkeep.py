@@ -31,7 +31,7 @@ QUIET_S: Final = 600.0
 """A day of a fleet table that was written in this time is left to the fleet job, which compacts it, too."""
 QUIET_FILES: Final = 10
 """Of other days of a fleet table so many small files are rewritten: what is left over from a day stays for ever."""
-_OF_RESULTS: Final = ("gaps", "quarantine")
+_OF_RESULTS: Final = ("gaps", "drops", "quarantine")
 _OF_OURS: Final = ("leases", "readers")
 _OF_ALERTS: Final = "alerts"
 _DAY_S: Final = 86_400.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgert.core.result_schema import Schema, row_columns
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch
+from edgert.core.results import DropsBatch, GapBatch, OpenBatch, RowsBatch
 
 FLOW = "air"
 SCHEMA = Schema(
@@ -46,6 +46,9 @@ class Gateway:
 
     def gap(self, reason: str = "quota", rows: int | None = 3) -> GapBatch:
         return GapBatch(**self.number(0), reason=reason, rows=rows)
+
+    def drops(self, *drops: tuple[str, str, int]) -> DropsBatch:
+        return DropsBatch(**self.number(0), drops=drops or (("in", "bad_payload", 2), ("minute", "late", 1)))
 
 
 def contribution(window: int, source: str | None, *values: float) -> list[Any]:

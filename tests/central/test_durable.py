@@ -52,13 +52,14 @@ def test_what_was_acknowledged_outlives_a_power_cut(disk: Disk, tmp_path: Path) 
     landing = Landing(str(disk.root))
     landing.land([g.open()])
     landing.land([g.rows(contribution(0, "a", 1.0), contribution(2_000, "a", 1.0)), g.gap(), g.rows(["short"])])
-    landing.land([last := g.rows(contribution(1, "a", 1.0)), g.rows([1], columns=("x",))])
-    assert landing.version(key_of(last)) == 6
+    landing.land([last := g.rows(contribution(1, "a", 1.0)), g.rows([1], columns=("x",)), g.drops()])
+    assert landing.version(key_of(last)) == 7
     left = Landing(disk.after_a_power_cut(tmp_path / "left"))
-    assert left.version(key_of(last)) == 6
+    assert left.version(key_of(last)) == 7
     rows = query(DeltaTable(f"{left.root}/landing/{FLOW}"), ["sequence"], "day IS NOT NULL")
     assert sorted(r["sequence"] for r in rows) == [2, 2, 5]
     assert len(query(DeltaTable(f"{left.root}/gaps"))) == 1
+    assert len(query(DeltaTable(f"{left.root}/drops"))) == 2
     assert len(query(DeltaTable(f"{left.root}/quarantine"))) == 2
 
 

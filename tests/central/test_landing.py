@@ -196,6 +196,26 @@ def test_gaps_stand_in_their_table_in_order_with_rows(landing: Landing, tmp_path
     assert Landing(str(tmp_path)).land(batches).commits == 0
 
 
+def test_drops_stand_in_their_table_once_in_order_with_rows(landing: Landing, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    batches: list[Batch] = [g.open(), g.drops(), g.rows(contribution(0, "a", 1.0)), g.gap()]
+    many = g.drops(*((f"o{n}", "late", n) for n in range(1, 257)))
+    batches.append(many)
+    for again in (landing, landing, Landing(str(tmp_path))):
+        report = again.land(batches)
+        assert report.versions[key_of(many)] == 5
+    assert report.commits == 0
+    rows = read(tmp_path, "drops")
+    assert sorted((r["sequence"], r["operator"], r["reason"], r["count"]) for r in rows if r["sequence"] < 5) == [
+        (2, "in", "bad_payload", 2),
+        (2, "minute", "late", 1),
+    ]
+    assert sum(r["count"] for r in rows if r["sequence"] == 5) == sum(range(1, 257))
+    (first, *_) = rows
+    assert (first["gateway"], first["flow"], first["epoch"], first["stream"]) == ("g1", FLOW, g.epoch, 0)
+    assert (first["flow_version"], first["day"]) == (1, first["received"].date())
+
+
 def test_known_tells_the_streams_of_the_greatest_epoch_of_each_flow(landing: Landing) -> None:
     old, new, away = Gateway("g1"), Gateway("g1", epoch=7 << 32), Gateway("g1", flow="water")
     landing.land([old.open(), new.open(), new.rows(contribution(0, "a", 1.0)), away.open()])
@@ -248,13 +268,14 @@ class Killed(BaseException):
 
 
 def one_of_each_kind(g: Gateway, window: int) -> list[Callable[[], Batch]]:
-    """Makers of batches: good, with one wrong row, a gap, refused whole."""
+    """Makers of batches: good, with one wrong row, a gap, drops, refused whole."""
     good, wrong = contribution(window, "a", 1.0), contribution(window, "b", 1.0)
     wrong[3] = -1
     return [
         lambda: g.rows(good),
         lambda: g.rows(good, wrong),
         g.gap,
+        lambda: g.drops(("in", "bad_payload", 1)),
         lambda: g.rows([1], columns=("x",)),
     ]
 
@@ -264,7 +285,7 @@ def one_of_each_kind(g: Gateway, window: int) -> list[Callable[[], Batch]]:
 def test_death_between_any_two_commits_neither_loses_nor_doubles(
     deaths: list[tuple[int, bool]], seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Batches for all three tables; the process dies before or after some commit, and the outbox sends all again."""
+    """Batches for all four tables; the process dies before or after some commit, and the outbox sends all again."""
     root = tmp_path_factory.mktemp("root")
     rng = random.Random(seed)
     gateways = [Gateway("g1"), Gateway("g2")]
@@ -272,7 +293,7 @@ def test_death_between_any_two_commits_neither_loses_nor_doubles(
     for g in gateways:
         batches.append(g.open())
         for i in range(6):
-            batches.append(one_of_each_kind(g, i)[rng.randrange(4)]())
+            batches.append(one_of_each_kind(g, i)[rng.randrange(5)]())
     append = Table.append
     for after, before in [*deaths, (10**9, True)]:
         left = [after]
@@ -294,7 +315,7 @@ def test_death_between_any_two_commits_neither_loses_nor_doubles(
             except Killed:
                 continue
     numbers = [(r["gateway"], r["sequence"]) for r in read(root, f"landing/{FLOW}")]
-    numbers += [(r["gateway"], r["sequence"]) for r in read(root, "gaps")]
+    numbers += [(r["gateway"], r["sequence"]) for name in ("gaps", "drops") for r in read(root, name)]
     whole = [r for r in read(root, "quarantine") if "columns: expected" in r["reason"]]
     single = [(r["gateway"], r["sequence"]) for r in read(root, "quarantine") if "columns" not in r["reason"]]
     numbers += [(r["gateway"], r["sequence"]) for r in whole]

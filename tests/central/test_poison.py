@@ -54,6 +54,11 @@ for _ in range(400):
     [
         ({"kind": "gap", "reason": "quota", "rows": 2**63, "text": ""}, "gap: expected rows as an integer from 0"),
         ({"kind": "gap", "reason": "quota", "rows": 2**63 - 1, "text": ""}, "gap: expected rows as an integer from 0"),
+        ({"kind": "drops", "drops": [["in", "late", 2**63]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["in", "late" * 999, 1]]}, "drops: expected [operator, reason, count]"),
+        ({"kind": "drops", "drops": [["in", "late", 1]] * 257}, "drops: expected a list of 1 to 256 entries"),
+        ({"kind": "drops", "drops": {b"x": DEEP}}, "drops: expected a list of 1 to 256 entries"),
+        ({"kind": "later", "rows": 1}, "kind: expected open, rows, gap, drops or hello"),
         ({"kind": "rows", "columns": COLUMNS, "rows": [{b"x": 1}]}, "row: expected 12 values"),
         ({"kind": "rows", "columns": COLUMNS, "rows": [[{b"x": 1}] * 12]}, "window_start: expected a time"),
         ({"kind": "rows", "columns": ["a"], "rows": [{b"x": 1}]}, "columns: expected window_start"),

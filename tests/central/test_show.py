@@ -19,7 +19,7 @@ from tests.central.results_examples import FLOW, Gateway, contribution
 def root(tmp_path: Path) -> str:
     g = Gateway("g1")
     rows = [contribution(i, source, float(i), 2.0) for i in range(5) for source in ("a", "b\n")]
-    Landing(str(tmp_path)).land([g.open(), g.rows(*rows), g.gap()])
+    Landing(str(tmp_path)).land([g.open(), g.rows(*rows), g.gap(), g.drops()])
     return str(tmp_path)
 
 
@@ -27,7 +27,7 @@ def test_tables_are_listed_with_their_sizes(root: str, capsys: pytest.CaptureFix
     assert main(["central", "tables", "--root", root]) == 0
     head, _, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["table", "rows", "version", "files", "kB"]
-    assert [line.split()[:3] for line in lines] == [[f"landing/{FLOW}", "11", "0"], ["gaps", "1", "0"]]
+    assert [line.split()[:3] for line in lines] == [[f"landing/{FLOW}", "11", "0"], ["gaps", "1", "0"], ["drops", "2", "0"]]
 
 
 def test_newest_windows_come_first_aligned(root: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +52,15 @@ def test_json_has_one_object_per_line(root: str, capsys: pytest.CaptureFixture[s
     main(["central", "show", FLOW, "--root", root, "--json", "--limit", "2", "--where", "n > 0"])
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [o["window_start"] for o in objects] == ["2024-10-04 00:04:00Z"] * 2
+
+
+def test_drops_are_shown_and_added_up(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["central", "show", "drops", "--root", root, "--json", "--where", "reason = 'late'"]) == 0
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (row["flow"], row["operator"], row["count"]) == (FLOW, "minute", 1)
+    sql = "SELECT flow, sum(count) AS dropped FROM drops GROUP BY flow"
+    assert main(["central", "query", sql, "--root", root, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"flow": FLOW, "dropped": 3}
 
 
 def test_unknown_table_lists_those_that_exist(root: str) -> None:

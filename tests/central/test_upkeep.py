@@ -24,7 +24,6 @@ from edgert.central.stream_reader import StreamReader, position
 from edgert.central.upkeep import Schedule, Upkeep
 from edgert.central.upkeep_table import FIRST_DAY, KeptTable
 from edgert.cli.main import main
-from edgert.core.results import GapBatch
 from edgert.core.settings import Upkeep as Settings
 from tests.central.results_examples import DAY_S, FLOW, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site
@@ -173,20 +172,23 @@ def test_retention_drops_whole_days_when_all_have_read_them_and_lets_no_more_of_
     assert Landing(str(tmp_path)).land([more]).rows == 1
 
 
-def test_gaps_and_quarantine_are_dropped_by_the_day_of_their_arrival(tmp_path: Path) -> None:
+def test_gaps_drops_and_quarantine_are_dropped_by_the_day_of_their_arrival(tmp_path: Path) -> None:
     site = Site(tmp_path, Settings(compact_files=2, retention_days=3))
     old = Landing(str(tmp_path), wall=lambda: site.now)
     new = Landing(str(tmp_path), wall=lambda: site.now + 5 * DAY_S)
-    gaps: list[GapBatch] = [site.gateway.gap(rows=n) for n in (1, 2)]
-    old.land(gaps[:1])
+    g = site.gateway
+    before: list[Batch] = [g.gap(rows=1), g.drops(("in", "late", 1))]
+    after: list[Batch] = [*before, g.gap(rows=2), g.drops(("in", "late", 2))]
+    old.land(before)
     old.quarantine_payloads([("t", b"", "old")])
-    new.land(gaps)
+    new.land(after)
     new.quarantine_payloads([("t", b"", "new")])
     site.now += 5 * DAY_S
     assert site.keep("gaps").days == 1
     assert [r["rows"] for r in query(DeltaTable(str(tmp_path / "gaps")))] == [2]
+    assert [r["count"] for r in query(DeltaTable(str(tmp_path / "drops")))] == [2]
     assert [r["reason"] for r in query(DeltaTable(str(tmp_path / "quarantine")))] == ["new"]
-    assert old.land(gaps).gaps == 0
+    assert old.land(after).commits == 0
 
 
 def test_landing_goes_on_while_tables_are_kept_and_lands_each_result_once(site: Site) -> None:
