@@ -19,10 +19,10 @@ import msgspec
 
 from edgert.core.position import Position
 from edgert.core.result_schema import Schema
-from edgert.core.results import OpenBatch, pack_result
+from edgert.core.results import Drop, OpenBatch, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import ahead, fallback, mending, outbox, quota, spill
+from edgert.store import ahead, fallback, mending, outbox, quota, spill, statements
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
 from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow
 from edgert.store.renaming import rename
@@ -51,7 +51,8 @@ class Database(Transactions):
         super().__init__(path)
         self.gateway = gateway
         self.quota_bytes = quota_bytes
-        """Of the outbox. Openings of epochs and the last words of a flow that keeps all are let in beyond it."""
+        """Of the outbox. Beyond it come the last words of a flow that keeps all, and what has no rows: openings, gaps,
+        drops."""
         self.outbox_size = self._change = OutboxSize(0, 0, 0)
         """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
         self.shed: Counter[tuple[str, str]] = Counter()
@@ -200,16 +201,14 @@ class Database(Transactions):
         spill.forget(db, flow)
         if commit.rows:
             self._put_rows(db, commit)
-        if commit.gap:
-            self._put_gap(db, flow, commit.gap)
+        if commit.gap or commit.drops:
+            self._say(db, flow, commit.gap, commit.drops)
         if commit.whole:
             db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         fallback.put_state(db, commit)
 
-    def _put_gap(self, db: sqlite3.Connection, flow: str, text: str) -> None:
-        (epoch,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (flow,)).fetchone()
-        if db.execute("SELECT 1 FROM opening WHERE flow = ? AND epoch = ?", (flow, epoch)).fetchone():  # it ships
-            self._change = self._change.plus(outbox.put_gap(db, flow, epoch, outbox.MISSED, text))
+    def _say(self, db: sqlite3.Connection, flow: str, gap: str, drops: Sequence[Drop] = ()) -> None:
+        self._change = self._change.plus(statements.put(db, flow, gap, drops))
 
     def _put_ahead(self, db: sqlite3.Connection, results: FlowResults) -> None:
         ahead.put(db, results.flow, len(results.rows))
@@ -244,7 +243,7 @@ class Database(Transactions):
     def put_gap(self, flow: str, text: str) -> None:
         """Says in the tables that something is missing of what a flow would have shipped."""
         with self._transaction() as db:
-            self._put_gap(db, flow, text)
+            self._say(db, flow, text)
 
     def fall_back(self, flow: str, to: Mark, successor: int, gap: str) -> None:
         """What is stored of a flow after `to` is damaged: it goes on from there, in the epoch `successor`."""

@@ -49,8 +49,8 @@ def replace(db: sqlite3.Connection, gateway: str, key: Stream, sequence: int) ->
     change = outbox.free(db, *key, sequence - 1, sequence)
     if stream == FIRST and sequence == 1:
         return Shed(flow, DAMAGED, 0, 0, change.plus(outbox.put(db, *key, 1, 0, opening)))
-    # What stood there without rows was a gap itself: it had all the numbers since the batch before, and nobody knows
-    # any more how many rows.
+    # What stood there without rows was a gap itself, with all the numbers since the batch before, and nobody knows any
+    # more how many rows; or it said what was dropped, which nobody knows any more either.
     gap = GapBatch(
         gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence,
         flow_version=int(msgspec.msgpack.decode(opening, strict=False)["flow_version"]),

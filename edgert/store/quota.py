@@ -103,7 +103,7 @@ def _streams(db: sqlite3.Connection, flow: str, fresh: Mapping[Stream, int]) -> 
 
 
 def _oldest(db: sqlite3.Connection, key: Stream, above: int) -> sqlite3.Cursor:
-    """(number, rows, bytes, put_at) of the first batches with rows, read one by one; openings and gaps stay."""
+    """(number, rows, bytes, put_at) of the first batches with rows, read one by one; openings, gaps and drops stay."""
     query = (
         "SELECT sequence, rows, length(payload), put_at FROM outbox "
         "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? AND rows > 0 ORDER BY sequence LIMIT ?"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgert.core.position import Position
+from edgert.core.results import Drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class FlowCommit:
     """Contributions for the outbox, as lists in the order of `columns`."""
     gap: str = ""
     """What is missing behind them, in words."""
+    drops: Sequence[Drop] = ()
+    """What the flow has dropped, as far as it was not said before."""
     whole: bool = False
     """Its deltas say everything: what was stored of the state before may go."""
 

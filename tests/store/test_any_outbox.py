@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from edgert.central.acceptance import Acceptance
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
-from edgert.core.results import GapBatch, unpack_result_untrusted
+from edgert.core.results import DropsBatch, GapBatch, unpack_result_untrusted
 from edgert.store import database as database_module
 from edgert.store.database import Database
 from edgert.store.quota import FULL
@@ -48,6 +49,9 @@ class AnyOutbox(RuleBasedStateMachine):
         self.landed: dict[str, list[int]] = {name: [] for name in FLOWS}
         self.stated: Counter[str] = Counter()
         self.shed_before: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.told: Counter[str] = Counter()
+        """Of that, what has landed."""
         self.next = 1
         self.open(quota)
         for name, document in FLOWS.items():
@@ -83,6 +87,7 @@ class AnyOutbox(RuleBasedStateMachine):
             assert len(landed) == len(self.landed[name]), "nothing twice"
             assert landed <= self.made[name]
             assert len(self.made[name]) - len(landed) == self.stated[name] == self.shed(name)
+        assert self.told == self.dropped, "what was dropped makes way for nothing, and is said once"
 
     def accepted(self, name: str, epoch: int) -> int:
         return self.acceptance.accepted(("g1", name, epoch, 0))
@@ -102,20 +107,25 @@ class AnyOutbox(RuleBasedStateMachine):
         self.acceptance.offer(key, batch.sequence, batch, 1, 0.0, batch.first)
         for taken in self.acceptance.take():
             self.landed[taken.flow] += numbers([taken])
+            self.told[taken.flow] += sum(n for *_, n in taken.drops) if isinstance(taken, DropsBatch) else 0
             self.stated[taken.flow] += (taken.rows or 0) if isinstance(taken, GapBatch) else 0
 
-    @rule(names=st.sets(st.sampled_from(sorted(FLOWS)), min_size=1), rows=st.integers(0, 4), size=st.integers(0, 400))
-    def commit(self, names: set[str], rows: int, size: int) -> None:
+    @rule(names=st.sets(st.sampled_from(sorted(FLOWS)), min_size=1), rows=st.integers(0, 4), size=st.integers(0, 400),
+          drops=st.integers(0, 2))  # fmt: skip
+    def commit(self, names: set[str], rows: int, size: int, drops: int) -> None:
         given = {name: range(self.next + at * rows, self.next + (at + 1) * rows) for at, name in enumerate(names)}
         self.next += rows * len(names)
         before, state = self.database.outbox_size, {name: self.database.state(name) for name in names}
+        said = [("in", "late", drops)] * bool(drops)
         commits = [
-            FlowCommit(n, Position(), [b"d"], b"", COLUMNS, results(n, *given[n], size=size).rows) for n in names
+            FlowCommit(n, Position(), [b"d"], b"", COLUMNS, results(n, *given[n], size=size).rows, drops=said)
+            for n in names
         ]
         refused = self.database.commit(commits, {}, 1)
         assert refused <= {"b"}
         for name in names - refused:
             self.made[name] |= set(given[name])
+            self.dropped[name] += drops
             assert len(self.database.state(name)) == len(state[name]) + 1
         if refused:
             assert self.database.state("b") == state["b"]
@@ -137,7 +147,8 @@ class AnyOutbox(RuleBasedStateMachine):
         before, shed = self.recount(), dict(self.database.shed)
         unwritable: Any = {0: object()}
         with pytest.raises(StoreError):
-            self.database.commit([results(name, *[0] * rows, size=300)], unwritable, 1)
+            failing = replace(results(name, *[0] * rows, size=300), drops=[("in", "late", 9)])
+            self.database.commit([failing], unwritable, 1)
         assert (self.recount(), dict(self.database.shed)) == (before, shed)
 
     @rule(name=st.sampled_from(sorted(FLOWS)), back=st.integers(0, 5), limit=st.integers(1, 5))
