@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, Spill
 from gateway.blocked import Blocked
+from gateway.drop_ledger import DropLedger
 from gateway.fallback import last_checkpoint
 from gateway.hosts import Host
 from gateway.ingest import Ingest
@@ -54,7 +54,9 @@ class CheckpointStatus:
 
 def as_commit(name: str, form: CommitForm) -> FlowCommit:
     """A flow's packed checkpoint in the database's words."""
-    return FlowCommit(name, form.position, form.deltas, form.queue, form.columns, form.rows, whole=form.whole)
+    return FlowCommit(
+        name, form.position, form.deltas, form.queue, form.columns, form.rows, drops=form.drops, whole=form.whole
+    )
 
 
 class Checkpointer:
@@ -81,8 +83,7 @@ class Checkpointer:
         """Why the last checkpoint left a flow out."""
         self.merging = Merging(database, store, lambda run: self.runs.get(run.flow.name) is run)
         self.blocked = Blocked(host, ingest.clock.monotonic)
-        self.lost_input: Counter[str] = Counter()
-        """Messages of flows that were blocked which had no room in the database and were needed there, by flow."""
+        self.drops = DropLedger(database, ingest.clock.monotonic)
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
@@ -203,6 +204,7 @@ class Checkpointer:
         forms = [(run, form) for run, form in forms if run.flow.name not in refused]
         for run, form in forms:
             run.committed(form)
+            self.drops.said(run, form.drops)
             self._host.committed(run)
         for run, spill in spills:
             self.blocked.spilled(run, spill)
@@ -222,7 +224,7 @@ class Checkpointer:
                     self.status.blocked += 1
                     self.blocked.failed(run)
                     return None
-            form = run.form()
+            form = run.form(self.drops.due(run))
             self.blocked.succeeded(run)
             if form is None:  # nothing has changed: that is as good as written
                 self._host.committed(run)
@@ -269,7 +271,7 @@ class Checkpointer:
                 except StoreError as error:
                     log.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
                     await asyncio.sleep(RETRY_S)
-            self.lost_input[name] += lost.lost if lost else 0
+            self.drops.lost_input[name] += lost.lost if lost else 0
             await self._store(lambda: self.position(prepare(blobs, queue)))
 
     def position(self, read: Callable[[], None]) -> None:

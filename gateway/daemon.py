@@ -239,6 +239,7 @@ class Daemon:
         await self.checkpointer.merging.stop()
         runs = list(self.flows.runs.values())
         await asyncio.to_thread(self.host.settle, runs, 5.0)
+        self.checkpointer.drops.ending = True
         if await self.checkpointer.checkpoint(runs) and self.ingest.drops.unsaved:  # nothing else was to be written
             try:
                 await self._write_table()

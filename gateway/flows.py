@@ -165,7 +165,7 @@ class Flows:
     def _no_room(self, name: str, messages: int) -> None:
         text = f"flow {name} was blocked, and {messages} messages of its input had no room in the database"
         log.error("%s: they are lost", text)
-        self.checkpointer.lost_input[name] += messages
+        self.checkpointer.drops.lost_input[name] += messages
         self._say_gap(name, text)
 
     def _say_gap(self, name: str, text: str) -> None:
@@ -343,12 +343,14 @@ class Flows:
         self._leaving = old
         if not gap:
             gap = await self._drain(old)
-        form = None if gap else old.form()
-        position = old.progress.position()
-        last = as_commit(old.flow.name, form) if form else FlowCommit(old.flow.name, position, [], b"", gap=gap)
+        drops = self.checkpointer.drops.due(old)
+        form = None if gap else old.form(drops)
+        name, position = old.flow.name, old.progress.position()
+        last = as_commit(name, form) if form else FlowCommit(name, position, [], b"", gap=gap, drops=drops)
         await self._write(lambda pages, index: put(last, pages, index), tries=None)
         self._leaving = None
-        self.checkpointer.outbox.forget(old.flow.name)
+        self.checkpointer.drops.said(old, drops)
+        self.checkpointer.outbox.forget(name)
         self._ingest.swap((), (), lambda: self._ingest.inbox.remove_flow(old.progress))
         self._host.remove(old)
         self._ingest.acknowledge()

@@ -197,6 +197,25 @@ class Hosted:
         run.pending.append(Captured(at, [delta for delta in run.taken if delta], self.rows, entries))
         run.taken, self.rows = [], []
         self.captured = {name: report for answer in answers for name, report in answer.reports.items()}
+        run.dropped = self._dropped()
+
+    def _dropped(self) -> dict[tuple[str, str], int]:
+        """See `FlowRun.dropped`: in all lives. What is `shown` goes beyond that."""
+        found: dict[tuple[str, str], int] = {}
+        for name in self.run.places:
+            report = self.captured.get(name, Report()).after(self.before.get(name, Report()))
+            found |= {(name, reason): rows for reason, rows in self._all_drops(name, report).items()}
+        return found
+
+    def ends(self, local: FlowRun) -> int:
+        """`local` was brought to its end in its place. Returns how many messages are lost: fed since the last capture,
+        and not kept."""
+        with self.lock:
+            lost = self.lose(self.since_mark())
+            self.run.dropped = dict(Counter(self._dropped()) + Counter(local.dropped))
+        self.run.ended = True
+        self.run.pending += local.pending
+        return lost
 
     def faults(self) -> list[str]:
         """Why slots that came to a batch boundary could not give their part."""
@@ -229,15 +248,18 @@ class Hosted:
 
     def report(self, name: str) -> Report:
         """What the place `name` has done, in all its lives."""
-        place = self.run.places[name]
         found = self._counted(name)
-        drops = Counter(found.drops)
+        found.drops = self._all_drops(name, found)
+        return found
+
+    def _all_drops(self, name: str, found: Report) -> dict[str, int]:
+        """What a report says, and what the daemon dropped itself of the same place."""
+        place, drops = self.run.places[name], Counter(found.drops)
         if not place.part:
             drops["not sent"] += place.instance.unsent
             if place.instance is self.run.all[0]:
                 drops += self.drops
-        found.drops = dict(+drops)
-        return found
+        return dict(+drops)
 
 
 def where(plan: Plan, place: Place, slots: Sequence[int]) -> list[int]:

@@ -347,16 +347,12 @@ class Slots:
         now = self._now()
         since = [pack_state(delta) for captured in run.pending for delta in captured.deltas]
         local.restore([*blobs, *since], pack_queues(run.pending[-1].queues), now)
-        since_mark = hosted.since_mark()
-        for fed in since_mark:
+        for fed in hosted.since_mark():
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
         local.drain(now, send)
-        with hosted.lock:
-            if lost := hosted.lose(since_mark):
-                log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
-        run.ended = True
-        run.pending += local.pending
+        if lost := hosted.ends(local):
+            log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
 
     def _copy(self, run: FlowRun) -> FlowRun:
         return FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission)

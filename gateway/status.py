@@ -18,6 +18,7 @@ from edgert.runtime.build import Place
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.latency import quantile_s
 from edgert.runtime.report import Report
+from gateway.drop_ledger import NO_ROOM
 from gateway.uplink import summary
 
 if TYPE_CHECKING:
@@ -143,8 +144,8 @@ class Status:
             for name in run.places:
                 for reason, rows in self._daemon.host.report(run, name).drops.items():
                     places[run.flow.name, name, reason] += rows
-        for flow, messages in list(self._daemon.checkpointer.lost_input.items()):
-            places[flow, "", "input of a blocked flow, no room in the database"] += messages
+        for flow, messages in list(self._daemon.checkpointer.drops.lost_input.items()):
+            places[flow, "", NO_ROOM] += messages
         for (flow, reason), rows in list(self._daemon.database.shed.items()):
             places[flow, "outbox", reason] += rows
         return [

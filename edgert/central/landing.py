@@ -1,10 +1,11 @@
 """The doors of the central side's tables: results in order become commits, each result in exactly one.
 
 Where a result goes follows from what it says alone: rows and opening batches to `landing/<flow>`, gaps to `gaps`,
-what a flow has dropped to `drops`, what cannot be used to `quarantine`. Whatever table it is, its commit carries (stream, sequence) as Delta's transaction
-identifier. The one rule that makes this safe over several tables: **a commit of sequence n to any table comes after
-everything below n is committed, in whichever table.** So the greatest number that any of the tables tells is the
-truth, after a crash at any point. Results of one stream with different tables therefore go in several rounds.
+what a flow has dropped to `drops`, what cannot be used to `quarantine`. Whatever table it is, its commit carries
+(stream, sequence) as Delta's transaction identifier. The one rule that makes this safe over several tables: **a commit
+of sequence n to any table comes after everything below n is committed, in whichever table.** So the greatest number
+that any of the tables tells is the truth, after a crash at any point. Results of one stream with different tables
+therefore go in several rounds.
 
 Single rows that are refused are copied to `quarantine` first, under an identifier of their own; then the rest of
 their batch lands and takes its number.

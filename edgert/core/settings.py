@@ -360,8 +360,8 @@ class Upkeep:
     )
     retention_days: int = setting(
         0,
-        doc="landing rows, gaps, drops and quarantine are dropped after this many days; a rebuild and a correction then "
-        "reach no further back. 0: never",
+        doc="landing rows, gaps, drops and quarantine are dropped after this many days; a rebuild and a correction "
+        "then reach no further back. 0: never",
         unit="days",
         minimum=0,
         maximum=36_500,

@@ -13,6 +13,7 @@ from edgert.core.batch import Row
 from edgert.core.errors import DamagedError
 from edgert.core.position import Position
 from edgert.core.result_schema import row_columns
+from edgert.core.results import Drop
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, PhysicalInstance, Plan, plan
 from edgert.flow.spec import Registry
@@ -25,6 +26,7 @@ from edgert.runtime.interpreter import switching
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
+from edgert.runtime.report import drops_of
 from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class CommitForm:
     columns: tuple[str, ...]
     rows: list[list[Any]]
     whole: bool = False
+    drops: Sequence[Drop] = ()
 
 
 class FlowRun:
@@ -95,6 +98,9 @@ class FlowRun:
         """Captured, but not committed yet (the commit may have failed: then nothing more is captured until it is)."""
         self.taken: list[dict[str, Any]] = []
         """Deltas of pauses that could not be brought to their end."""
+        self.dropped: Mapping[tuple[str, str], int] = {}
+        """By place and reason: what was dropped since the start of what the last capture covers. Never less than before
+        but where a capture that was not committed is given up."""
         self.ended = False
         """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
         self.rewrite = False
@@ -166,6 +172,7 @@ class FlowRun:
 
                 def take() -> None:
                     taken.append((self.progress.position(), self.queues()))
+                    self.dropped = self.drops()
                     self._kept = {instance: len(instance.kept) for instance in self.all}
 
                 position(lambda: pool.locked(take))
@@ -224,6 +231,11 @@ class FlowRun:
                 queues[name] = entries
         return queues
 
+    def drops(self) -> dict[tuple[str, str], int]:
+        """What was dropped in this process since its start, by place and reason."""
+        places = self.places.items()
+        return {(name, reason): rows for name, place in places for reason, rows in drops_of(place).items()}
+
     def drain(self, now: Now, send: Callable[[Instance, Sequence[Message]], None]) -> None:
         """Runs a held flow to its very end on the caller's thread: queues, what windows still hold, a capture.
 
@@ -242,9 +254,11 @@ class FlowRun:
                     send(instance, turn.messages)
         rows = [row for ship in self.ships for row in ship.take()]
         self.pending.append(Captured(self.progress.position(), [], rows, {}))
+        self.dropped = self.drops()
 
-    def form(self) -> CommitForm | None:
-        """All that is pending as one commit; None when there is nothing worth a write to the card."""
+    def form(self, drops: Sequence[Drop] = ()) -> CommitForm | None:
+        """All that is pending as one commit, with what is to be said of `dropped`; None when there is nothing worth a
+        write to the card."""
         if not self.pending:
             return None
         last = self.pending[-1]
@@ -252,11 +266,12 @@ class FlowRun:
         whole = max((at for at, c in enumerate(self.pending) if c.whole), default=None)
         deltas = [d for c in self.pending[whole or 0 :] for d in c.deltas]
         queue = pack_queues(last.queues)
-        if not rows and not deltas and not queue and self._queue_was_empty and last.position == self.progress.committed:
+        nothing = not (rows or deltas or queue or drops) and self._queue_was_empty
+        if nothing and last.position == self.progress.committed:
             self.pending.clear()
             return None
         packed = [pack_state(d) for d in deltas]
-        return CommitForm(last.position, packed, queue, self.columns, self.listed(rows), whole is not None)
+        return CommitForm(last.position, packed, queue, self.columns, self.listed(rows), whole is not None, drops)
 
     def listed(self, rows: Sequence[Row]) -> list[list[Any]]:
         """Contributions as lists in the order of `columns`."""

@@ -71,20 +71,26 @@ _SUMS = (
 )  # fmt: skip
 
 
+def drops_of(place: Place) -> dict[str, int]:
+    """What a place in this process has dropped, by reason."""
+    drops = Counter(place.logic.drops)
+    if not place.part:
+        drops["queue over budget"] += place.instance.shed
+        drops["not sent"] += place.instance.unsent
+    return dict(+drops)
+
+
 def report(place: Place, now: float) -> Report:
     """Of a place in this process, at `now` (monotonic seconds)."""
-    drops = Counter(place.logic.drops)
     guard = place.guard
     found = Report(
-        place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s, at=now
-    )
+        place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s,
+        drops=drops_of(place), at=now,
+    )  # fmt: skip
     if place.part:
-        found.drops = dict(drops)
         return found
     instance = place.instance
     counters, queue = instance.counters, instance.queue
-    drops["queue over budget"] += instance.shed
-    drops["not sent"] += instance.unsent
     since = queue.waiting_since()
     return dataclasses.replace(
         found,
@@ -95,6 +101,5 @@ def report(place: Place, now: float) -> Report:
         queue_rows=queue.rows,
         queue_bytes=queue.size,
         queue_age_s=0.0 if since is None else now - since,
-        drops=dict(+drops),
         latency=list(instance.latency.counts),
     )

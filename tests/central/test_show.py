@@ -27,7 +27,11 @@ def test_tables_are_listed_with_their_sizes(root: str, capsys: pytest.CaptureFix
     assert main(["central", "tables", "--root", root]) == 0
     head, _, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["table", "rows", "version", "files", "kB"]
-    assert [line.split()[:3] for line in lines] == [[f"landing/{FLOW}", "11", "0"], ["gaps", "1", "0"], ["drops", "2", "0"]]
+    assert [line.split()[:3] for line in lines] == [
+        [f"landing/{FLOW}", "11", "0"],
+        ["gaps", "1", "0"],
+        ["drops", "2", "0"],
+    ]
 
 
 def test_newest_windows_come_first_aligned(root: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -221,7 +221,7 @@ async def test_what_has_no_room_is_counted_if_it_comes_to_a_start(
         assert await world.checkpoint() == [(number, 1)]
     world.die()
     gateway = Gateway(tmp_path / "db")
-    assert gateway.checkpointer.lost_input == {"f": 4}
+    assert gateway.checkpointer.drops.lost_input == {"f": 4}
     assert gateway.flows.gaps == {}, "nothing of what it wrote is damaged"
     (gap,) = [b for b in results(gateway.database) if isinstance(b, GapBatch)]
     assert "4 messages of its input had no room" in gap.text
@@ -252,12 +252,12 @@ async def test_a_capture_from_before_the_spill_does_not_take_it_away(tmp_path: P
     run = world.gateway.flows.runs["f"]
     form = run.form
 
-    def no_memory() -> None:
+    def no_memory(_drops: Any = ()) -> Any:
         raise MemoryError
 
     world.feed(1)
     await world.go_on()
-    run.form = no_memory  # type: ignore[method-assign]
+    run.form = no_memory  # type: ignore[method-assign, assignment]
     await world.checkpoint()
     world.feed(2)
     world.feed(3)

@@ -137,8 +137,8 @@ def _positions_have_no_holes() -> Patch:
 def _position_is_that_of_the_commit() -> Patch:
     form = FlowRun.form
 
-    def late(self: FlowRun) -> Any:
-        found = form(self)
+    def late(self: FlowRun, drops: Any = ()) -> Any:
+        found = form(self, drops)
         if found is not None:
             found.position = self.progress.position()
         return found

@@ -146,8 +146,8 @@ class AnyOutbox(RuleBasedStateMachine):
     def failing_commit(self, name: str, rows: int) -> None:
         before, shed = self.recount(), dict(self.database.shed)
         unwritable: Any = {0: object()}
+        failing = replace(results(name, *[0] * rows, size=300), drops=[("in", "late", 9)])
         with pytest.raises(StoreError):
-            failing = replace(results(name, *[0] * rows, size=300), drops=[("in", "late", 9)])
             self.database.commit([failing], unwritable, 1)
         assert (self.recount(), dict(self.database.shed)) == (before, shed)
 
