@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from edgert.core.clock import VirtualClock
+from edgert.runtime.flow_run import CommitForm
+from gateway.drop_ledger import DropLedger
 from tests.gateway.test_slots import MESSAGES, Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.slots_here import InThisProcess
@@ -54,5 +59,63 @@ async def count_through(draw: random.Random) -> None:
             process.listen()
         InThisProcess.clock.advance(0.02)
     assert sum(walk.slots.report(walk.run, "in").drops.values()) == bad
+    for process in walk.processes:
+        process.stop_now()
+
+
+class Saying(Walk):
+    """Its commits say what was dropped."""
+
+    def __init__(self, draw: random.Random) -> None:
+        super().__init__(draw, CHAINED, draw.choice(["even", "locality"]), draw.choice([1, 2]))
+        database = cast(Any, SimpleNamespace(outbox_size=SimpleNamespace(bytes=0), quota_bytes=1.0))
+        self.ledger = DropLedger(database, InThisProcess.clock.monotonic)
+        self.said: Counter[tuple[str, str]] = Counter()
+        form = self.run.form
+        self.run.form = lambda drops=(): form(self.ledger.due(self.run))  # type: ignore[method-assign, assignment, misc]
+
+    def commit(self, form: CommitForm) -> None:
+        super().commit(form)
+        self.ledger.said(self.run, form.drops)
+        for operator, reason, count in form.drops:
+            assert count > 0
+            self.said[operator, reason] += count
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_checkpoints_say_each_drop_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where commits fail, and of what stands in queues when the flow ends."""
+    monkeypatch.setattr("gateway.slots.MOST_DEATHS", 1_000)
+    monkeypatch.setattr("gateway.drop_ledger.DROPS_EVERY_S", 1.0)
+    monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
+    in_loop(say_through)(random.Random(seed))
+
+
+async def say_through(draw: random.Random) -> None:
+    walk = Saying(draw)
+    walk.slots.begin(walk.run)
+    for process in walk.processes:
+        process.start()
+    bad = 0
+    while walk.fed < MESSAGES:
+        kind = draw.random()
+        if kind < 0.4:
+            malformed = draw.random() < 0.3
+            bad += malformed
+            walk.feed(bad=malformed)
+        elif kind < 0.9:
+            walk.work()
+        elif kind < 0.93:
+            InThisProcess.clock.advance(0.5)
+        elif kind < 0.97:
+            await walk.checkpoint()
+        elif kind < 0.98:
+            await walk.spill()
+        else:
+            walk.die()
+        await asyncio.sleep(0)
+        assert walk.said.total() <= bad
+    await walk.finish()
+    assert walk.said == {("in", "bad_payload"): bad}
     for process in walk.processes:
         process.stop_now()
