@@ -62,9 +62,10 @@ def test_drops_are_shown_and_added_up(root: str, capsys: pytest.CaptureFixture[s
     assert main(["central", "show", "drops", "--root", root, "--json", "--where", "reason = 'late'"]) == 0
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (row["flow"], row["operator"], row["count"]) == (FLOW, "minute", 1)
-    sql = "SELECT flow, sum(count) AS dropped FROM drops GROUP BY flow"
+    sql = "SELECT gateway, flow, operator, reason, sum(count) FROM drops GROUP BY 1, 2, 3, 4"
     assert main(["central", "query", sql, "--root", root, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"flow": FLOW, "dropped": 3}
+    found = [list(json.loads(line).values()) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(found) == [["g1", FLOW, "in", "bad_payload", 2], ["g1", FLOW, "minute", "late", 1]]
 
 
 def test_unknown_table_lists_those_that_exist(root: str) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,10 @@ def test_bad_payloads_are_counted_dead_lettered_and_cost_nothing_else(rig: Rig) 
     assert rig.tell(gateway, "flows/city-air", b"", "flows/city-air/state")["accepted"]
     rig.drained(gateway)
     assert rig.counts("city-air") == {(1_700_000_000.0, "a"): good}
+    dropped: Counter[str] = Counter()
+    for row in rig.table("drops"):
+        dropped[row["reason"]] += row["count"]
+    assert dropped == {reason: reasons[reason] for reason in ("bad_payload", "bad_value (values)")}
     assert "malformed payload on 'city/a/sense'" in gateway.text()
     assert gateway.terminate() == 0
 
