@@ -123,6 +123,10 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
     status = path.status()
     ingest = status["ingest"]
     outcome.told += [f"counted as dropped: {drop}" for drop in status["drops"]]
+    if (path.tables / "drops").exists():
+        outcome.told += [
+            f"said of drops: {row['operator']}, {row['reason']}: {row['count']}" for row in path.table("drops")
+        ]
     outcome.figures = {
         "redelivered": ingest["redelivered"],
         "ambiguous": ingest["ambiguous"],

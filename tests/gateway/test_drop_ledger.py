@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,14 @@ class Rig(Gateway):
             self.ingest.feed([Publish("x/a", payload, 1, False, dup, self.number)])
         assert self.pool.wait_empty([i for r in self.flows.runs.values() for i in r.all], 10.0)
 
-    def said(self, flow: str = "f") -> list[Mapping[tuple[str, str], int]]:
+    def said(self, flow: str = "f") -> list[dict[tuple[str, str], int]]:
         """By each batch that waits in the outbox, oldest first."""
         found = [unpack_result_untrusted(entry.payload) for key, _ in self.database.outbox_streams()
                  if key[0] == flow for entry in self.database.outbox(*key, 0, 1_000)]  # fmt: skip
         return [{(o, r): n for o, r, n in batch.drops} for batch in found if isinstance(batch, DropsBatch)]
 
 
-def bad(count: int) -> Mapping[tuple[str, str], int]:
+def bad(count: int) -> dict[tuple[str, str], int]:
     return {("in", "bad_payload"): count}
 
 

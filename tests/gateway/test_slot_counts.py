@@ -72,7 +72,7 @@ class Saying(Walk):
         self.ledger = DropLedger(database, InThisProcess.clock.monotonic)
         self.said: Counter[tuple[str, str]] = Counter()
         form = self.run.form
-        self.run.form = lambda drops=(): form(self.ledger.due(self.run))  # type: ignore[method-assign, assignment, misc]
+        self.run.form = lambda drops=(): form(self.ledger.due(self.run))  # type: ignore[method-assign]
 
     def commit(self, form: CommitForm) -> None:
         super().commit(form)

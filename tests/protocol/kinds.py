@@ -21,4 +21,6 @@ EQUAL: Final = range(7_000, 8_000)
 the second is at QoS 1, and sessions get lost with the last."""
 CARDS: Final = range(8_000, 9_000)
 """With these the card rots, and older ones come back, while results land all the time."""
-LAST: Final = CARDS[-1]
+DROPPING: Final = range(9_000, 10_000)
+"""With these flows say what they drop, while results land all the time; with every other the card rots."""
+LAST: Final = DROPPING[-1]

@@ -20,6 +20,8 @@ def check(world: World) -> None:
         for (_, key), n in world.fleet.counted(name).items():
             found[key] += n
         _check(world, name, found)
+    if world.dropping:
+        world.dropping.check(world.strict)
 
 
 def _check(world: World, name: str, counted: Counter[str]) -> None:

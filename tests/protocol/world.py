@@ -21,8 +21,9 @@ from tests.protocol import cards
 from tests.protocol.board import Board, document, drive
 from tests.protocol.board_in_slots import BoardInSlots, stepped
 from tests.protocol.central_side import CentralSide
+from tests.protocol.dropping import Dropping
 from tests.protocol.fleet_side import FleetSide
-from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, CARDS, EQUAL, QUOTA, RESULTS_FLOW, ROTS, SLOTS
+from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, CARDS, DROPPING, EQUAL, QUOTA, RESULTS_FLOW, ROTS, SLOTS
 from tests.protocol.ledger import Ledger, Messages
 from tests.protocol.sensors_broker import SensorsBroker
 from tests.protocol.truth import check
@@ -48,7 +49,8 @@ class World:
         self.unique = draw.random() < 0.6 and seed not in EQUAL
         """Whether each message has a payload of its own: then none is ambiguous."""
         self.qos = draw.choice([1, 1, 2])
-        self.may_rot, self.may_block = seed in ROTS or seed in CARDS, seed in BLOCKS
+        self.dropping = Dropping(seed) if seed in DROPPING else None
+        self.may_rot, self.may_block = seed in ROTS or seed in CARDS or seed in DROPPING[1::2], seed in BLOCKS
         self.strict = seed % 2 == 0 and not self.may_rot
         """Nothing in it may lose a message: each must be counted, and but for what left ahead of a checkpoint, once."""
         if seed in EQUAL:
@@ -57,7 +59,7 @@ class World:
             self.qos = 2
         self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+", "t/0/+"])}
         """By name: what it reads. One subscription for both, or two that overlap."""
-        ahead, self.results_flow = seed in AT_LEAST_ONCE, seed in RESULTS_FLOW or seed in QUOTA or seed in CARDS
+        ahead, self.results_flow = seed in AT_LEAST_ONCE, any(seed in k for k in (RESULTS_FLOW, QUOTA, CARDS, DROPPING))
         self.delivery = {"a": "exactly-once", "b": "at-least-once" if ahead else "exactly-once"}
         self._acts = [*ACTS, *AHEAD_ACTS * ahead, *RESULTS_ACTS * self.results_flow, *SLOT_ACTS * (seed in SLOTS)]
         self._acts += EQUAL_ACTS * (seed in EQUAL)
@@ -112,7 +114,10 @@ class World:
 
     def _start(self) -> Board:
         kind = BoardInSlots if self.in_slots else Board
-        return kind(self.path, self.broker, self.ledger, self.clock, self.central.broker.publish, self.quota_bytes)
+        board = kind(self.path, self.broker, self.ledger, self.clock, self.central.broker.publish, self.quota_bytes)
+        if self.dropping:
+            self.dropping.watch(board)
+        return board
 
     def _document(self, flow: str, description: str = "") -> Any:
         full = self.when_full[flow]
