@@ -104,6 +104,32 @@ async def test_after_a_kill_what_comes_again_is_counted_and_said_once(tmp_path: 
 
 
 @in_loop
+async def test_a_commit_says_nothing_of_what_came_after_its_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes again after a crash, and is counted then."""
+    before = Rig(tmp_path / "db")
+    await before.flows.deploy(document(), "mqtt")
+    before.come(BAD)
+    commit = before.database.commit
+
+    def late(*given: Any) -> Any:
+        before.come(BAD)
+        return commit(*given)
+
+    monkeypatch.setattr(before.database, "commit", late)
+    assert await before.checkpoint()
+    assert before.said() == [bad(1)]
+    before.crash()
+    after = Rig(tmp_path / "db")
+    after.number = 1
+    after.come(BAD, dup=True)
+    assert await after.checkpoint()
+    assert after.said() == [bad(1), bad(1)]
+    after.crash()
+
+
+@in_loop
 async def test_a_flow_that_ends_says_the_rest(tmp_path: Path) -> None:
     gateway = Rig(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
