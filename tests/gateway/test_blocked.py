@@ -55,6 +55,7 @@ class Blocking:
     async def block(self) -> None:
         """Message 1 is under way, and what comes behind it waits."""
         self.free.clear()
+        self._entered.clear()  # of a turn before
         self.feed(1)
         assert await asyncio.to_thread(self._entered.wait, 10.0)
         self.feed(2)
