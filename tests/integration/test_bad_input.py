@@ -79,6 +79,26 @@ def test_bad_payloads_are_counted_dead_lettered_and_cost_nothing_else(rig: Rig) 
     assert gateway.terminate() == 0
 
 
+def test_a_gateway_that_stops_says_what_it_dropped_since_it_said_so_last(rig: Rig) -> None:
+    gateway, collector = rig.gateway(), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document())["accepted"]
+
+    def drops(count: int) -> None:
+        rig.publish([("city/a/sense", b"")])
+        gateway.wait(lambda s: _reason_counts(s).get("bad_payload") == count, "the count")
+        gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "a checkpoint")
+
+    drops(1)
+    drops(2)
+    assert gateway.terminate() == 0
+    gateway.start_ready()
+    rig.drained(gateway)
+    assert [(row["reason"], row["count"]) for row in rig.table("drops")] == [("bad_payload", 1)] * 2
+    assert gateway.terminate() == 0
+
+
 def test_a_document_with_five_errors_is_refused_with_five_and_the_old_version_runs_on(rig: Rig) -> None:
     gateway = rig.gateway()
     gateway.start_ready()
