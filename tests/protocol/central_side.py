@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Final
 
 from edgert.central import frames
@@ -16,7 +17,7 @@ from edgert.central.lineage import Opening, counted
 from edgert.core.clock import VirtualClock
 from edgert.core.results import PARTITIONS, pack_acknowledgement
 from edgert.store.outbox import LOST
-from tests.protocol.memory_table import MemoryTable, Stored
+from tests.protocol.memory_table import MemoryTable, Row, Stored
 
 HOLD_S, HOLD_BYTES = 10.0, 1 << 20
 LOOKS: Final = 7
@@ -109,17 +110,29 @@ class CentralSide:
 
     # -- what the fleet table should say
 
-    def counted(self, flow: str) -> dict[Window, int]:
-        """How many messages the newest lineage has counted."""
+    def landed(self, flow: str) -> dict[tuple[int, int], int]:
+        """The greatest sequence by epoch and stream."""
+        found: Counter[tuple[int, int]] = Counter()
+        for row in MemoryTable.store.get(f"root/landing/{flow}", Stored()).rows:
+            found[row["epoch"], row["stream"]] = max(found[row["epoch"], row["stream"]], row["sequence"])
+        return dict(found)
+
+    def rows(self, flow: str) -> list[Row]:
+        """Contributions that have landed, whether they count or not."""
+        return [r for r in MemoryTable.store.get(f"root/landing/{flow}", Stored()).rows if r["day"] is not None]
+
+    def counted(self, flow: str, waiting: Sequence[Row] = (), openings: Sequence[Opening] = ()) -> dict[Window, int]:
+        """How many messages the newest lineage has counted; as if what waits in an outbox had landed."""
         stored = MemoryTable.store.get(f"root/landing/{flow}", Stored())
-        openings = []
+        openings = [*openings]
         for row in stored.rows:
             if row["day"] is None:
                 _, parent, cut = frames.lineage_of(row["lineage"])
                 openings.append(Opening(row["gateway"], row["epoch"], parent, cut))
         valid = counted(openings)
         found: Counter[Window] = Counter()
-        for row in stored.rows:
+        landed = {number_of(row) for row in stored.rows}
+        for row in (*stored.rows, *(row for row in waiting if number_of(row) not in landed)):
             epoch = (row["gateway"], row["epoch"])
             if row["day"] is None or epoch not in valid:
                 continue
@@ -127,3 +140,8 @@ class CentralSide:
             if upto is None or row["sequence"] <= upto.get(row["stream"], 0):
                 found[row["window_start"], row["u"]] += row["n"]
         return dict(found)
+
+
+def number_of(row: Row) -> tuple[str, int, int, int]:
+    """Of the batch that it came in."""
+    return row["gateway"], row["epoch"], row["stream"], row["sequence"]

@@ -108,10 +108,11 @@ class Ledger:
             self._missing(flow, self.in_hand[flow] - self.kept[flow], held)
             self.in_hand[flow].clear()
 
-    def card_is_older(self, flow: str, kept: set[int], held: set[Copy], made_elsewhere: bool = False) -> None:
-        """Of a flow it has no more than `kept`. `made_elsewhere`: results that it does not know stay in the tables."""
-        if made_elsewhere:
-            self.again[flow].update(self.held(flow, held) & self.kept[flow] | kept)
+    def card_is_older(self, flow: str, kept: set[int], held: set[Copy], may_repeat: set[int] | None = None) -> None:
+        """Of a flow it has no more than `kept`. `may_repeat`: results that it does not know stay in the tables, and so
+        much of what it has may be in them."""
+        if may_repeat is not None:
+            self.again[flow].update(self.held(flow, held) & self.kept[flow] | may_repeat)
         self._missing(flow, self.kept[flow] - kept, held)
         self.kept[flow] = set(kept)
         self.processed[flow] &= kept

@@ -10,7 +10,7 @@ from unittest import mock
 from edgert.core.errors import DamagedError, EdgertError
 from edgert.core.position import Position
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.id_table import IdTable
+from edgert.runtime.id_table import SENT, IdTable
 from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.progress import Progress
 from edgert.store import ahead, fallback, renaming, spill
@@ -40,6 +40,23 @@ def _acknowledged_when_one_flow_has_it() -> Patch:
         return due(self)
 
     return mock.patch.object(Inbox, "due", first)
+
+
+def _acknowledged_out_of_order() -> Patch:
+    def due(self: Inbox) -> list[tuple[int, int]]:
+        found, left = [], type(self.owed)()
+        for owed in self.owed:
+            packet_id, qos, index, flows, size = owed
+            if all(flow.has_committed(index) for flow in flows):
+                self.table.sent[packet_id] = SENT
+                self.uncommitted_bytes -= size
+                found.append((packet_id, qos))
+            else:
+                left.append(owed)
+        self.owed = left
+        return found
+
+    return mock.patch.object(Inbox, "due", due)
 
 
 def _acknowledgements_outlive_their_connection() -> Patch:
@@ -246,6 +263,16 @@ def _a_fallback_takes_nothing_again() -> Patch:
     return mock.patch.object(fallback, "go_back", keeps)
 
 
+def _results_do_not_stay_where_no_state_is_whole() -> Patch:
+    here = fallback_at_start._here
+
+    def void(database: Database, stored: Any, number: int) -> Mark:
+        mark = here(database, stored, number)
+        return mark if number else replace(mark, cut={})
+
+    return mock.patch.object(fallback_at_start, "_here", void)
+
+
 def _spilled_input_is_not_fed_again() -> Patch:
     read = spill.read
 
@@ -302,6 +329,7 @@ def _what_has_left_may_make_way() -> Patch:
 MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _acknowledged_before_the_commit: 0,
     _acknowledged_when_one_flow_has_it: 0,
+    _acknowledged_out_of_order: 0,
     _acknowledgements_outlive_their_connection: 7_000,
     _id_table_is_not_written: 0,
     _pages_of_a_failed_commit_are_forgotten: 200,
@@ -330,6 +358,7 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _who_cannot_write_a_fallback_begins: 3_000,
     _a_fallback_voids_nothing: 3_000,
     _a_fallback_takes_nothing_again: 3_250,
+    _results_do_not_stay_where_no_state_is_whole: 3_000,
     _spilled_input_is_not_fed_again: 4_000,
     _spilled_input_outlives_its_checkpoint: 4_000,
     _a_spill_is_in_no_position: 4_000,

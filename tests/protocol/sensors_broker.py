@@ -51,6 +51,8 @@ class SensorsBroker:
         self.connected = False
         self.down: deque[Packet] = deque()
         self.up: deque[Packet] = deque()
+        self._delivered: deque[int] = deque()
+        """By this connection, and not acknowledged by the gateway yet: packet ids in the order of delivery."""
 
     # -- sensors
 
@@ -73,8 +75,10 @@ class SensorsBroker:
         self.session.present = True
         self.up.clear()
         self.down.clear()
+        self._delivered.clear()
         for packet_id, (copy, state) in self.session.flying.items():
             if state == "sent":
+                self._delivered.append(packet_id)
                 self.down.append(("publish", (copy, packet_id, True)))
             else:
                 self.down.append(("release", packet_id))
@@ -102,6 +106,7 @@ class SensorsBroker:
         session.last_id = packet_id
         copy = session.waiting.popleft()
         session.flying[packet_id] = (copy, "sent")
+        self._delivered.append(packet_id)
         self.down.append(("publish", (copy, packet_id, False)))
         return True
 
@@ -111,6 +116,8 @@ class SensorsBroker:
         if kind == "ack" and what in self.session.flying:
             self._ledger.acknowledged(self.session.flying[what][0])
         if self.connected:
+            if kind == "ack":
+                assert what == self._delivered.popleft(), f"{what} is acknowledged before what came before it"
             self.up.append(packet)
 
     def holds(self) -> set[Copy]:
