@@ -117,7 +117,8 @@ class SensorsBroker:
             self._ledger.acknowledged(self.session.flying[what][0])
         if self.connected:
             if kind == "ack":
-                assert what == self._delivered.popleft(), f"{what} is acknowledged before what came before it"
+                first = self._delivered.popleft() if self._delivered else None
+                assert what == first, f"packet id {what} is acknowledged in the place of {first}"
             self.up.append(packet)
 
     def holds(self) -> set[Copy]:
