@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 from edgert.flow.document import from_plain
 from edgert.mqtt import encode
@@ -152,3 +154,27 @@ async def test_a_failed_commit_completes_nothing(tmp_path: Path) -> None:
     board.gateway.database.commit = commit  # type: ignore[method-assign]
     assert await board.answers() == PUBCOMP_1
     board.gateway.crash()
+
+
+@in_loop
+async def test_an_id_is_free_again_where_no_flow_runs(tmp_path: Path) -> None:
+    """What the broker had queued for a flow that is removed."""
+    board = await first_answered(tmp_path / "db")
+    gateway = board.gateway
+    await gateway.flows.remove("f")
+    board.hear(PUBREL_1)
+    completed, complete = asyncio.Event(), board.client.complete
+
+    def note(packet_ids: Any, connection: int | None = None) -> bool:
+        completed.set()
+        return complete(packet_ids, connection)
+
+    board.client.complete = note  # type: ignore[method-assign]
+    gateway.checkpointer.ask()
+    running = asyncio.create_task(gateway.checkpointer.run())
+    async with asyncio.timeout(10.0):
+        await completed.wait()
+    assert board.session.take_output() == PUBCOMP_1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    gateway.crash()
