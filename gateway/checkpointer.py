@@ -18,6 +18,7 @@ from edgert.store.records import FlowCommit, Spill
 from gateway.blocked import Blocked
 from gateway.drop_ledger import DropLedger
 from gateway.fallback import last_checkpoint
+from gateway.gaps import say_no_room
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.merging import Merging
@@ -264,7 +265,7 @@ class Checkpointer:
                     if again := await self._store(lambda: self._database.go_back(name)):
                         log.warning(AGAIN, name, again)
                     blobs, queue = await self._store(lambda: last_checkpoint(self._database, name))
-                    lost = await self._store(lambda: self._database.spilled(name))
+                    lost = await self._store(lambda: say_no_room(self._database, name))
                     break
                 except DamagedError as error:
                     self._database.damaged = str(error)  # a start goes back to what is whole
@@ -272,7 +273,7 @@ class Checkpointer:
                 except StoreError as error:
                     log.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
                     await asyncio.sleep(RETRY_S)
-            self.drops.lost_input[name] += lost.lost if lost else 0
+            self.drops.lost_input[name] += lost
             await self._store(lambda: self.position(prepare(blobs, queue)))
 
     def position(self, read: Callable[[], None]) -> None:

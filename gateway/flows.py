@@ -6,9 +6,7 @@ import asyncio
 import itertools
 import logging
 import secrets
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +25,8 @@ from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
 from gateway.checkpointer import AGAIN, Checkpointer, OnStore, as_commit
 from gateway.fallback import resumption
+from gateway.gaps import ABANDONED, put_instead_of_failed, say_gap, say_no_room, write_gap
+from gateway.holding import held
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.models import Models
@@ -34,11 +34,6 @@ from gateway.subscriptions import Source
 
 log = logging.getLogger(__name__)
 
-HOLD_S = 60.0
-"""A flow that is to be replaced or removed has so long to reach a batch boundary."""
-HOLD_TURN_S, BETWEEN_S = 2.0, 0.1
-"""It is waited for in turns, and between them checkpoints of the others are made."""
-ABANDONED = "its open windows, and what of its input they did not have yet, are lost"
 GIVEN_UP = "the flow could not go on; what came in since, until it does, is missing"
 SUBSCRIBED_S = 5.0
 """How long the answer to a new flow waits for the broker's to its subscriptions."""
@@ -111,7 +106,7 @@ class Flows:
             except (DocumentError, DamagedError, MisfitError) as error:
                 log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
                 self.failed[stored.name] = str(error)
-                self._say_gap(stored.name, f"{GIVEN_UP}: {error}")
+                say_gap(self._database, stored.name, f"{GIVEN_UP}: {error}")
                 continue
             inbox.flows.append(run.progress)
             self._sources[stored.name] = self._sources_of(run)
@@ -121,7 +116,7 @@ class Flows:
             if at.gap:
                 self.gaps[stored.name] = at.gap
             if at.lost:
-                self._no_room(stored.name, at.lost)
+                self.checkpointer.drops.lost_input[stored.name] += say_no_room(self._database, stored.name)
             if again := self._database.again.get(stored.name):
                 log.warning(AGAIN, stored.name, again)
         inbox.resume(doubtful_to=int(self._database.meta("doubtful_to", 0)))
@@ -154,35 +149,22 @@ class Flows:
         log.error("flow %s cannot go on and is stopped; deploy it anew: %s", name, why)
         self.failed[name] = why
         del self.runs[name]
-        task = asyncio.ensure_future(self._write_gap(name, f"{GIVEN_UP}: {why}"))
+        self._ingest.swap((), (), lambda: _leave(self._sources[name]))
+        self._host.remove(run)
+        task = asyncio.ensure_future(self._give_up(run, f"{GIVEN_UP}: {why}"))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self._ingest.swap(self._sources.pop(name), (), lambda: self._ingest.inbox.remove_flow(run.progress))
-        self._host.remove(run)
+
+    async def _give_up(self, run: FlowRun, text: str) -> None:
+        """Only what is said to be missing may be acknowledged: until then a start brings the flow back, with it."""
+        await write_gap(self._store, self._database, run.flow.name, text)
+        self._let_go(run, self._sources.pop(run.flow.name))
+
+    def _let_go(self, run: FlowRun, sources: Sequence[Source] = ()) -> None:
+        """Its end is in the database: nobody waits for it any more."""
+        self._ingest.swap(sources, (), lambda: self._ingest.inbox.remove_flow(run.progress))
         self._ingest.acknowledge()
         self._ingest.regulate()
-
-    def _no_room(self, name: str, messages: int) -> None:
-        text = f"flow {name} was blocked, and {messages} messages of its input had no room in the database"
-        log.error("%s: they are lost", text)
-        self.checkpointer.drops.lost_input[name] += messages
-        self._say_gap(name, text)
-
-    def _say_gap(self, name: str, text: str) -> None:
-        """Raises `StoreError` if it can be said later."""
-        try:
-            self._database.put_gap(name, text)
-        except DamagedError as error:
-            log.error("the tables are not told that something of flow %s is missing: %s", name, error)
-
-    async def _write_gap(self, name: str, text: str) -> None:
-        while True:
-            try:
-                await self._store(lambda: self._say_gap(name, text))
-                break
-            except StoreError as error:
-                log.error("that something of flow %s is missing cannot be written yet: %s", name, error)
-                await asyncio.sleep(1.0)
         self.checkpointer.on_committed()
 
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
@@ -243,11 +225,26 @@ class Flows:
         )  # fmt: skip
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
-        at = Position(self._ingest.inbox.next_index - 1)
-        await self._write(lambda pages, index: self._put(replace(stored, position=at), run, None, pages, index))
+        def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
+            self._put(replace(stored, position=Position(index - 1)), run, last, pages, index)
+
+        await self._write_alone(stored.name, put)
         self._host.begin(run)
         self._attach(run, ())
         self.runs[run.flow.name] = run
+
+    async def _write_alone(self, name: str, put: Callable[[FlowCommit | None, dict[int, bytes], int], None]) -> None:
+        """Writes a change of a flow that does not run; of one that failed, when what it lacks is said."""
+        if self._tasks and (await asyncio.wait(self._tasks, timeout=STORE_TRIES))[1]:
+            raise StoreError("that something of a flow is missing cannot be written, see the log; try again")
+
+        def commit(pages: dict[int, bytes], index: int) -> None:
+            if name in self.failed:
+                put_instead_of_failed(self._database, name, lambda last: put(last, pages, index))
+            else:
+                put(None, pages, index)
+
+        await self._write(commit)
 
     def _attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:
         """`old`: whose holes the new version takes over, since a redelivery that is to fill them may still come."""
@@ -266,7 +263,10 @@ class Flows:
         the new epoch are one transaction. A crash before that brings the old version back, with its input.
 
         Returns why the new version cannot go on, if it failed meanwhile."""
-        async with self._held(old) as gap:
+        async with held(old, self._host, self.checkpointer) as gap:
+            if gap is None:
+                await self._start(stored, run)
+                return ""
             self._entering[run] = ""
             self._host.begin(run)
             old.ended = True  # from here on its position says more than it is fed: no checkpoint may take it
@@ -300,46 +300,36 @@ class Flows:
             def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
                 self._database.remove_flow(name, last, pages, index)
 
-            if old is None:
-                await self._write(lambda pages, index: put(None, pages, index))
+            if old is None or not await self._end_alone(old, put):
+                await self._write_alone(name, put)
                 del self.failed[name]
-            else:
-                async with self._held(old) as gap:
-                    old.ended = True
-                    self._ingest.swap(self._sources.pop(name), ())
-                    await self._end(old, put, gap)
-                    del self.runs[name]
             self._stored[name] = replace(self._stored[name], removed=True)
             log.info("flow %s is removed; its results still leave", name)
             return True
 
-    @asynccontextmanager
-    async def _held(self, old: FlowRun) -> AsyncIterator[str]:
-        """No checkpoint is made, and the flow stands still for good. Or it is blocked and has been for long: then it is
-        left to itself, and what is lost with it is said. Before anything is changed: raises `EdgertError` for a flow
-        that may still come to a batch boundary, and stays."""
-        name, blocked = old.flow.name, self.checkpointer.blocked
-        ends = time.monotonic() + HOLD_S
-        while True:
-            async with self.checkpointer.busy:
-                if await asyncio.to_thread(self._host.halt, old, self.checkpointer.position, HOLD_TURN_S):
-                    yield ""
-                    return
-                late = blocked.time_s(old) >= HOLD_S or time.monotonic() >= ends
-                if late and blocked.is_blocked(old):
-                    gap = f"flow {name} was blocked when it was replaced or removed: {ABANDONED}"
-                    log.error("%s", gap)
-                    yield gap
-                    return
-            if late:
-                raise EdgertError(
-                    f"flow {name} does not stop: an operator of it is blocked, or a slot of it is starting again; "
-                    "try again"
-                )
-            await asyncio.sleep(BETWEEN_S)
+    async def _end_alone(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> bool:
+        """Of a flow that nothing follows. What comes until that is written would be missing if a start brought the flow
+        back, so it is not acknowledged. False when it failed meanwhile."""
+        name = old.flow.name
+        async with held(old, self._host, self.checkpointer) as gap:
+            if gap is None:
+                return False
+            old.ended = True
+            sources = self._sources[name]
+            self._ingest.swap((), (), lambda: _leave(sources))
+            await self._end(old, put, gap, sources)
+            del self._sources[name], self.runs[name]
+            return True
 
-    async def _end(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None], gap: str) -> None:
-        """Runs a held flow, to which nothing is fed any more, to its end, and writes that. With `gap` it has none."""
+    async def _end(
+        self,
+        old: FlowRun,
+        put: Callable[[FlowCommit, dict[int, bytes], int], None],
+        gap: str,
+        sources: Sequence[Source] = (),
+    ) -> None:
+        """Runs a held flow, to which nothing is fed any more, to its end, and writes that. With `gap` it has none.
+        `sources`: those that go with it."""
         self._leaving = old
         if not gap:
             gap = await self._drain(old)
@@ -351,11 +341,8 @@ class Flows:
         self._leaving = None
         self.checkpointer.drops.said(old, drops)
         self.checkpointer.outbox.forget(name)
-        self._ingest.swap((), (), lambda: self._ingest.inbox.remove_flow(old.progress))
         self._host.remove(old)
-        self._ingest.acknowledge()
-        self._ingest.regulate()
-        self.checkpointer.on_committed()
+        self._let_go(old, sources)
 
     async def _drain(self, old: FlowRun) -> str:
         """What cannot be brought to its end is ended as its last checkpoint left it: the rest of the gateway goes on.
@@ -400,3 +387,8 @@ class Flows:
             self._stored[name] = replace(self._stored[name], epoch=epoch)
         if name in self.runs:
             self.runs[name].epoch = epoch
+
+
+def _leave(sources: Sequence[Source]) -> None:
+    for source in sources:
+        source.reader.leave()

@@ -64,6 +64,10 @@ class Host(Protocol):
         """To be called after `put`, without the lock."""
         ...
 
+    def is_up(self, run: FlowRun) -> bool:
+        """Whether it can come to a batch boundary at all: not while a slot of it is started again, or is silent."""
+        ...
+
     def hangs(self, run: FlowRun) -> bool:
         """Whether it is in vain to wait for a batch boundary: a turn is longer under way than anybody would wait. Costs
         next to nothing; false where that is not known."""
@@ -174,6 +178,9 @@ class InProcess:
 
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
+
+    def is_up(self, run: FlowRun) -> bool:
+        return True
 
     def hangs(self, run: FlowRun) -> bool:
         before = self._clock.monotonic() - flow_run.HOLD_S

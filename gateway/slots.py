@@ -235,12 +235,9 @@ class Slots:
         for instance in run.all:
             self._by_instance.pop(instance, None)
 
-    def _to(self, slot: int, data: bytes) -> None:
-        self._processes[slot].link.send(data)
-
     def _to_all(self, hosted: Hosted, data: bytes) -> None:
         for slot in hosted.slots:
-            self._to(slot, data)
+            self._processes[slot].link.send(data)
 
     # -- input
 
@@ -260,7 +257,7 @@ class Slots:
     ) -> None:
         _, place = self._by_instance[instance]
         data = frame(frames.DATA, hosted.number, place, source, 0, frames.pack_batch(batch), again and batch.owed)
-        self._to(hosted.where[place], data)
+        self._processes[hosted.where[place]].link.send(data)
 
     def _backlog(self, instance: Instance) -> int:
         hosted, place = self._by_instance[instance]
@@ -270,6 +267,10 @@ class Slots:
         """The slots have threads of their own."""
 
     # -- checkpoints
+
+    def is_up(self, run: FlowRun) -> bool:
+        hosted = self._hosted[run]
+        return not hosted.down and all(self._processes[slot].answers for slot in hosted.slots)
 
     def hangs(self, run: FlowRun) -> bool:
         return False  # only the slots know
@@ -284,7 +285,7 @@ class Slots:
         """Marks the place in the input and waits for every slot's answer. With `stop` they wait then: to be dropped,
         or told to go on."""
         hosted = self._hosted[run]
-        if hosted.down or not all(self._processes[slot].answers for slot in hosted.slots):
+        if not self.is_up(run):
             return False  # soon; meanwhile no other flow's checkpoint has to wait for that
         at: list[Position] = []
 
@@ -312,11 +313,9 @@ class Slots:
         return False
 
     def committed(self, run: FlowRun) -> None:
-        hosted = self._hosted.get(run)
-        if hosted is None:
-            return
-        with hosted.lock:
-            hosted.trim()
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                hosted.trim()
 
     def spill(self, run: FlowRun, position: Locked) -> tuple[Position, Waiting]:
         hosted = self._hosted.get(run)

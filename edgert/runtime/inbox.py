@@ -25,7 +25,7 @@ class Reader:
 
     progress: Progress
     instance: Instance | None
-    """None: of no flow. Whoever made it looks for its batches in what `receive` gives."""
+    """None: of no flow (whoever made it looks for its batches in what `receive` gives), or of one that ends."""
     retained: bool = False
     """Whether it wants retained messages at all."""
     open: bool = True
@@ -34,6 +34,10 @@ class Reader:
     """Of a source that is split: its instances, each of which takes the messages of its share of the topics."""
     copy_of: Mapping[str, int] = field(default_factory=dict)
     """Then: the number of that share by topic."""
+
+    def leave(self) -> None:
+        """Its flow ends: until that is written what comes is owed an acknowledgement, and goes nowhere."""
+        self.instance, self.copies = None, ()
 
     def divide(self, batch: RawBatch) -> Iterable[tuple[Instance, RawBatch]]:
         """Which of the copies gets what of a batch. A topic's messages stay in order: they all go to one."""

@@ -240,10 +240,12 @@ class Database(Transactions):
         """What the checkpoints cover whose pieces `state` has, one by one; None where a flow cannot go back there."""
         return self._read(lambda db: fallback.marks(db, flow))
 
-    def put_gap(self, flow: str, text: str) -> None:
-        """Says in the tables that something is missing of what a flow would have shipped."""
+    def put_gap(self, flow: str, text: str, *, no_room: bool = False) -> None:
+        """Says in the tables that something of a flow is missing; `no_room`: what had none in what is spilled."""
         with self._transaction() as db:
             self._say(db, flow, text)
+            if no_room:
+                spill.lost_are_said(db, flow)
 
     def fall_back(self, flow: str, to: Mark, successor: int, gap: str) -> None:
         """What is stored of a flow after `to` is damaged: it goes on from there, in the epoch `successor`."""
@@ -362,10 +364,8 @@ class Database(Transactions):
                 self._take_out([mending.replace(db, self.gateway, (flow, epoch, stream), at) for at in damaged])
             entries = self.outbox(flow, epoch, stream, after, limit)
         where = "WHERE flow = ? AND epoch = ? AND stream = ?"
-        if (
-            entries
-            and entries[-1].sequence > self._rows(f"SELECT leaving FROM stream {where}", flow, epoch, stream)[0][0]
-        ):
+        leaving = f"SELECT leaving FROM stream {where}"
+        if entries and entries[-1].sequence > self._rows(leaving, flow, epoch, stream)[0][0]:
             with self._transaction() as db:
                 most = entries[-1].sequence + LEAVING_AHEAD
                 db.execute(f"UPDATE stream SET leaving = ? {where}", (most, flow, epoch, stream))

@@ -85,4 +85,4 @@ class Spilled:
     queues: Sequence[bytes]
     """Oldest first."""
     lost: int
-    """Messages for which there was no room."""
+    """Messages for which there was no room, and of which no gap says so yet."""

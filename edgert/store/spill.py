@@ -48,6 +48,11 @@ def forget(db: sqlite3.Connection, flow: str) -> None:
         db.execute("DELETE FROM spill WHERE flow = ?", (flow,))
 
 
+def lost_are_said(db: sqlite3.Connection, flow: str) -> None:
+    """Messages that had no room are counted from here on."""
+    db.execute("UPDATE spilled SET lost = 0 WHERE flow = ?", (flow,))
+
+
 def read(db: sqlite3.Connection, flow: str) -> Spilled | None:
     """None: nothing of the flow's input was spilled since its last checkpoint."""
     found = db.execute("SELECT position, missing, lost FROM spilled WHERE flow = ?", (flow,)).fetchone()

@@ -20,7 +20,7 @@ from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.pool import Pool
 from edgert.store.database import Database
-from gateway import flows as flows_module
+from gateway import holding
 from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
 from gateway.hosts import InProcess
@@ -122,7 +122,7 @@ async def test_a_new_version_right_after_a_restart_takes_the_redeliveries_that_t
 
 @in_loop
 async def test_a_flow_that_does_not_stop_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flows_module, "HOLD_S", 0.05)
+    monkeypatch.setattr(holding, "HOLD_S", 0.05)
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
     entered, leave = threading.Event(), threading.Event()
@@ -275,7 +275,10 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     assert gateway.flows.version("f") is None
     assert gateway.shipped() == 1, "the old version's windows"
     gateway.ingest.feed([Publish("x/a", b"{}", 1, False, False, 2)])
-    assert gateway.ingest.inbox.due() == [(2, 1)], "nobody waits for it"
+    assert gateway.ingest.inbox.due() == [], "a gap is to say that it is missing"
+    await asyncio.gather(*gateway.flows._tasks)
+    gateway.ingest.feed([Publish("x/a", b"{}", 1, False, False, 3)])
+    assert gateway.ingest.inbox.due() == [(3, 1)], "nobody waits for it"
     assert await gateway.flows.deploy(document(description="newer"), "mqtt") == 3
     assert gateway.flows.failed == {}
     gateway.feed(3, 1.0)
@@ -300,4 +303,30 @@ async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscripti
     assert not deploying.done()
     ingest._answered(Subscribed(7, (("x/+", 1),)))
     assert await asyncio.wait_for(deploying, 10.0) == 1
+    gateway.crash()
+
+
+@in_loop
+async def test_what_comes_while_a_flow_is_removed_is_acknowledged_when_that_is_written(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    tried, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def full(*_: Any) -> None:
+        loop.call_soon_threadsafe(tried.set)
+        raise StoreError("disk full")
+
+    gateway.database.remove_flow = full  # type: ignore[assignment, method-assign]
+    removing = asyncio.create_task(gateway.flows.remove("f"))
+    await tried.wait()
+    gateway.ingest.feed([Publish("x/a", b'{"time": 1700000001}', 1, False, False, 1)])
+    assert gateway.ingest.inbox.due() == []
+    removing.cancel()
+    await asyncio.gather(removing, return_exceptions=True)
+    gateway.crash()
+    gateway = Gateway(tmp_path / "db")
+    gateway.feed(1, 1.0, dup=True)
+    assert await gateway.flows.remove("f")
+    assert (gateway.shipped(), len(gateway.ingest.inbox.owed)) == (1, 0)
+    assert gateway.ingest._subscriptions.sources == []
     gateway.crash()

@@ -17,6 +17,8 @@ from edgert.core.results import GapBatch
 from edgert.mqtt.packets import Publish
 from edgert.runtime import flow_run
 from edgert.store.database import Database
+from gateway import gaps as gateway_gaps
+from gateway.gaps import ABANDONED
 from tests.gateway.test_fallback import results, rot, with_messages
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
@@ -109,6 +111,58 @@ async def test_a_flow_that_is_stopped_says_so_in_the_tables(tmp_path: Path) -> N
 
 
 @in_loop
+async def test_what_a_stopped_flow_lacks_is_acknowledged_only_when_a_gap_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_gaps, "RETRY_S", 0.001)
+    path = tmp_path / "db"
+    gateway = Gateway(path)
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    assert await gateway.checkpoint()
+    gateway.feed(2, 2.0)
+    put_gap, tried = gateway.database.put_gap, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def full(*_: Any, **__: Any) -> None:
+        loop.call_soon_threadsafe(tried.set)
+        raise StoreError("disk full")
+
+    gateway.database.put_gap = full  # type: ignore[method-assign]
+    gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
+    await tried.wait()
+    gateway.ingest.feed([Publish("x/a", b'{"time": 1700000003}', 1, False, False, 3)])
+    assert await gateway.checkpoint()
+    assert [packet_id for packet_id, *_ in gateway.ingest.inbox.owed] == [2, 3]
+    gateway.database.put_gap = put_gap  # type: ignore[method-assign]
+    await asyncio.gather(*gateway.flows._tasks)
+    assert (len(gaps(gateway)), len(gateway.ingest.inbox.owed)) == (1, 0)
+    assert gateway.ingest._subscriptions.sources == []
+    gateway.crash()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+@in_loop
+async def test_the_open_windows_of_a_stopped_flow_are_said_to_be_lost_when_they_are(
+    replaced: bool, tmp_path: Path
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    assert await gateway.checkpoint()
+    gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
+    if replaced:
+        assert await gateway.flows.deploy(document(description="repaired"), "mqtt") == 2
+        gateway.feed(2, 2.0)
+    assert await gateway.flows.remove("f")
+    stopped, lost = gaps(gateway)
+    assert ("its slots died" in stopped.text, ABANDONED in lost.text) == (True, True)
+    assert gateway.shipped() == (1 if replaced else 0)
+    assert gateway.flows.failed == {}
+    gateway.crash()
+
+
+@in_loop
 async def test_an_end_in_the_midst_of_a_replacement_takes_nothing_from_the_old_version(tmp_path: Path) -> None:
     """The new version was fed message 3, which is not acknowledged; no checkpoint may say that the old one was."""
 
@@ -189,4 +243,22 @@ async def test_a_flow_that_is_to_go_back_to_what_is_damaged_ends_the_gateway(tab
         await gateway.checkpointer.restoring("f", lambda blobs, queue: pytest.fail("expected no restore"))
     assert "damaged" in gateway.database.damaged
     assert not gateway.checkpointer.busy.locked()
+    gateway.crash()
+
+
+@in_loop
+async def test_what_had_no_room_is_said_once_however_often_the_flow_goes_back_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    await with_messages(path)
+    gateway = Gateway(path)
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO spilled VALUES ('f', 9, x'90', 4)")
+    for _ in range(2):  # slots die
+        await gateway.checkpointer.restoring("f", lambda blobs, queue: lambda: None)
+    (gap,) = gaps(gateway)
+    assert "4 messages of its input had no room" in gap.text
+    assert gateway.checkpointer.drops.lost_input == {"f": 4}
+    gateway.crash()
+    gateway = Gateway(path)
+    assert (len(gaps(gateway)), gateway.checkpointer.drops.lost_input) == (1, {})
     gateway.crash()

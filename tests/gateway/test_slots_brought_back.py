@@ -100,3 +100,18 @@ async def test_what_was_not_kept_and_came_after_a_flow_was_halted_is_counted_whe
     assert lost > 0
     walk.slots.drain(walk.run, walk._sent)
     assert walk.slots.report(walk.run, "in").drops["lost with a slot"] == lost
+
+
+@in_loop
+async def test_a_flow_is_not_up_until_it_is_brought_back() -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
+    walk.slots.begin(walk.run)
+    (process,) = walk.processes
+    assert not walk.slots.is_up(walk.run)
+    process.start()
+    assert walk.slots.is_up(walk.run)
+    process.die()
+    process.start()
+    assert not walk.slots.is_up(walk.run), "the slot is, and knows nothing of the flow"
+    await asyncio.gather(*walk.slots._recoveries)
+    assert walk.slots.is_up(walk.run)

@@ -61,7 +61,7 @@ def at_once() -> Iterator[None]:
     with (
         mock.patch.object(asyncio, "to_thread", inline),
         mock.patch.object(flow_run, "HOLD_S", 0.0),
-        mock.patch("gateway.flows.HOLD_S", 0.0),
+        mock.patch("gateway.holding.HOLD_S", 0.0),
         mock.patch("gateway.uplink.BACKLOG", 1),
     ):
         yield

@@ -1,0 +1,65 @@
+"""What is missing of a flow's results, said in the log and to the tables. All but `write_gap` on the store thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from edgert.core.errors import DamagedError, StoreError
+from edgert.core.position import Position
+from edgert.store.database import Database
+from edgert.store.records import FlowCommit
+
+log = logging.getLogger(__name__)
+
+ABANDONED = "its open windows, and what of its input they did not have yet, are lost"
+RETRY_S = 1.0
+
+
+def say_gap(database: Database, name: str, text: str, *, no_room: bool = False) -> None:
+    """`no_room`: see `Database.put_gap`. Raises `StoreError` if it can be said later."""
+    try:
+        database.put_gap(name, text, no_room=no_room)
+    except DamagedError as error:
+        log.error("the tables are not told that something of flow %s is missing: %s", name, error)
+
+
+def say_no_room(database: Database, name: str) -> int:
+    """The flow goes on from what the database holds: messages for which there was no room are lost, and said to be,
+    once. Returns how many. Raises `StoreError` if it can be said later."""
+    spilled = database.spilled(name)
+    if spilled is None or not spilled.lost:
+        return 0
+    text = f"flow {name} was blocked, and {spilled.lost} messages of its input had no room in the database"
+    say_gap(database, name, text, no_room=True)
+    log.error("%s: they are lost", text)
+    return spilled.lost
+
+
+async def write_gap(
+    store: Callable[[Callable[[], Any]], Awaitable[Any]], database: Database, name: str, text: str
+) -> None:
+    """Until it is written. `store` runs a call on the store thread."""
+    while True:
+        try:
+            await store(lambda: say_gap(database, name, text))
+            return
+        except StoreError as error:
+            log.error("that something of flow %s is missing cannot be written yet: %s", name, error)
+            await asyncio.sleep(RETRY_S)
+
+
+def put_instead_of_failed(database: Database, name: str, put: Callable[[FlowCommit | None], None]) -> None:
+    """`put` writes the end of a flow that failed, with its last words. What its last checkpoint holds, nobody can bring
+    to an end: it is lost now, which is said. Raises `StoreError`."""
+    try:
+        if database.state(name) or database.queue(name) or database.spilled(name):
+            gap = f"flow {name} could not go on and was replaced or removed: {ABANDONED}"
+            put(FlowCommit(name, Position(), [], b"", gap=gap))  # nobody goes on from there
+            log.error("%s", gap)
+            return
+    except DamagedError as error:
+        log.error("the tables are not told that the open windows of flow %s are lost: %s", name, error)
+    put(None)
