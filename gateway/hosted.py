@@ -51,6 +51,8 @@ class Answer(NamedTuple):
     """None: it came to no batch boundary."""
     reports: dict[str, Report]
     fault: str
+    state: dict[str, Any]
+    """All of it, if asked for."""
 
 
 @dataclass(eq=False, slots=True)
@@ -78,6 +80,8 @@ class Hosted:
     spilling: int = 0
     """How many had been fed in all when `spill` was called last."""
     checkpoint: int = 0
+    rewriting: bool = False
+    """Whether the slots are to give all state for the checkpoint under way: what is stored of it is damaged."""
     answers: dict[int, Answer] = field(default_factory=dict)
     """By slot, of the checkpoint under way."""
     rows: list[Row] = field(default_factory=list)
@@ -134,6 +138,7 @@ class Hosted:
         self.checkpoint += 1
         self.answers = {}
         self.marks.append(self.fed_in_all)
+        self.rewriting = self.run.rewrite
 
     def since_mark(self) -> list[Fed]:
         """What was fed since the last capture."""
@@ -194,8 +199,10 @@ class Hosted:
         run, answers = self.run, self.answers.values()
         queues = {name: found for answer in answers if answer.queues for name, found in answer.queues.items()}
         entries = {name: [_entry(packed) for packed in found] for name, found in queues.items()}
-        run.pending.append(Captured(at, [delta for delta in run.taken if delta], self.rows, entries))
+        deltas = [answer.state for answer in answers] if self.rewriting else run.taken
+        run.pending.append(Captured(at, [delta for delta in deltas if delta], self.rows, entries, self.rewriting))
         run.taken, self.rows = [], []
+        run.rewrite = run.rewrite and not self.rewriting
         self.captured = {name: report for answer in answers for name, report in answer.reports.items()}
         run.dropped = self._dropped()
 

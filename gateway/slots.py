@@ -294,7 +294,8 @@ class Slots:
                 hosted.mark()
                 at.append(run.progress.position())
                 if not hosted.down:
-                    self._to_all(hosted, frame(frames.MARK, hosted.number, hosted.checkpoint, stop, timeout_s))
+                    asked = hosted.checkpoint, stop, timeout_s, hosted.rewriting
+                    self._to_all(hosted, frame(frames.MARK, hosted.number, *asked))
 
         began = time.perf_counter()
         position(mark)
@@ -341,11 +342,11 @@ class Slots:
     def drain(self, run: FlowRun, send: Send) -> None:
         """Here, from the database and what was captured when it was halted: it needs no slot any more."""
         hosted = self._hosted[run]
-        blobs, _ = self._stored(run.flow.name)
+        deltas, whole = run.pending_state()
+        blobs = [] if whole else self._stored(run.flow.name)[0]
         local = self._copy(run)
         now = self._now()
-        since = [pack_state(delta) for captured in run.pending for delta in captured.deltas]
-        local.restore([*blobs, *since], pack_queues(run.pending[-1].queues), now)
+        local.restore([*blobs, *map(pack_state, deltas)], pack_queues(run.pending[-1].queues), now)
         for fed in hosted.since_mark():
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
@@ -377,10 +378,10 @@ class Slots:
         if hosted is None:
             return  # of a life that has ended
         if kind == frames.CAPTURED:
-            _, checkpoint, queues, deltas, rows, reports, fault = rest
+            _, checkpoint, queues, deltas, rows, reports, fault, state = rest
             counted = {name: Report.from_plain(plain) for name, plain in reports.items()}
             with hosted.lock:
-                answer = Answer(queues, counted, fault)
+                answer = Answer(queues, counted, fault, state)
                 hosted.answer(process.number, checkpoint, answer, deltas, frames.unpack_rows(rows))
         elif kind == frames.RESULTS:
             with hosted.lock:

@@ -32,14 +32,15 @@ FULL: Final = "full"
 ROOM: Final = "room"
 """slot → slot: it is not any more."""
 MARK: Final = "mark"
-"""daemon → slot: stop a run at a batch boundary and give what changed; all DATA before it belongs to that."""
+"""daemon → slot: stop a run at a batch boundary and give what changed, and all state if asked for; all DATA before it
+belongs to that."""
 MARKER: Final = "marker"
 """slot → slot: all DATA of a run before this belongs to the checkpoint that is being made."""
 ABORT: Final = "abort"
 """daemon → slot: that checkpoint will not come; go on."""
 CAPTURED: Final = "captured"
-"""slot → daemon: what a run has changed, what waits in its queues and what it has counted; or that it came to no
-boundary in time."""
+"""slot → daemon: what a run has changed, what waits in its queues, what it has counted and, if asked for, all of its
+state; or that it came to no boundary in time."""
 RESULTS: Final = "results"
 """slot → daemon: what an at-least-once flow is to ship, ahead of its checkpoint."""
 MODEL: Final = "model"

@@ -263,15 +263,19 @@ class FlowRun:
             return None
         last = self.pending[-1]
         rows = [row for captured in self.pending for row in captured.rows]
-        whole = max((at for at, c in enumerate(self.pending) if c.whole), default=None)
-        deltas = [d for c in self.pending[whole or 0 :] for d in c.deltas]
+        deltas, whole = self.pending_state()
         queue = pack_queues(last.queues)
         nothing = not (rows or deltas or queue or drops) and self._queue_was_empty
         if nothing and last.position == self.progress.committed:
             self.pending.clear()
             return None
         packed = [pack_state(d) for d in deltas]
-        return CommitForm(last.position, packed, queue, self.columns, self.listed(rows), whole is not None, drops)
+        return CommitForm(last.position, packed, queue, self.columns, self.listed(rows), whole, drops)
+
+    def pending_state(self) -> tuple[list[dict[str, Any]], bool]:
+        """Deltas of what is pending, as far as they count, and whether they say everything."""
+        whole = max((at for at, c in enumerate(self.pending) if c.whole), default=None)
+        return [delta for c in self.pending[whole or 0 :] for delta in c.deltas], whole is not None
 
     def listed(self, rows: Sequence[Row]) -> list[list[Any]]:
         """Contributions as lists in the order of `columns`."""
@@ -296,7 +300,7 @@ class FlowRun:
             self._delta_bytes += sum(map(len, form.deltas))
 
     def damaged(self, error: DamagedError) -> None:
-        """What is stored of its state is: the next capture takes all of it anew, if it is in this process."""
+        """What is stored of its state is: the next capture takes all of it anew."""
         if not self.rewrite:
             log.error("flow %s: what is stored of its state is damaged, unlike the state: %s", self.flow.name, error)
         self.rewrite = True
@@ -317,9 +321,10 @@ class FlowRun:
         return pack_state(self.snapshot(again))
 
     @staticmethod
-    def snapshot(built: Built) -> dict[str, Any]:
-        """All state, by place."""
-        return {name: s for name, place in built.places.items() if (s := place.logic.snapshot()) is not None}
+    def snapshot(built: Built, mine: Container[str] | None = None) -> dict[str, Any]:
+        """All state, by place, of all instances or those in `mine`."""
+        places = {n: place for n, place in built.places.items() if mine is None or place.instance.name in mine}
+        return {name: s for name, place in places.items() if (s := place.logic.snapshot()) is not None}
 
     def compacted(self, merged: int, snapshot: int) -> None:
         """The database has a snapshot of so many bytes in the place of `merged`, which was all that it had then."""

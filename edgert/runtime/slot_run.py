@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from edgert.core.batch import Batch
@@ -83,6 +84,7 @@ class SlotRun:
         self.capturing = 0
         """The checkpoint under way; 0: none."""
         self._stop = False
+        self._rewrite = False
         self._captured = False
         """It waits to be dropped, or to be told to go on."""
         self._deadline = 0.0
@@ -230,8 +232,10 @@ class SlotRun:
             return bool(self.capturing)
         return self._heard.get(origin, 0) > self._over
 
-    def _begin(self, checkpoint: int, stop: bool, timeout_s: float) -> None:
+    def _begin(self, checkpoint: int, stop: bool, timeout_s: float, rewrite: bool = False) -> None:
+        """`rewrite`: all state is wanted, not only what has changed."""
         self.capturing, self._stop, self._marked, self._captured = checkpoint, stop, False, False
+        self._rewrite = rewrite
         self._deadline = self._clock.monotonic() + timeout_s
         self._pool.begin_hold(self._instances)
         self.advance(self._clock.monotonic())
@@ -273,20 +277,30 @@ class SlotRun:
         deltas: dict[str, Any] = {}
         error = ""
         queues: dict[str, Any] = {}
+        state: dict[str, Any] = {}
         try:
             run.take_deltas(deltas, self.mine)
+            if self._rewrite:
+                state = run.snapshot(run.built, self.mine)
         except Exception as problem:  # noqa: BLE001 - an operator's fault is its flow's alone; what was taken is kept
             error = repr(problem)
         for name, entries in run.queues().items():
             if run.places[name].instance.name in self.mine:
                 queues[name] = [[entry.source, entry.producer, frames.pack_batch(entry.batch)] for entry in entries]
         rows = [row for ship in self._ships for row in ship.take()]
-        self._answer(queues, deltas, frames.pack_rows(rows), self.report(self._clock.monotonic()), error)
+        self._answer(queues, deltas, frames.pack_rows(rows), self.report(self._clock.monotonic()), error, state)
 
     def _answer(
-        self, queues: Any, deltas: dict[str, Any], rows: list[Any], reports: dict[str, list[Any]], error: str
+        self,
+        queues: Any,
+        deltas: dict[str, Any],
+        rows: list[Any],
+        reports: dict[str, list[Any]],
+        error: str,
+        state: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        answer = frames.frame(frames.CAPTURED, self.number, self.capturing, queues, deltas, rows, reports, error)
+        parts = (queues, deltas, rows, reports, error, dict(state))
+        answer = frames.frame(frames.CAPTURED, self.number, self.capturing, *parts)
         self._links[DAEMON].send(answer)
 
     def _go_on(self) -> None:

@@ -14,7 +14,7 @@ from gateway.hosted import Hosted
 
 
 def hosted_of() -> Hosted:
-    run: Any = SimpleNamespace(pending=[], taken=[], places={})
+    run: Any = SimpleNamespace(pending=[], taken=[], places={}, rewrite=False)
     return Hosted(run, [0])
 
 

@@ -64,7 +64,7 @@ class Walk:
         self.shipped: list[dict[str, Any]] = []
         self.busy = asyncio.Lock()
         """As a checkpointer's."""
-        self.published = 0
+        self.published = self.rewritten = 0
         self.lock = threading.Lock()
         """As the one that keeps anything from being fed."""
         pool = PoolSettings(workers=draw.choice([0, 0, 1]), slots=slots, placement=placement)
@@ -141,6 +141,7 @@ class Walk:
 
     async def checkpoint(self) -> None:
         async with self.busy:
+            self.run.rewrite |= self.draw.random() < 0.2
             if not self.run.pending:
                 await self.while_it_waits(lambda: self.slots.capture(self.run, self.position))
             if self.draw.random() < 0.2:
@@ -160,6 +161,9 @@ class Walk:
                     self.slots.spilled(self.run)
 
     def commit(self, form: CommitForm) -> None:
+        if form.whole:
+            self.rewritten += 1
+            self.forms.clear()
         self.forms.append(form)
         self.spilled.clear()
         self.shipped += [dict(zip(form.columns, row, strict=True)) for row in form.rows]

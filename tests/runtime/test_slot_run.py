@@ -95,7 +95,7 @@ def test_a_slot_that_comes_to_no_boundary_says_so_and_goes_on() -> None:
     half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
     half.data(DAEMON)
     half.run.advance(2.5)
-    ((*_, queues, deltas, _rows, _reports, fault),) = half.daemon.sent
+    ((*_, queues, deltas, _rows, _reports, fault, _state),) = half.daemon.sent
     assert (queues, deltas, fault) == (None, {}, "no batch boundary in time")
     assert half.source.queue.rows == 1
     half.run.frame(1, [frames.MARKER, 5, 1])  # of the one that was given up
@@ -204,7 +204,7 @@ def test_what_a_capture_took_and_could_not_say_is_in_no_later_checkpoint_either(
         half.run.frame(1, [frames.MARKER, 5, checkpoint])
         half.run.frame(DAEMON, [frames.MARK, 5, checkpoint, False, 2.0])
         half.run.advance(0.1 * checkpoint)
-    faults = [parts[-1] for parts in half.daemon.sent]
+    faults = [parts[-2] for parts in half.daemon.sent]
     assert len(faults) == 2
     assert all("cannot be packed" in fault for fault in faults)
 
