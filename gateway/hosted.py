@@ -133,12 +133,13 @@ class Hosted:
         """Whether a capture holds the one and not the other."""
         return any(one.number <= mark < other.number for mark in self.marks)
 
-    def mark(self) -> None:
-        """All that was fed until now belongs to the next capture."""
+    def mark(self, stop: bool = False) -> None:
+        """All that was fed until now belongs to the next capture; after which the flow stands still, with `stop`."""
         self.checkpoint += 1
         self.answers = {}
         self.marks.append(self.fed_in_all)
-        self.rewriting = self.run.rewrite
+        # all state may be too much for the time that there is: then the next capture takes what has changed
+        self.rewriting = self.run.rewrite and (stop or not self.rewriting)
 
     def since_mark(self) -> list[Fed]:
         """What was fed since the last capture."""

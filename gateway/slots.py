@@ -291,7 +291,7 @@ class Slots:
 
         def mark() -> None:
             with hosted.lock:
-                hosted.mark()
+                hosted.mark(stop)
                 at.append(run.progress.position())
                 if not hosted.down:
                     asked = hosted.checkpoint, stop, timeout_s, hosted.rewriting
