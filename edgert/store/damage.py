@@ -7,7 +7,8 @@ A part that is found damaged while the gateway runs may be one that a start does
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,25 +49,50 @@ def _note(path: Path) -> Path:
     return Path(f"{path}.suspect")
 
 
-def set_aside(path: Path) -> Path:
+def aside(path: Path) -> Path:
+    """Where a damaged database is kept."""
+    return Path(f"{path}.damaged")
+
+
+def beginning(path: Path) -> Path:
+    """Where another one is made, until it is whole."""
+    return Path(f"{path}.new")
+
+
+def set_aside(path: Path) -> None:
     """Makes room for a new database. Only the last one is kept, or they would fill the card. Nobody may have it open.
     Raises `OSError`."""
-    aside = Path(f"{path}.damaged")
-    for beside in BESIDE:
-        Path(f"{aside}{beside}").unlink(missing_ok=True)
-    for beside in reversed(BESIDE):  # a kill in between leaves the database itself, to be set aside once more
-        with suppress(FileNotFoundError):
-            Path(f"{path}{beside}").rename(f"{aside}{beside}")
+    _remove(aside(path))
+    _move(path, aside(path))
     trust(path)
-    return aside
 
 
-def flows(aside: Path) -> list[FlowRow]:
-    """What can still be read of the flows in a database that was set aside."""
+def take_place(path: Path) -> None:
+    """The new database takes the place of the one that was set aside; at a start too, since a kill may have come in
+    between. While the old one stands there, nothing that was begun counts. Raises `OSError`."""
+    if path.exists():
+        _remove(beginning(path))
+    elif beginning(path).exists():
+        _move(beginning(path), path)
+
+
+def _move(path: Path, to: Path) -> None:
+    """A kill in between leaves the database itself, to be moved once more."""
+    for beside in reversed(BESIDE):
+        with suppress(FileNotFoundError):
+            Path(f"{path}{beside}").rename(f"{to}{beside}")
+
+
+def _remove(path: Path) -> None:
+    for beside in BESIDE:
+        Path(f"{path}{beside}").unlink(missing_ok=True)
+
+
+def flows(path: Path) -> list[FlowRow]:
+    """What can still be read of the flows in a damaged database."""
     found: list[FlowRow] = []
     query = "SELECT name, document, version, origin, removed, epoch FROM flow"
-    with suppress(sqlite3.Error), closing(sqlite3.connect(aside)) as db:
-        db.execute("PRAGMA writable_schema = ON")  # one table's damaged definition does not hide the others
+    with suppress(sqlite3.Error), _damaged(path) as db:
         for row in db.execute(query):
             with suppress(msgspec.MsgspecError):
                 checked = msgspec.convert(row, FlowRow)
@@ -75,13 +101,28 @@ def flows(aside: Path) -> list[FlowRow]:
     return found
 
 
-def subscriptions(aside: Path) -> str:
+def subscriptions(path: Path) -> str:
     """What the sensors' broker had been asked for under which identifiers; empty where that cannot be read."""
-    with suppress(sqlite3.Error), closing(sqlite3.connect(aside)) as db:
-        db.execute("PRAGMA writable_schema = ON")
+    with suppress(sqlite3.Error), _damaged(path) as db:
         (found,) = db.execute("SELECT value FROM meta WHERE key = 'subscriptions'").fetchone() or ("",)
-        return str(found)
+        return str(found or "")
     return ""
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(path)) as db:
+        db.text_factory = _text
+        db.execute("PRAGMA writable_schema = ON")  # one table's damaged definition does not hide the others
+        yield db
+
+
+def _text(raw: bytes) -> str | None:
+    """Damaged text is none, so that its row alone is left out."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def pack(rows: list[FlowRow]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -34,7 +34,10 @@ class Transactions:
             raise StoreError(f"cannot lock the database {path}: {error}; check the folder and its disk") from error
         try:
             try:
+                damage.take_place(path)
                 self._db = _opened(path)
+            except OSError as error:
+                raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
             except DamagedError as error:
                 self._begin_anew(str(error))
         except BaseException:
@@ -42,15 +45,22 @@ class Transactions:
             raise
 
     def _begin_anew(self, fault: str) -> None:
-        try:
-            aside = damage.set_aside(self.path)
-        except OSError as error:
-            raise StoreError(f"{fault}, and cannot be set aside: {error}; move it away") from error
-        self._db = _opened(self.path)
+        """The new database is whole, with all that is to be known of the old one, before it takes that one's place: a
+        kill or a full disk at any point leaves the one or the other, and never one that knows of no flow."""
         missing = "results that waited in it, and what its flows held, are missing"
-        self.note("begun_anew", f"{fault}; it is kept as {aside}, and a new one is begun: {missing}")
-        self.note("rescued", damage.pack(damage.flows(aside)))
-        self.note("subscriptions", damage.subscriptions(aside))
+        notes = {
+            "begun_anew": f"{fault}; it is kept as {damage.aside(self.path)}, and a new one is begun: {missing}",
+            "rescued": damage.pack(damage.flows(self.path)),
+            "subscriptions": damage.subscriptions(self.path),
+        }
+        try:
+            with closing(_opened(damage.beginning(self.path))) as new:
+                new.executemany(PUT, list(notes.items()))
+            damage.set_aside(self.path)
+            damage.take_place(self.path)
+        except (OSError, sqlite3.Error, StoreError) as error:
+            raise StoreError(f"{fault}, and another one cannot be begun: {error}; make room on its disk") from error
+        self._db = _opened(self.path)
 
     def rescued(self) -> list[StoredFlow] | None:
         """The flows of a damaged database that this one took the place of, as far as they could be read; until

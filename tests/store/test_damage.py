@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
+from edgert.store import damage, transactions
 from edgert.store import file as file_module
 from edgert.store.damage import is_suspect
 from edgert.store.database import Database
@@ -63,6 +67,47 @@ def test_the_documents_of_its_flows_are_read(tmp_path: Path) -> None:
     path.write_bytes(b"a second time" * 1_000)
     assert Database(path, "g1").rescued() == []
     assert (tmp_path / "gateway.db.damaged").read_bytes().startswith(b"a second time")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [(transactions, "upgrade"), (damage, "set_aside"), (damage, "trust"), (Database, "_begin")],
+    ids=["it is made", "it is whole", "the damaged one is aside", "it is in use"],
+)
+def test_a_kill_when_another_one_is_begun_loses_no_flow(
+    where: Any, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gateway.db"
+    made(path).close()
+    spoil_state(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(where, what, killed)
+        with pytest.raises(Killed):
+            Database(path, "g1")
+    database = Database(path, "g1")
+    assert [stored.name for stored in database.rescued() or ()] == ["f"]
+    assert "is damaged" in database.meta("begun_anew")
+    assert not Path(f"{path}.new").exists()
+
+
+def test_a_full_disk_leaves_the_damaged_one_to_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "gateway.db"
+    made(path).close()
+    spoil_state(path)
+    with monkeypatch.context() as patch:
+        full = sqlite3.OperationalError("database or disk is full")
+        patch.setattr(transactions, "upgrade", mock.Mock(side_effect=[full]))
+        with pytest.raises(StoreError, match=r"cannot be begun: .* disk is full; make room"):
+            Database(path, "g1")
+    assert Database(path, "g1").rescued()
 
 
 @pytest.mark.parametrize("content", [b"hello" * 1_000, b"SQLite format 3\0" + b"\0" * 5_000])
@@ -142,6 +187,20 @@ def test_a_damaged_definition_is_found_at_the_start(byte: bytes, tmp_path: Path)
     path.write_bytes(raw[: at + 2] + byte + raw[at + 3 :])
     rescued = Database(path, "g1").rescued()
     assert [stored.name for stored in rescued or ()] == ["f"]
+
+
+def test_text_that_is_none_hides_no_other_flow(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    database = made(path)
+    for name in ("a", "z"):
+        database.put_flow(replace(flow(E1), name=name), SCHEMA, None, {}, 1)
+    database.set_meta("subscriptions", "what was asked for")
+    database.close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE flow SET document = CAST(x'7b22ff227d' AS TEXT) WHERE name = 'a'")
+        db.execute("UPDATE meta SET value = CAST(x'ff' AS TEXT) WHERE key = 'subscriptions'")
+    assert [row[0] for row in damage.flows(path)] == ["f", "z"]
+    assert damage.subscriptions(path) == ""
 
 
 def test_text_that_is_none_is_that_flow_s_trouble(tmp_path: Path) -> None:
