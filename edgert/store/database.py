@@ -17,14 +17,13 @@ from typing import Any
 
 import msgspec
 
-from edgert.core.position import Position
 from edgert.core.result_schema import Schema
 from edgert.core.results import Drop, OpenBatch, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
 from edgert.store import ahead, fallback, mending, outbox, quota, spill, statements
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
-from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow
+from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow, stored_flow
 from edgert.store.renaming import rename
 from edgert.store.transactions import Transactions
 
@@ -97,7 +96,7 @@ class Database(Transactions):
 
     def flows(self) -> list[StoredFlow]:
         columns = "name, document, version, origin, removed, epoch, position, missing"
-        return [_stored(*row) for row in self._rows(f"SELECT {columns} FROM flow ORDER BY name")]
+        return [stored_flow(*row) for row in self._rows(f"SELECT {columns} FROM flow ORDER BY name")]
 
     def state(self, flow: str) -> list[bytes]:
         """Snapshot and deltas of a flow, oldest first."""
@@ -208,7 +207,7 @@ class Database(Transactions):
         fallback.put_state(db, commit)
 
     def _say(self, db: sqlite3.Connection, flow: str, gap: str, drops: Sequence[Drop] = ()) -> None:
-        self._change = self._change.plus(statements.put(db, flow, gap, drops))
+        self._change = self._change.plus(statements.put(db, self.gateway, flow, gap, drops))
 
     def _put_ahead(self, db: sqlite3.Connection, results: FlowResults) -> None:
         ahead.put(db, results.flow, len(results.rows))
@@ -395,7 +394,8 @@ class Database(Transactions):
     def fill(self, flow: str, epoch: int, stream: int, landed: int) -> int:
         """See `outbox.fill`."""
         with self._transaction() as db:
-            lost, change = outbox.fill(db, flow, epoch, stream, landed)
+            self._take_out(mending.mend_first(db, self.gateway, (flow, epoch, stream)))
+            lost, change = outbox.fill(db, self.gateway, flow, epoch, stream, landed)
             self._change = self._change.plus(change)
             return lost
 
@@ -405,15 +405,3 @@ class Database(Transactions):
             for key, sequence in acks.items():
                 self._change = self._change.plus(outbox.free(db, *key, 0, sequence))
             return -self._change.batches
-
-
-def _stored(
-    name: str, document: str, version: int, origin: str, removed: int, epoch: int, position: int, missing: bytes
-) -> StoredFlow:
-    """Damaged in part, it has a document that says so: no flow starts from that."""
-    try:
-        plain = msgspec.json.decode(document, type=dict[str, Any])
-        holes = frozenset(msgspec.msgpack.decode(missing, type=list[int]))
-    except msgspec.MsgspecError as error:
-        plain, holes = {"damaged": str(error)}, frozenset()
-    return StoredFlow(name, plain, version, origin, bool(removed), epoch, Position(position, holes))

@@ -170,23 +170,37 @@ def put_opening(db: sqlite3.Connection, flow: str, epoch: int, payload: bytes) -
     return put(db, flow, epoch, FIRST, 1, 0, payload)
 
 
-def put_gap(db: sqlite3.Connection, flow: str, epoch: int, reason: str, text: str) -> OutboxSize:
-    """Something is missing, nobody knows how many rows: with the next number of the epoch's newest stream."""
+class _Opening(msgspec.Struct):
+    flow_version: int
+
+
+def version(db: sqlite3.Connection, flow: str, epoch: int) -> int:
+    """With which a flow ships in an epoch; where the opening that says so is damaged, its version of now: a gap that
+    cannot be put would hold up what is put with it."""
     query = "SELECT payload FROM opening WHERE flow = ? AND epoch = ?"
     (raw,) = db.execute(query, (flow, epoch)).fetchone()
-    opening = msgspec.msgpack.decode(raw, strict=False)
+    try:
+        return msgspec.msgpack.decode(raw, type=_Opening).flow_version
+    except msgspec.MsgspecError:
+        return int(db.execute("SELECT version FROM flow WHERE name = ?", (flow,)).fetchone()[0])
+
+
+def put_gap(db: sqlite3.Connection, gateway: str, flow: str, epoch: int, reason: str, text: str) -> OutboxSize:
+    """Something is missing, nobody knows how many rows: with the next number of the epoch's newest stream."""
     stream = current(db, flow, epoch)
     sequence = last(db, flow, epoch, stream) + 1
     batch = GapBatch(
-        gateway=opening["gateway"], flow=flow, epoch=epoch, stream=stream, sequence=sequence,
-        flow_version=opening["flow_version"], reason=reason, text=text,
+        gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence,
+        flow_version=version(db, flow, epoch), reason=reason, text=text,
     )  # fmt: skip
     return put(db, flow, epoch, stream, sequence, 0, pack_result(batch))
 
 
-def fill(db: sqlite3.Connection, flow: str, epoch: int, stream: int, landed: int) -> tuple[int, OutboxSize]:
+def fill(
+    db: sqlite3.Connection, gateway: str, flow: str, epoch: int, stream: int, landed: int
+) -> tuple[int, OutboxSize]:
     """The tables have a stream up to `landed`: what comes next and is here no more is put again, if it is the opening,
-    and else a gap in its place. Returns how many batches that stands for, too."""
+    and else a gap in its place. Returns how many batches that stands for, too. The stream's first batch is whole."""
     query = "SELECT sequence, payload FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? ORDER BY sequence LIMIT 1"
     first = last(db, flow, epoch, stream) + 1
     if waiting := db.execute(query, (flow, epoch, stream)).fetchone():
@@ -197,13 +211,12 @@ def fill(db: sqlite3.Connection, flow: str, epoch: int, stream: int, landed: int
     found = db.execute(query, (flow, epoch)).fetchone()
     if low >= first or not found:
         return 0, change
-    opening = msgspec.msgpack.decode(found[0], strict=False)
     if (stream, low) == (FIRST, 1):
         change, low = change.plus(put(db, flow, epoch, FIRST, 1, 0, found[0])), 2
     if low < first:
         batch = GapBatch(
-            gateway=opening["gateway"], flow=flow, epoch=epoch, stream=stream, sequence=first - 1,
-            flow_version=opening["flow_version"], reason=LOST, numbers=first - low,
+            gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=first - 1,
+            flow_version=version(db, flow, epoch), reason=LOST, numbers=first - low,
             text=f"batches {low} to {first - 1} had landed and been acknowledged, and then the tables lacked them",
         )  # fmt: skip
         change = change.plus(put(db, flow, epoch, stream, first - 1, 0, pack_result(batch)))
@@ -223,7 +236,7 @@ def reopen(
     opening = {**msgspec.msgpack.decode(raw, strict=False), "epoch": new, "parent": parent, "cut": dict(cut)}
     change = put_opening(db, flow, new, msgspec.msgpack.encode(opening))
     if gap:
-        change = change.plus(put_gap(db, flow, new, reason, gap))
+        change = change.plus(put_gap(db, opening["gateway"], flow, new, reason, gap))
     query = "SELECT stream FROM stream WHERE flow = ? AND epoch = ? AND batches > 0 ORDER BY stream"
     for at, (stream,) in enumerate(db.execute(query, (flow, old)).fetchall()):
         after = kept.get(stream, 0)

@@ -16,13 +16,15 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from edgert.core.compression import expanded_untrusted
+from edgert.core.errors import PayloadError
 from edgert.core.results import GapBatch, pack_result
 from edgert.flow.full_outbox import WhenFull
-from edgert.store.outbox import OutboxSize, free, put
+from edgert.store.outbox import OutboxEntry, OutboxSize, free, put, version
 
 Stream = tuple[str, int, int]
 """(flow, epoch, stream)."""
@@ -152,22 +154,23 @@ def _put_gap(
         numbers, all_rows = numbers + before["numbers"], all_rows + before["rows"]
     flow, epoch, stream = key
     gap = GapBatch(
-        gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=high, flow_version=_version(db, flow, epoch),
+        gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=high, flow_version=version(db, flow, epoch),
         reason=reason, rows=all_rows, numbers=numbers, text=f"{numbers} batches were dropped: {_TEXTS[reason]}",
     )  # fmt: skip
     change = change.plus(put(db, *key, high, 0, pack_result(gap)))
     return Shed(flow, reason, len(run), rows, change)
 
 
-def _gap_before(db: sqlite3.Connection, key: Stream, above: int, low: int, reason: str) -> dict[str, int] | None:
-    """The gap of the same reason right before number `low`, if it has not left either."""
-    query = "SELECT payload FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence = ? AND rows = 0"
+def _gap_before(db: sqlite3.Connection, key: Stream, above: int, low: int, reason: str) -> dict[str, Any] | None:
+    """The gap of the same reason right before number `low`, if it has not left either, and is whole."""
+    query = (
+        "SELECT payload, digest FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence = ? AND rows = 0"
+    )
     found = db.execute(query, (*key, low - 1)).fetchone() if low - 1 > above else None
-    plain = msgspec.msgpack.decode(found[0], strict=False) if found else {}
+    if not found or not OutboxEntry(key[1], key[2], low - 1, *found).is_whole:
+        return None
+    try:
+        plain = msgspec.msgpack.decode(expanded_untrusted(found[0]), type=dict[str, Any], strict=False)
+    except (msgspec.MsgspecError, PayloadError):  # of an older version, that had no digests
+        return None
     return plain if plain.get("kind") == "gap" and plain.get("reason") == reason else None
-
-
-def _version(db: sqlite3.Connection, flow: str, epoch: int) -> int:
-    query = "SELECT payload FROM opening WHERE flow = ? AND epoch = ?"
-    (raw,) = db.execute(query, (flow, epoch)).fetchone()
-    return int(msgspec.msgpack.decode(raw, strict=False)["flow_version"])

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from edgert.core.position import Position
 from edgert.core.results import Drop
 
@@ -21,6 +23,18 @@ class StoredFlow:
     removed: bool
     epoch: int
     position: Position
+
+
+def stored_flow(
+    name: str, document: str, version: int, origin: str, removed: int, epoch: int, position: int, missing: bytes
+) -> StoredFlow:
+    """Of a row. Damaged in part, it has a document that says so: no flow starts from that."""
+    try:
+        plain = msgspec.json.decode(document, type=dict[str, Any])
+        holes = frozenset(msgspec.msgpack.decode(missing, type=list[int]))
+    except msgspec.MsgspecError as error:
+        plain, holes = {"damaged": str(error)}, frozenset()
+    return StoredFlow(name, plain, version, origin, bool(removed), epoch, Position(position, holes))
 
 
 @dataclass(frozen=True, slots=True)

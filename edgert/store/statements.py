@@ -9,30 +9,26 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-import msgspec
-
 from edgert.core.results import MOST_DROPS, Drop, DropsBatch, pack_result
 from edgert.store import outbox
 from edgert.store.outbox import OutboxSize
 
 
-def put(db: sqlite3.Connection, flow: str, gap: str = "", drops: Sequence[Drop] = ()) -> OutboxSize:
+def put(db: sqlite3.Connection, gateway: str, flow: str, gap: str = "", drops: Sequence[Drop] = ()) -> OutboxSize:
     """With the next numbers of the flow's newest stream. `gap`: in words; empty: nothing is missing. Returns how the
     outbox changes."""
     change = OutboxSize(0, 0, 0)
     (epoch,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (flow,)).fetchone()
-    opened = db.execute("SELECT payload FROM opening WHERE flow = ? AND epoch = ?", (flow, epoch)).fetchone()
-    if opened is None:
+    if not db.execute("SELECT 1 FROM opening WHERE flow = ? AND epoch = ?", (flow, epoch)).fetchone():
         return change
     if gap:
-        change = change.plus(outbox.put_gap(db, flow, epoch, outbox.MISSED, gap))
-    opening = msgspec.msgpack.decode(opened[0], strict=False)
+        change = change.plus(outbox.put_gap(db, gateway, flow, epoch, outbox.MISSED, gap))
     stream = outbox.current(db, flow, epoch)
     for at in range(0, len(drops), MOST_DROPS):
         sequence = outbox.last(db, flow, epoch, stream) + 1
         batch = DropsBatch(
-            gateway=opening["gateway"], flow=flow, epoch=epoch, stream=stream, sequence=sequence,
-            flow_version=opening["flow_version"], drops=drops[at : at + MOST_DROPS],
+            gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence,
+            flow_version=outbox.version(db, flow, epoch), drops=drops[at : at + MOST_DROPS],
         )  # fmt: skip
         change = change.plus(outbox.put(db, flow, epoch, stream, sequence, 0, pack_result(batch)))
     return change

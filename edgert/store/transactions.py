@@ -10,12 +10,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from edgert.core.errors import DamagedError, StoreError
+from edgert.core.errors import DamagedError, PayloadError, StoreError
 from edgert.store import damage, file
 from edgert.store.records import StoredFlow
 from edgert.store.schema import upgrade
 
 T = TypeVar("T")
+UNREADABLE: Final = (msgspec.MsgspecError, PayloadError)
+"""How it shows that something stored is not what was written."""
 PUT: Final = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 
 
@@ -86,7 +88,7 @@ class Transactions:
             yield self._db
             self._db.executemany(PUT, list(self._notes.items()))
             self._db.execute("COMMIT")
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
+        except (sqlite3.Error, *UNREADABLE) as error:
             self._rollback()
             raise self._failed("written", error) from error
         except BaseException:
@@ -105,7 +107,7 @@ class Transactions:
         """Every read goes through here, so that a failing disk is a `StoreError` too."""
         try:
             return read(self._db)
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
+        except (sqlite3.Error, *UNREADABLE) as error:
             raise self._failed("read", error) from error
 
     def _failed(self, done: str, error: Exception) -> StoreError:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edgert.core.errors import DamagedError
 from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from tests.store.test_database import E1, E2, E9, ROW, SCHEMA, commit, entries, flow
@@ -72,7 +73,7 @@ def test_a_damaged_gap_has_all_the_numbers_since_the_batch_before(taken: int, tm
         db.execute("UPDATE outbox SET rows = 0 WHERE flow = 'f' AND sequence = 5")
     database.acknowledged({("f", E1, 0): taken})
     gap = next(batch for batch in sent(database) if isinstance(batch, GapBatch))
-    assert (gap.sequence, gap.numbers, gap.rows) == (5, 5 if taken else 3, None)
+    assert (gap.sequence, gap.numbers, gap.rows) == (5, 4 if taken else 3, None)
 
 
 def test_what_moves_into_another_epoch_is_looked_at(tmp_path: Path) -> None:
@@ -85,6 +86,42 @@ def test_what_moves_into_another_epoch_is_looked_at(tmp_path: Path) -> None:
     assert isinstance(gap, GapBatch)
     assert (gap.reason, gap.rows, len(rest)) == ("batch damaged", 1, 2)
     assert all(isinstance(batch, RowsBatch) for batch in rest)
+
+
+@pytest.mark.parametrize("rows", [1, 0], ids=["rows", "a gap"])
+def test_what_the_tables_lost_is_put_before_a_first_batch_that_is_damaged(rows: int, tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    database = with_batches(path, 4)
+    database.acknowledged({("f", E1, 0): 3})
+    spoil(path, 4)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE outbox SET rows = ? WHERE flow = 'f' AND sequence = 4", (rows,))
+    database.fill("f", E1, 0, 0)
+    opened, *gaps, last = sent(database)
+    assert isinstance(opened, OpenBatch)
+    assert [(gap.first, gap.sequence) for gap in gaps] == ([(2, 3), (4, 4)] if rows else [(2, 4)])
+    assert isinstance(last, RowsBatch)
+
+
+def test_a_batch_that_no_digest_tells_of_is_damage_too(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    database = with_batches(path, 1)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE outbox SET digest = NULL, payload = x'28b52ffd'")  # begins as a zstd frame does
+    with pytest.raises(DamagedError, match="zstd"):
+        database.fill("f", E1, 0, 0)
+
+
+def test_gaps_are_put_also_where_the_opening_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    database = with_batches(path, 2)
+    spoil(path, 2)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE opening SET payload = x'c1'")
+    database.put_gap("f", "something")
+    database.acknowledged({("f", E1, 0): 1})
+    damaged, _, gap = sent(database)
+    assert [(g.flow_version, g.reason) for g in (damaged, gap)] == [(1, "batch damaged"), (1, "input missed")]
 
 
 def test_batches_of_an_older_version_have_no_digest_and_leave_as_they_are(tmp_path: Path) -> None:
