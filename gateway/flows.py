@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -151,7 +151,10 @@ class Flows:
         del self.runs[name]
         self._ingest.swap((), (), lambda: _leave(self._sources[name]))
         self._host.remove(run)
-        task = asyncio.ensure_future(self._give_up(run, f"{GIVEN_UP}: {why}"))
+        self._soon(self._give_up(run, f"{GIVEN_UP}: {why}"))
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -159,6 +162,10 @@ class Flows:
         """Only what is said to be missing may be acknowledged: until then a start brings the flow back, with it."""
         await write_gap(self._store, self._database, run.flow.name, text)
         self._let_go(run, self._sources.pop(run.flow.name))
+
+    async def _tell_gap(self, name: str, text: str) -> None:
+        await write_gap(self._store, self._database, name, text)
+        self.checkpointer.on_committed()
 
     def _let_go(self, run: FlowRun, sources: Sequence[Source] = ()) -> None:
         """Its end is in the database: nobody waits for it any more."""
@@ -337,7 +344,13 @@ class Flows:
         form = None if gap else old.form(drops)
         name, position = old.flow.name, old.progress.position()
         last = as_commit(name, form) if form else FlowCommit(name, position, [], b"", gap=gap, drops=drops)
-        await self._write(lambda pages, index: put(last, pages, index), tries=None)
+        try:
+            await self._write(lambda pages, index: put(last, pages, index), tries=None)
+        except DamagedError as error:  # it stays as damaged as it is, and the whole gateway waits
+            lost = f"the end of flow {name} could not be written ({error}): {ABANDONED}"
+            log.error("%s", lost)
+            await self._write(lambda pages, index: put(FlowCommit(name, position, [], b""), pages, index), tries=None)
+            self._soon(self._tell_gap(name, lost))
         self._leaving = None
         self.checkpointer.drops.said(old, drops)
         self.checkpointer.outbox.forget(name)
@@ -362,13 +375,14 @@ class Flows:
                 return f"flow {old.flow.name} could not be brought to its end ({error!r}): {ABANDONED}"
 
     async def _write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
-        """Tries for a while; with `tries` None until it succeeds: what a drained flow says cannot be taken back."""
+        """Tries for a while; with `tries` None until it succeeds: what a drained flow says cannot be taken back. Raises
+        `StoreError`, at once where that would be in vain."""
         for tried in itertools.count(1):
             try:
                 await self._store(lambda: self.checkpointer.write(commit))
                 return
             except StoreError as error:
-                if tried == tries:
+                if tried == tries or isinstance(error, DamagedError) or self._database.damaged:
                     raise
                 log.error("a change of a flow waits for the database: %s", error)
                 await asyncio.sleep(1.0)
