@@ -95,6 +95,8 @@ class Uplink:
     """Flow -> epochs of which a stream stands still: the next hello asks for them."""
     _hello_at: dict[str, float] = field(default_factory=dict)
     _errors: dict[str, str] = field(default_factory=dict)
+    _unsent: dict[str, str] = field(default_factory=dict)
+    """Flows of which something could not be read or written in this turn, and why."""
     _connected: bool = False
     _limited: float = IDLE_S
     """How long the limits hold back what could leave, at most."""
@@ -235,34 +237,51 @@ class Uplink:
         if not self._connected:
             return IDLE_S
         self._limited = IDLE_S
+        before, self._unsent = self._unsent, {}
         waiting: list[tuple[Stream, bool]] = await self.store(self.database.outbox_streams)
         self._streams = {s: sending for s, _ in waiting if (sending := self._streams.get(s))}
         for flow in dict.fromkeys(stream[0] for stream, _ in waiting):
             if flow not in self._answered:
-                await self._say_hello(flow)
+                await self._apart(flow, self._say_hello(flow))
         backlog = [stream for stream, newest in waiting if not newest]
         for stream in backlog:
             if stream[2] == FIRST and not (stream in self._streams and self._streams[stream].sent):
-                await self._send(stream, (self._cap,), opening=True)
+                await self._apart(stream[0], self._send(stream, (self._cap,), opening=True))
         for stream, newest in waiting:
-            while newest and await self._send(stream, (self._cap,)):
+            while newest and await self._apart(stream[0], self._send(stream, (self._cap,))):
                 pass
         while backlog:
-            backlog = [s for s in backlog if await self._send(s, (self._cap, self._backlog))]
+            limits = (self._cap, self._backlog)
+            backlog = [s for s in backlog if await self._apart(s[0], self._send(s, limits))]
             if self._wake.is_set():  # what is new goes first
                 break
+        for flow, error in self._unsent.items():
+            if before.get(flow) != error:
+                log.error("flow %s could not be sent: %s", flow, error)
+        self._trouble("flows", "; ".join(f"flow {flow}: {error}" for flow, error in self._unsent.items()))
         return self._limited
 
-    async def _say_hello(self, flow: str) -> None:
+    async def _apart(self, flow: str, sends: Awaitable[bool]) -> bool:
+        """What fails with one flow holds up no other: it is tried again with the next turn."""
+        try:
+            return await sends
+        except StoreError as error:
+            self._unsent[flow] = str(error)
+            return False
+
+    async def _say_hello(self, flow: str) -> bool:
+        """Whether it was said."""
         now = self.clock.monotonic()
         if now < self._hello_at.get(flow, 0.0):
-            return
+            return False
         stalled = self._stalled.get(flow, set())
         epochs = sorted(await self.store(lambda: self.database.departed(flow)), reverse=True)
         asked = {*stalled, *epochs[: HELLO_EPOCHS - len(stalled)]}
         hello = Hello(gateway=self.gateway, flow=flow, epochs=tuple(sorted(asked, reverse=True)))
-        if self._publish(flow, pack_result(hello), (self._cap,)):
+        said = self._publish(flow, pack_result(hello), (self._cap,))
+        if said:
             self._hello_at[flow] = now + HELLO_S
+        return said
 
     async def _send(self, stream: Stream, limits: tuple[TokenBucket, ...], opening: bool = False) -> bool:
         """Sends some batches of a stream, or only the epoch's first; whether there may be more to send now."""

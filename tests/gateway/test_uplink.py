@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from edgert.core.errors import StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
-from edgert.core.results import OpenBatch
+from edgert.core.results import GapBatch, OpenBatch
 from gateway import uplink as uplink_module
 from gateway.sending import RESEND_MOST_S, RESEND_S, WINDOW
 from gateway.uplink import HELLO_S
@@ -119,23 +121,24 @@ async def test_a_collector_that_is_away_gets_only_hellos(rig: Rig) -> None:
     assert len(sent) <= 60
 
 
-@pytest.mark.parametrize("error", [ValueError("payload too large"), StoreError("disk gone")])
+@pytest.mark.parametrize("error", [ValueError("a fault"), StoreError("disk gone")])
 def test_a_turn_that_fails_is_said_and_the_next_ones_go_on(
     error: Exception, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uplink_module, "PAUSE_S", 0.001)
     failures: list[str] = []
+    streams = rig.database.outbox_streams
 
-    def publish(topic: str, payload: bytes) -> bool:
+    def failing() -> list[tuple[tuple[str, int, int], bool]]:
         if len(failures) < 3:
             failures.append(rig.uplink.status.error)
             raise error
-        return rig.publish(topic, payload)
+        return streams()
 
     @in_loop
     async def run() -> None:
         rig.flow()
-        rig.uplink.publish = publish
+        monkeypatch.setattr(rig.database, "outbox_streams", failing)
         rig.uplink.connected()
         task = asyncio.create_task(rig.uplink.run())
         await until(lambda: rig.sent, "a hello after three failures")
@@ -144,6 +147,59 @@ def test_a_turn_that_fails_is_said_and_the_next_ones_go_on(
         assert failures == ["", str(error), str(error)]
 
     run()
+
+
+@in_loop
+async def test_what_fails_with_one_flow_holds_up_no_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    departed, departing = rig.database.departed, rig.database.departing
+
+    def failing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def of_a(flow: str, *arguments: int) -> Any:
+            if flow == "a":
+                raise StoreError("its part is damaged")
+            return call(flow, *arguments)
+
+        return of_a
+
+    for name in ("a", "f"):
+        rig.flow(name=name)
+        rig.rows(2, name)
+    rig.uplink.connected()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.database, "departed", failing(departed))
+        assert await rig.turn() == ["f"]
+        assert rig.uplink.status.error == "flow a: its part is damaged"
+    assert await rig.turn() == ["a"]
+    assert rig.uplink.status.error == ""
+    await rig.acknowledge(answers=("a", "f"))
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.database, "departing", failing(departing))
+        caplog.clear()
+        await rig.turn()
+        assert {batch.flow for batch in rig.sent} == {"f"}
+        await rig.turn()
+        assert rig.uplink.status.error == "flow a: its part is damaged"
+        assert caplog.messages == ["flow a could not be sent: its part is damaged"], "said once"
+    await rig.turn()
+    assert ({batch.flow for batch in rig.sent}, rig.uplink.status.error) == ({"a"}, "")
+
+
+@in_loop
+async def test_a_first_batch_that_is_damaged_keeps_no_flow_from_being_admitted(rig: Rig) -> None:
+    rig.flow()
+    rig.rows(2)
+    await rig.admitted()
+    await rig.turn()
+    await rig.acknowledge({("f", E1, 0): 1})
+    rig.clock.advance(RESEND_S + 1)
+    assert await rig.turn() == ["f"], "the stream stands still"
+    with sqlite3.connect(rig.folder / "gateway.db") as db:
+        db.execute("UPDATE outbox SET payload = x'28b52ffd' WHERE sequence = 2")
+    await rig.acknowledge({("f", E1, 0): 1}, answers=("f",))
+    assert await rig.turn() == [(E1, 2)], "one, until the collector moves"
+    assert isinstance(rig.sent[0], GapBatch)
 
 
 @in_loop
