@@ -81,7 +81,10 @@ class Transactions:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of it or nothing."""
+        """All of it or nothing. Nothing is written any more to a database that is found damaged: the next start may
+        set it aside, and what had been acknowledged for it would be gone with it."""
+        if self.damaged:
+            raise StoreError(f"the database {self.path} is damaged, nothing is written any more: {self.damaged}")
         self._rollback()  # one that could not be taken back when it failed
         try:
             self._db.execute("BEGIN IMMEDIATE")

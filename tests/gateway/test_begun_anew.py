@@ -11,6 +11,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.ids import epoch_ordinal
 from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.flow.document import load
+from edgert.mqtt.packets import Publish
 from gateway.daemon import Daemon
 from tests.gateway.test_flow_files import DOCUMENT
 from tests.waiting import in_loop
@@ -64,6 +65,19 @@ async def test_flows_are_started_from_their_documents_also_when_one_of_them_cann
     await once_more._start()
     assert (sorted(once_more.flows.runs), once_more.flows.gaps) == (["f"], {})
     await ends(once_more)
+
+
+@in_loop
+async def test_what_a_damaged_database_would_take_is_left_to_the_sensors_broker(tmp_path: Path) -> None:
+    board = daemon(tmp_path)
+    await board._start()
+    await board.flows.deploy(load(DOCUMENT.format(name="f", description="f").encode(), board.flows.registry), "mqtt")
+    topic = board.flows.runs["f"].sources()[0][0].parameters["topic"].filter.replace("+", "x")
+    board.ingest.feed([Publish(topic, b'{"time": 1700000000, "v": 1}', 1, False, False, 1)])
+    assert board.ingest.inbox.owed
+    board.database.damaged = "database disk image is malformed"
+    await ends(board)
+    assert board.ingest.inbox.owed, "it is not acknowledged at the end either"
 
 
 @in_loop

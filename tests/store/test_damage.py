@@ -152,6 +152,9 @@ def test_what_is_found_while_it_runs_has_the_next_start_look_at_all_of_it(
     with pytest.raises(StoreError, match="could not be"):
         database.departing("f", E1, 0, 0, 10)
     assert "malformed" in database.damaged
+    with pytest.raises(StoreError, match="nothing is written any more"):
+        database.commit([commit(LONG)], {}, 1)
+    assert database.last_state("f") == 1, "it can still be read"
     database.close()
     assert is_suspect(path)
     assert [stored.name for stored in Database(path, "g1").rescued() or ()] == ["f"]
