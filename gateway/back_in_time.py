@@ -42,7 +42,7 @@ def admit(database: Database, flow: str, message: Acknowledgement) -> int | None
     shared = greatest if greatest in departed else _shipped_unseen(departed, flow, message)
     if shared is None and not mine:  # a new card: what it has went nowhere yet
         names = _named(departed, greatest)
-        database.rebase(flow, names, greatest, landed, gap=str(database.meta("begun_anew", "")))
+        database.rebase(flow, names, greatest, landed, gap=str(database.meta("flows_unread", "")))
         return names[max(departed)]
     first = max(mine) if shared is None else shared
     kept, gap = departed[first], _gap(greatest, shared is not None)

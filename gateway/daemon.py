@@ -189,7 +189,6 @@ class Daemon:
             await self.web.start()
         if rescued is not None:
             await self.flows.restore(rescued, str(database.meta("begun_anew")))
-            database.restored()
         await self._deploy_files()
         await self.ingest.start(str(database.meta("subscriptions", "")), str(database.meta("broker_drops", "")))
         if self.link:

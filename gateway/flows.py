@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
@@ -17,12 +18,11 @@ from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
-from edgert.operators.division import CopiesByTopic
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.inbox import Reader
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
+from gateway.back_in_time import successor
 from gateway.checkpointer import AGAIN, Checkpointer, OnStore, as_commit
 from gateway.fallback import resumption
 from gateway.gaps import ABANDONED, put_instead_of_failed, say_gap, say_no_room, write_gap
@@ -30,11 +30,12 @@ from gateway.holding import held
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.models import Models
-from gateway.subscriptions import Source
+from gateway.subscriptions import Source, sources_of
 
 log = logging.getLogger(__name__)
 
 GIVEN_UP = "the flow could not go on; what came in since, until it does, is missing"
+LATE = "the database was damaged and begun anew; what waited in it, and came in until the flow could start, is missing"
 SUBSCRIBED_S = 5.0
 """How long the answer to a new flow waits for the broker's to its subscriptions."""
 STORE_TRIES = 30
@@ -102,6 +103,10 @@ class Flows:
                 at = resumption(self._database, stored)
                 stored = self._stored[stored.name] = at.stored
                 run = self._run(flow, stored, stored.position)
+                if run.schema is not None and not self._database.last_sequences(stored.name, stored.epoch):
+                    self._put(stored, run, None, {}, inbox.next_index)  # rescued: only now it is known what it ships
+                    self._say_gap(stored.name, LATE)
+                    stored = self._stored[stored.name] = replace(stored, epoch=run.epoch)
                 self._host.begin(run, at.blobs, at.queue)
             except (DocumentError, DamagedError, MisfitError) as error:
                 log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
@@ -109,7 +114,7 @@ class Flows:
                 say_gap(self._database, stored.name, f"{GIVEN_UP}: {error}")
                 continue
             inbox.flows.append(run.progress)
-            self._sources[stored.name] = self._sources_of(run)
+            self._sources[stored.name] = sources_of(run)
             self._ingest.swap((), self._sources[stored.name])
             self.runs[stored.name] = run
             log.info("flow %s version %d goes on", stored.name, stored.version)
@@ -123,10 +128,12 @@ class Flows:
 
     async def restore(self, rescued: Sequence[StoredFlow], why: str) -> None:
         """Starts the flows of a database that had to be set aside, with nothing but their documents; their epochs go
-        on from those that they had."""
+        on from those that they had. One that cannot start is known all the same, and starts when it can. Raises
+        `StoreError` where that cannot be written: then the next start does it again."""
         log.error("%s", why)
+        now = Position(self._ingest.inbox.next_index - 1)
         for stored in rescued:
-            if stored.name in self.runs:
+            if stored.name in self.runs or stored.name in self.failed:
                 continue  # a crash came between
             self._stored[stored.name] = replace(stored, removed=True)
             if stored.removed:
@@ -137,6 +144,10 @@ class Flows:
             except EdgertError as error:
                 log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
                 self.failed[stored.name] = str(error)
+                kept = self._stored[stored.name] = replace(stored, epoch=successor(stored.epoch), position=now)
+                await self._write(partial(self._database.put_flow, kept, None, None))
+        gaps = {stored.name: why for stored in rescued if stored.name in self.runs}
+        await self._store(lambda: self._database.restored(gaps))
 
     def fail(self, run: FlowRun, why: str) -> None:
         """A flow that began could not go on after all: nothing is fed to it, and nobody waits for it."""
@@ -177,16 +188,6 @@ class Flows:
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
         progress = Progress(at)
         return FlowRun(flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission)
-
-    def _sources_of(self, run: FlowRun) -> list[Source]:
-        sources = []
-        for first, copies in run.sources():
-            topic, qos, retained = (first.parameters[name] for name in ("topic", "qos", "retained"))
-            reader = Reader(run.progress, copies[0], retained)
-            if len(copies) > 1:
-                reader.copies, reader.copy_of = copies, CopiesByTopic(topic, len(copies))
-            sources.append(Source(run.flow.name, topic.filter, qos, reader))
-        return sources
 
     # -- changes
 
@@ -255,7 +256,7 @@ class Flows:
 
     def _attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:
         """`old`: whose holes the new version takes over, since a redelivery that is to fill them may still come."""
-        sources = self._sources_of(run)
+        sources = sources_of(run)
 
         def enter() -> None:
             run.progress.missing = set(old.missing) if old else set()

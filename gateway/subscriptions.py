@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from edgert.mqtt.packets import Subscription
 from edgert.mqtt.topics import covers, merge_filters
+from edgert.operators.division import CopiesByTopic
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
 
 NEVER, ALWAYS = 2, 0
@@ -27,6 +29,18 @@ class Source:
     filter: str
     qos: int
     reader: Reader
+
+
+def sources_of(run: FlowRun) -> list[Source]:
+    """What a flow reads."""
+    sources = []
+    for first, copies in run.sources():
+        topic, qos, retained = (first.parameters[name] for name in ("topic", "qos", "retained"))
+        reader = Reader(run.progress, copies[0], retained)
+        if len(copies) > 1:
+            reader.copies, reader.copy_of = copies, CopiesByTopic(topic, len(copies))
+        sources.append(Source(run.flow.name, topic.filter, qos, reader))
+    return sources
 
 
 Asked = list[tuple[Source, str]]

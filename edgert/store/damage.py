@@ -101,6 +101,13 @@ def flows(path: Path) -> list[FlowRow]:
     return found
 
 
+def are_all(path: Path, found: list[FlowRow]) -> bool:
+    """Whether there was no other flow than `found` in a damaged database, as far as that can be told."""
+    with suppress(sqlite3.Error), _damaged(path) as db:
+        return bool(db.execute("SELECT count(*) FROM flow").fetchone()[0] == len(found))
+    return False
+
+
 def subscriptions(path: Path) -> str:
     """What the sensors' broker had been asked for under which identifiers; empty where that cannot be read."""
     with suppress(sqlite3.Error), _damaged(path) as db:

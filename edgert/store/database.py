@@ -292,6 +292,13 @@ class Database(Transactions):
             self._write_table(db, pages, next_index)
         self._when_full[flow.name] = full_outbox.of_document(flow.document)
 
+    def restored(self, gaps: Mapping[str, str] | None = None) -> None:
+        """The rescued flows run, or stand in their table; `gaps`: flow → what it lacks."""
+        with self._transaction() as db:
+            for flow, text in (gaps or {}).items():
+                self._put_gap(db, flow, text)
+            db.execute("DELETE FROM meta WHERE key IN ('rescued', 'begun_anew')")
+
     def remove_flow(self, name: str, last: FlowCommit | None, pages: Mapping[int, bytes], next_index: int) -> None:
         """Stops a flow for good; its outbox drains, its epoch is remembered for a later flow of this name."""
         with self._transaction() as db:

@@ -50,11 +50,15 @@ class Transactions:
         """The new database is whole, with all that is to be known of the old one, before it takes that one's place: a
         kill or a full disk at any point leaves the one or the other, and never one that knows of no flow."""
         missing = "results that waited in it, and what its flows held, are missing"
+        why = f"{fault}; it is kept as {damage.aside(self.path)}, and a new one is begun: {missing}"
+        flows = damage.flows(self.path)
         notes = {
-            "begun_anew": f"{fault}; it is kept as {damage.aside(self.path)}, and a new one is begun: {missing}",
-            "rescued": damage.pack(damage.flows(self.path)),
+            "begun_anew": why,
+            "rescued": damage.pack(flows),
             "subscriptions": damage.subscriptions(self.path),
         }
+        if not damage.are_all(self.path, flows):
+            notes["flows_unread"] = why  # for good: whoever deploys one of them again is told what is missing
         try:
             with closing(_opened(damage.beginning(self.path))) as new:
                 new.executemany(PUT, list(notes.items()))
@@ -66,14 +70,9 @@ class Transactions:
 
     def rescued(self) -> list[StoredFlow] | None:
         """The flows of a damaged database that this one took the place of, as far as they could be read; until
-        `restored`, then and else None."""
+        `Database.restored`, then and else None."""
         found = self.meta("rescued")
         return None if found is None else damage.unpack(found)
-
-    def restored(self) -> None:
-        """The rescued flows run, or cannot."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM meta WHERE key = 'rescued'")
 
     def close(self) -> None:
         self._db.close()

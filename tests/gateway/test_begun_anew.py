@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from edgert.core.errors import EdgertError
+from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.ids import epoch_ordinal
+from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Sensors, Web
-from edgert.flow.document import load
+from edgert.flow.document import from_plain, load
+from edgert.flow.graph import Flow
 from edgert.mqtt.packets import Publish
+from gateway import flows as flows_module
 from gateway.daemon import Daemon
+from tests.gateway.test_fallback import results, with_messages
 from tests.gateway.test_flow_files import DOCUMENT
+from tests.gateway.test_flows import Gateway as Whole
 from tests.waiting import in_loop
 
 
@@ -57,6 +64,7 @@ async def test_flows_are_started_from_their_documents_also_when_one_of_them_cann
     run = again.flows.runs["f"]
     assert (run.flow.description, run.version, epoch_ordinal(run.epoch)) == ("f", 2, epoch_ordinal(epoch) + 1)
     assert "is damaged" in again.flows.gaps["f"]
+    assert again.database.meta("begun_anew") is None, "nobody is told again"
     assert sorted(again.flows.failed) == ["g"]
     assert again.ingest.inbox.table.is_lost(7)
     assert again.database.rescued() is None
@@ -64,7 +72,54 @@ async def test_flows_are_started_from_their_documents_also_when_one_of_them_cann
     once_more = daemon(tmp_path)
     await once_more._start()
     assert (sorted(once_more.flows.runs), once_more.flows.gaps) == (["f"], {})
+    assert sorted(once_more.flows.failed) == ["g"], "it is not forgotten"
     await ends(once_more)
+
+
+@in_loop
+async def test_a_flow_that_cannot_start_is_not_forgotten_and_each_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "db"
+    await with_messages(path)
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE opening", b"\xff" * 20))
+
+    def lacking(plain: Mapping[str, Any], *arguments: Any, **named: Any) -> Flow:
+        if plain["name"] == "f":
+            raise DocumentError("flow f", [])
+        return from_plain(plain, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flows_module, "from_plain", lacking)
+        gateway = Whole(path)
+        rescued = gateway.database.rescued()
+        assert rescued is not None
+        await gateway.flows.restore(rescued, str(gateway.database.meta("begun_anew")))
+        assert (list(gateway.flows.runs), list(gateway.flows.failed)) == (["other"], ["f"])
+        gap = unpack_result_untrusted(
+            gateway.database.outbox("other", gateway.flows.runs["other"].epoch, 0, 1, 9)[0].payload
+        )
+        assert isinstance(gap, GapBatch)
+        assert "is damaged" in gap.text
+        assert (gateway.database.rescued(), gateway.database.meta("begun_anew")) == (None, None)
+        gateway.crash()
+        gateway = Whole(path)
+        assert (list(gateway.flows.runs), list(gateway.flows.failed)) == (["other"], ["f"])
+        gateway.crash()
+    gateway = Whole(path)
+    gateway.feed(1, 1.0)
+    assert await gateway.checkpoint()
+    gateway.crash()
+    gateway = Whole(path)
+    assert (sorted(gateway.flows.runs), gateway.flows.failed) == (["f", "other"], {})
+    assert epoch_ordinal(gateway.flows.runs["f"].epoch) == 2
+    assert await gateway.flows.remove("f")
+    opened, gap, rows = results(gateway.database)
+    assert isinstance(opened, OpenBatch)
+    assert isinstance(gap, GapBatch)
+    assert "until the flow could start" in gap.text
+    assert isinstance(rows, RowsBatch)
+    gateway.crash()
 
 
 @in_loop

@@ -63,10 +63,14 @@ def test_the_documents_of_its_flows_are_read(tmp_path: Path) -> None:
     assert (tmp_path / "gateway.db.damaged").stat().st_mode & 0o777 == 0o600
     database.restored()
     assert database.rescued() is None
+    assert (database.meta("begun_anew"), database.meta("flows_unread")) == (None, None)
     database.close()
     path.write_bytes(b"a second time" * 1_000)
-    assert Database(path, "g1").rescued() == []
+    database = Database(path, "g1")
+    assert database.rescued() == []
     assert (tmp_path / "gateway.db.damaged").read_bytes().startswith(b"a second time")
+    database.restored()
+    assert "is damaged" in database.meta("flows_unread"), "whose they were shows when they are deployed again"
 
 
 class Killed(BaseException):
