@@ -271,6 +271,8 @@ class Checkpointer:
                     self._database.damaged = str(error)  # a start goes back to what is whole
                     raise
                 except StoreError as error:
+                    if self._database.damaged:  # nothing is written to it any more
+                        raise DamagedError(str(error)) from error
                     log.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
                     await asyncio.sleep(RETRY_S)
             self.drops.lost_input[name] += lost

@@ -366,7 +366,7 @@ class Flows:
                 await self._store(lambda: self._host.drain(old, self._ingest.send))
                 return ""
             except StoreError as error:
-                if isinstance(error, DamagedError):
+                if isinstance(error, DamagedError) or self._database.damaged:
                     log.error("flow %s could not be brought to its end: %s", old.flow.name, error)
                     return f"flow {old.flow.name} could not be brought to its end ({error}): {ABANDONED}"
                 log.error("the end of flow %s waits for the database: %s", old.flow.name, error)

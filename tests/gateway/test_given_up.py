@@ -304,3 +304,24 @@ async def test_what_had_no_room_is_said_once_however_often_the_flow_goes_back_to
     gateway = Gateway(path)
     assert (len(gaps(gateway)), gateway.checkpointer.drops.lost_input) == (1, {})
     gateway.crash()
+
+
+@in_loop
+async def test_nobody_waits_for_a_database_that_is_known_to_be_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the gateway could not end, so that a start looks at it."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    gateway.database.damaged = "database disk image is malformed"
+    refused = StoreError("nothing is written any more")
+    monkeypatch.setattr(gateway.database, "go_back", mock.Mock(side_effect=refused))
+    monkeypatch.setattr(gateway.host, "drain", mock.Mock(side_effect=refused))
+    async with asyncio.timeout(10.0):
+        with pytest.raises(DamagedError, match="nothing is written"):
+            await gateway.checkpointer.restoring("f", lambda blobs, queue: pytest.fail("expected no restore"))
+        with pytest.raises(StoreError, match="nothing is written"):
+            await gateway.flows.remove("f")
+    assert not gateway.checkpointer.busy.locked()
+    gateway.crash()
