@@ -60,9 +60,9 @@ def beginning(path: Path) -> Path:
 
 
 def set_aside(path: Path) -> None:
-    """Makes room for a new database. Only the last one is kept, or they would fill the card. Nobody may have it open.
+    """Makes way for a new database. Only the last one is kept, or they would fill the card. Nobody may have it open.
     Raises `OSError`."""
-    _remove(aside(path))
+    remove(aside(path))
     _move(path, aside(path))
     trust(path)
 
@@ -71,7 +71,7 @@ def take_place(path: Path) -> None:
     """The new database takes the place of the one that was set aside; at a start too, since a kill may have come in
     between. While the old one stands there, nothing that was begun counts. Raises `OSError`."""
     if path.exists():
-        _remove(beginning(path))
+        remove(beginning(path))
     elif beginning(path).exists():
         _move(beginning(path), path)
 
@@ -83,7 +83,8 @@ def _move(path: Path, to: Path) -> None:
             Path(f"{path}{beside}").rename(f"{to}{beside}")
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """With the files beside it. Raises `OSError`."""
     for beside in BESIDE:
         Path(f"{path}{beside}").unlink(missing_ok=True)
 

@@ -60,6 +60,7 @@ class Transactions:
         if not damage.are_all(self.path, flows):
             notes["flows_unread"] = why  # for good: whoever deploys one of them again is told what is missing
         try:
+            damage.remove(damage.aside(self.path))  # one from before: the new one may need its room
             with closing(_opened(damage.beginning(self.path))) as new:
                 new.executemany(PUT, list(notes.items()))
             damage.set_aside(self.path)

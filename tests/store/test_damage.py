@@ -18,6 +18,7 @@ from edgert.store import damage, transactions
 from edgert.store import file as file_module
 from edgert.store.damage import is_suspect
 from edgert.store.database import Database
+from edgert.store.schema import upgrade
 from tests.store.test_database import E1, SCHEMA, commit, flow
 
 LONG = [0.0, 60.0, random.Random(1).randbytes(200_000).hex(), 1]
@@ -44,7 +45,7 @@ def spoil_state(path: Path) -> None:
     overwrite(path, state)
 
 
-def test_the_documents_of_its_flows_are_read(tmp_path: Path) -> None:
+def test_the_documents_of_its_flows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "gateway.db"
     database = made(path)
     database.set_meta("subscriptions", "what was asked for")
@@ -66,6 +67,13 @@ def test_the_documents_of_its_flows_are_read(tmp_path: Path) -> None:
     assert (database.meta("begun_anew"), database.meta("flows_unread")) == (None, None)
     database.close()
     path.write_bytes(b"a second time" * 1_000)
+
+    def makes_room(db: sqlite3.Connection) -> None:
+        assert not (tmp_path / "gateway.db.damaged").exists()
+        monkeypatch.undo()
+        upgrade(db)
+
+    monkeypatch.setattr(transactions, "upgrade", makes_room)
     database = Database(path, "g1")
     assert database.rescued() == []
     assert (tmp_path / "gateway.db.damaged").read_bytes().startswith(b"a second time")
