@@ -105,7 +105,7 @@ class Flows:
                 run = self._run(flow, stored, stored.position)
                 if run.schema is not None and not self._database.last_sequences(stored.name, stored.epoch):
                     self._put(stored, run, None, {}, inbox.next_index)  # rescued: only now it is known what it ships
-                    self._say_gap(stored.name, LATE)
+                    say_gap(self._database, stored.name, LATE)
                     stored = self._stored[stored.name] = replace(stored, epoch=run.epoch)
                 self._host.begin(run, at.blobs, at.queue)
             except (DocumentError, DamagedError, MisfitError) as error:

@@ -296,7 +296,7 @@ class Database(Transactions):
         """The rescued flows run, or stand in their table; `gaps`: flow → what it lacks."""
         with self._transaction() as db:
             for flow, text in (gaps or {}).items():
-                self._put_gap(db, flow, text)
+                self._say(db, flow, text)
             db.execute("DELETE FROM meta WHERE key IN ('rescued', 'begun_anew')")
 
     def remove_flow(self, name: str, last: FlowCommit | None, pages: Mapping[int, bytes], next_index: int) -> None:
