@@ -10,7 +10,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from edgert.central.alert_rules import Rule
 from edgert.central.alert_streams import RuleStream, rule_stream
@@ -22,7 +22,7 @@ from edgert.central.publication import Publication
 from edgert.central.readers import Readers
 from edgert.central.stream_reader import StreamReader
 from edgert.central.supervisor import AllGivenUp, CannotStart, Door, Stream, Supervisor
-from edgert.central.tables import TableError, join, list_tables
+from edgert.central.tables import Conflict, TableError, join, list_tables
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Alerts as Settings
 
@@ -49,6 +49,9 @@ def check_packages() -> None:
 
 class AlertJob(Job):
     """One job writes the alerts of a root: others wait for its lease. It runs on a thread of its own."""
+
+    _waits_out: ClassVar = (*Job._waits_out, AllGivenUp)
+    """The fleet job may go on, and then nobody starts this one again: each stream is tried once an hour."""
 
     def __init__(
         self,
@@ -88,13 +91,10 @@ class AlertJob(Job):
             self._publication.close()
 
     def _guarded(self) -> None:
-        """Nothing that a table holds ends it for good, but failures without end."""
+        """Nothing that a table holds ends it for good."""
         while not self._stopping.is_set():
             try:
                 self.run()
-            except AllGivenUp as error:
-                log.error("no alerts are raised any more: %s", error)
-                return
             except Exception:
                 log.exception("alerts: beginning again in %.0f s", AGAIN_S)
                 self._stopping.wait(AGAIN_S)
@@ -122,16 +122,13 @@ class AlertJob(Job):
             try:
                 if self._readers[name].tell({self._rules[name].flow: query}):
                     told.append(name)
-            except TableError as error:  # of this flow's table: others are told
+            except (TableError, Conflict) as error:  # others are told
                 log.warning("%s: the register was not told how far it has read: %s", name, error)
         return told
 
     def _start(self, name: str, rule: Rule) -> Stream:
         table = FlowTable(self._root, rule.flow)
-        try:
-            table.refresh()
-        except TableError as error:  # the storage is there, or the lease would not be held: others go on
-            raise CannotStart(str(error)) from error
+        table.refresh()
         if table.schema is None:
             raise CannotStart(f"landing/{rule.flow}: expected an opening row, found none")
         alerts = Alerts(self._root)

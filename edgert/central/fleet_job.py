@@ -12,7 +12,7 @@ from edgert.central.fleet_table import FleetTable
 from edgert.central.job import Job
 from edgert.central.lease import Lease, own_name
 from edgert.central.spark_errors import OF_SPARK, hint, reason, told_by_spark
-from edgert.central.stream_reader import StreamReader
+from edgert.central.stream_reader import StreamReader, source
 from edgert.central.supervisor import Stream, Supervisor
 from edgert.central.tables import Conflict, TableError, join, list_tables
 from edgert.central.touched import COLUMNS
@@ -52,7 +52,7 @@ class FleetJob(Job):
                         self._reader.tell_end(flow, version)
                     except (*OF_SPARK, TableError, Conflict) as error:
                         why = reason(error) if isinstance(error, OF_SPARK) else str(error)
-                        failed.append(f"{_name(flow)}: could not be processed: {why}{hint(why)}")
+                        failed.append(f"{source(flow)}: could not be processed: {why}{hint(why)}")
         finally:
             self._lease.release()
         if failed:
@@ -69,17 +69,17 @@ class FleetJob(Job):
 
     def _follow(self) -> None:
         for flow in list_tables(self._root, "landing"):
-            self.streams.add(_name(flow), partial(self._start, flow, once=False))
+            self.streams.add(source(flow), partial(self._start, flow, once=False))
 
     def _register(self, queries: Mapping[str, StreamingQuery]) -> Collection[str]:
-        left = self._reader.tell({name.removeprefix(_name("")): query for name, query in queries.items()})
-        return [_name(flow) for flow in left]
+        left = self._reader.tell({name.removeprefix(source("")): query for name, query in queries.items()})
+        return [source(flow) for flow in left]
 
     def _start(self, flow: str, once: bool) -> Stream:
         if self._reader.ready(flow):
             log.warning("landing/%s: not registered any more, reading all of it again", flow)
         table = FleetTable(self._root, flow, self._lease)
-        source = (
+        landing = (
             self._spark.readStream.format("delta")
             .option("skipChangeCommits", "true")
             .option("maxFilesPerTrigger", self._settings.max_files_per_trigger)
@@ -87,14 +87,10 @@ class FleetJob(Job):
             .select(*COLUMNS)
         )
         writer = (
-            source.writeStream.queryName(f"fleet-{flow}")
+            landing.writeStream.queryName(f"fleet-{flow}")
             .option("checkpointLocation", self._reader.checkpoint(flow))
             .foreachBatch(table.update)
         )
         if once:
             return Stream(writer.trigger(availableNow=True).start(), table.door)
         return Stream(writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start(), table.door)
-
-
-def _name(flow: str) -> str:
-    return f"landing/{flow}"

@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.supervisor import Supervisor
@@ -27,6 +27,9 @@ TELL_S: Final = 30.0
 class Job(ABC):
     """`run` is for one thread, `stop` for any."""
 
+    _waits_out: ClassVar[tuple[type[EdgertError], ...]] = (TableError, Conflict)
+    """What does not end it: a storage comes back, and if that takes too long, the lease is lost as always."""
+
     def __init__(self, lease: Lease, log: logging.Logger, streams: Supervisor) -> None:
         self._lease = lease
         self._log = log
@@ -34,7 +37,7 @@ class Job(ABC):
         self._tell_at = 0.0
         self._stopping = threading.Event()
         self._trouble = ""
-        """Why the storage could not be used at the last look."""
+        """Why the last look came to nothing."""
 
     @abstractmethod
     def _follow(self) -> None:
@@ -75,8 +78,8 @@ class Job(ABC):
             if not self._acquired():
                 self._stopping.wait(RETRY_S)
             return
-        except (TableError, Conflict) as error:
-            self._failed(error)  # a storage comes back; if that takes too long, the lease is lost as always
+        except self._waits_out as error:
+            self._failed(error)
         else:
             self._trouble = ""
         self._stopping.wait(LOOK_S)

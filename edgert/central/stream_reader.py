@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyarrow import fs
 
 from edgert.central.readers import Reach, Readers
-from edgert.central.tables import Table, join, told
+from edgert.central.tables import Table, TableError, join, told
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+log = logging.getLogger(__name__)
 NAME: Final = "fleet-job"
 """Of the fleet job."""
 _UNREADABLE: Final = "the stream's checkpoint could not be read"
@@ -45,7 +47,7 @@ class StreamReader:
     def ready(self, flow: str) -> bool:
         """Before a stream starts. One that has no place, is not in the register, or was left behind there, reads the
         table from its beginning: what its checkpoint wants next may be gone. Returns whether a place was given up."""
-        known = [r for r in self._readers.all() if (r.reader, r.table) == (self._reader, _name(flow))]
+        known = [r for r in self._readers.all() if (r.reader, r.table) == (self._reader, source(flow))]
         begun = bool(self._begun(flow))
         if begun and known and not known[0].left:
             return False
@@ -54,7 +56,7 @@ class StreamReader:
             if filesystem.get_file_info(path).type == fs.FileType.Directory:
                 filesystem.delete_dir(path)
         # Whatever the register says was read up to here: what this stream reads again must stay until it has.
-        self._readers.begin(self._reader, _name(flow))
+        self._readers.begin(self._reader, source(flow))
         self._read.pop(flow, None)
         return begun
 
@@ -70,27 +72,34 @@ class StreamReader:
         return table.at()
 
     def tell(self, queries: Mapping[str, StreamingQuery]) -> set[str]:
-        """Register how far running streams are. Returns the flows that were left behind: they must begin anew."""
+        """Register how far running streams are. Returns the flows that were left behind: they must begin anew. One
+        whose table or checkpoint cannot be read keeps its row as it is, and the others are told."""
+        reaches: dict[str, Reach | None] = {}
         for flow, query in queries.items():
             since, version = self._looked.get(flow, (float("inf"), 0))
             if _found_nothing(query, since):
                 self._read[flow] = version
-            self.look(flow)
-        return self._register(queries)
+            try:
+                self.look(flow)
+                reaches[flow] = self._reach(flow)
+            except TableError as error:
+                log.warning("%s: the register was not told how far %s is: %s", self._reader, source(flow), error)
+        return self._register(reaches)
 
     def tell_end(self, flow: str, version: int) -> None:
         """Register that a stream, which ended by itself, has read all of a version that was there before it began."""
         self._read[flow] = version
-        self._register([flow])
+        self._register({flow: self._reach(flow)})
 
-    def _register(self, flows: Collection[str]) -> set[str]:
-        reaches = {}
-        for flow in flows:
-            place = self._place(flow)
-            if place is not None:
-                reaches[_name(flow)] = Reach(place.log, max(place.rows, self._read.get(flow, 0)))
-        left = self._readers.tell(self._reader, reaches) if reaches else set()
-        return {flow for flow in flows if _name(flow) in left}
+    def _register(self, reaches: Mapping[str, Reach | None]) -> set[str]:
+        known = {source(flow): reach for flow, reach in reaches.items() if reach is not None}
+        left = self._readers.tell(self._reader, known) if known else set()
+        return {flow for flow in reaches if source(flow) in left}
+
+    def _reach(self, flow: str) -> Reach | None:
+        """How far the stream is, by its checkpoint and by what it looked for and did not find."""
+        place = self._place(flow)
+        return place and Reach(place.log, max(place.rows, self._read.get(flow, 0)))
 
     def _place(self, flow: str) -> Reach | None:
         """What a stream needs that goes on from its checkpoint (None: it has not got one yet).
@@ -147,5 +156,6 @@ def _numbers(filesystem: fs.FileSystem, folder: str) -> list[int]:
     return sorted(int(info.base_name) for info in found if info.base_name.isdigit())
 
 
-def _name(flow: str) -> str:
+def source(flow: str) -> str:
+    """The name of the table that a flow's streams read."""
     return f"landing/{flow}"

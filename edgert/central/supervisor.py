@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from edgert.central.spark_errors import OF_SPARK, reason
+from edgert.central.spark_errors import OF_SPARK, hint, reason
+from edgert.central.tables import Conflict, TableError
 from edgert.core.errors import EdgertError
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ class Supervisor:
         return True
 
     def look(self) -> None:
-        """Notice what ended, start what is due. Raises `AllGivenUp`, and what `start` raises but failures of Spark and
-        `CannotStart`."""
+        """Notice what ended, start what is due. Raises `AllGivenUp`, and what `start` raises but failures of Spark or
+        of a table and `CannotStart`: what one stream reads may be broken, and the others go on."""
         for name, watched in self._watched.items():
             if watched.stream is not None:
                 if watched.stream.query.isActive:
@@ -135,7 +136,7 @@ class Supervisor:
                     watched.given_up = False
                     watched.stream = watched.start()
                     watched.began = self._monotonic()
-                except (*OF_SPARK, CannotStart) as error:  # it looks at the table at once
+                except (*OF_SPARK, TableError, Conflict, CannotStart) as error:  # it looks at the table at once
                     self._ended(name, watched, error)
         if self._watched and all(w.given_up for w in self._watched.values()):
             raise AllGivenUp(f"none of {', '.join(self._watched)} can be followed; the log says why")
@@ -174,6 +175,7 @@ class Supervisor:
 
     def _ended(self, name: str, watched: _Watched, error: Exception | None) -> None:
         text = reason(error) if error else "it ended"
+        text += hint(text)
         watched.stream = None
         if "DELTA_SCHEMA_CHANGED" in str(error) and watched.changes < CHANGES:
             watched.changes += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import queue
 import re
 import urllib.request
@@ -13,7 +14,8 @@ from typing import Any, cast
 import paho.mqtt.client as paho
 import pytest
 
-from edgert.central import alert_job
+from edgert.central import alert_job, supervisor
+from edgert.central import job as jobs
 from edgert.central.alert_job import READER, AlertJob
 from edgert.central.alert_rules import OUTSIDE, SILENT, parse
 from edgert.central.alert_streams import widened
@@ -21,6 +23,7 @@ from edgert.central.alerts import Alerts, Verdict
 from edgert.central.metrics import METRICS, Collector, markdown, served
 from edgert.central.publication import Publication
 from edgert.central.readers import Readers
+from edgert.central.supervisor import CannotStart, Stream
 from edgert.cli._alerts import status
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Alerts as Settings
@@ -100,6 +103,33 @@ def test_messages_that_wait_for_a_broker_are_bounded_and_counted(
     job._say()
     assert job.counts == {("", "unsaid"): 2}
     assert {s.metric: s.value for s in scraped(job)} == {"edgert_alert_messages_dropped_total": 2}
+
+
+def test_when_all_streams_are_given_up_the_job_lives_on_and_tries_them_once_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody would start it again: the fleet job beside it is well."""
+    monkeypatch.setattr(jobs, "LOOK_S", 0.0)
+    monkeypatch.setattr(supervisor, "TRIES", 1)
+    job = make_job(tmp_path)
+    clock, tries = [0.0], []
+    monkeypatch.setattr(job.streams, "_monotonic", lambda: clock[0])
+
+    def start() -> Stream:
+        tries.append(clock[0])
+        raise CannotStart("no such column")
+
+    job.streams.add("alert:odd", start)
+    job._acquired()
+    for clock[0] in (0.0, 1.0, supervisor.GIVEN_UP_S - 1, supervisor.GIVEN_UP_S):
+        job._round()
+    assert tries == [0.0, supervisor.GIVEN_UP_S]
+    assert {(s.metric, s.value) for s in scraped(job) if s.metric == "edgert_stream_given_up"} == {
+        ("edgert_stream_given_up", 1.0)
+    }
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR].count(
+        "none of alert:odd can be followed; the log says why; trying again"
+    ) == 1
 
 
 class Sample:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from edgert.central.spark_errors import reason, told_by_spark
+from edgert.central.lease import LeaseLost
+from edgert.central.spark_errors import PUT_BACK, reason, told_by_spark
 from edgert.central.supervisor import (
     BEGINNING_S,
     CHANGES,
@@ -29,7 +30,7 @@ from edgert.central.supervisor import (
     Stream,
     Supervisor,
 )
-from edgert.central.tables import TableError
+from edgert.central.tables import Conflict, TableError
 from edgert.core.errors import EdgertError
 
 CHANGED = "[STREAM_FAILED] Query terminated: [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change"
@@ -174,14 +175,41 @@ def test_a_healthy_time_makes_failures_forgotten(supervisor: Supervisor, clock: 
 
 
 def test_what_is_no_failure_of_a_stream_is_for_the_caller(supervisor: Supervisor) -> None:
-    starts = Starts(refuse=TableError("the storage is away"))
+    starts = Starts(refuse=LeaseLost("another's"))
     supervisor.add("a", starts)
-    with pytest.raises(TableError):
+    with pytest.raises(LeaseLost):
         supervisor.look()
     starts.refuse = None
     supervisor.look()
     assert supervisor.states() == {"a": True}
     assert not supervisor.restarts
+
+
+@pytest.mark.parametrize("error", [TableError("its checkpoint could not be read"), Conflict("another wrote")])
+def test_what_one_stream_reads_may_be_broken_and_the_others_are_started(
+    supervisor: Supervisor, clock: Clock, error: Exception
+) -> None:
+    bad, good = Starts(refuse=error), Starts()
+    supervisor.add("bad", bad)
+    supervisor.add("good", good)
+    supervisor.look()
+    assert supervisor.states() == {"bad": False, "good": True}
+    assert supervisor.restarts == {("bad", FAILURE): 1}
+    bad.refuse = None
+    clock.at += LONGEST_WAIT_S
+    supervisor.look()
+    assert supervisor.states() == {"bad": True, "good": True}
+
+
+def test_what_is_known_to_help_is_said_beside_the_failure(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts = Starts()
+    supervisor.add("a", starts)
+    supervisor.look()
+    starts.now.fail("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file x")
+    supervisor.look()
+    assert caplog.text.rstrip().endswith(PUT_BACK)
 
 
 def test_stopped_streams_have_ended_their_batch(supervisor: Supervisor) -> None:
@@ -265,9 +293,13 @@ class Walk(RuleBasedStateMachine):
         if self.starts[name].queries:
             self.starts[name].now.fail(error)
 
-    @rule(name=st.sampled_from(["a", "b"]), refuses=st.booleans())
-    def refuse(self, name: str, refuses: bool) -> None:
-        self.starts[name].refuse = CannotStart("not now") if refuses else None
+    @rule(
+        name=st.sampled_from(["a", "b"]),
+        refuses=st.booleans(),
+        error=st.sampled_from([CannotStart("not now"), TableError("not to be read"), Conflict("another wrote")]),
+    )
+    def refuse(self, name: str, refuses: bool, error: Exception) -> None:
+        self.starts[name].refuse = error if refuses else None
 
     @rule(later=st.floats(0, 2 * LONGEST_WAIT_S))
     def look(self, later: float) -> None:

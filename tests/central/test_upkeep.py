@@ -279,6 +279,25 @@ def offset(version: int, start: bool) -> str:
     return f"v1\n{{}}\n{json.dumps(told)}"
 
 
+def test_a_stream_whose_checkpoint_cannot_be_read_leaves_the_register_as_it_is_and_the_others_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    landing, reader = Landing(str(tmp_path)), StreamReader(str(tmp_path))
+    for flow in ("bad", "good"):
+        gateway = Gateway("g1", flow=flow)
+        landing.land([gateway.open()])
+        landing.land([gateway.rows(contribution(0, "a", 1.0))])
+        reader.ready(flow)
+        for name, text in (("offsets", offset(2, False)), ("commits", "v1")):
+            (Path(reader.checkpoint(flow)) / name).mkdir(parents=True)
+            (Path(reader.checkpoint(flow)) / name / "0").write_text(text)
+    (Path(reader.checkpoint("bad")) / "offsets" / "0").write_text("")  # as a power cut leaves it
+    assert reader.tell({"bad": IDLE, "good": IDLE}) == set()
+    reaches = {r.table: r.reach for r in Readers(str(tmp_path)).all()}
+    assert reaches == {"landing/bad": Reach(0, 0), "landing/good": Reach(1, 1)}
+    assert "the register was not told how far landing/bad is" in caplog.text
+
+
 def test_a_stream_whose_checkpoint_was_deleted_is_waited_for_until_it_has_read_all_of_it_again(site: Site) -> None:
     site.ship(5)
     reader = StreamReader(str(site.root), "fleet-job", wall=site.wall)
