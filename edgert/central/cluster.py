@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from edgert.central.leash import leashed
 from edgert.central.session import check_java, jar_cache
 from edgert.core.errors import EdgertError
 
@@ -98,8 +99,8 @@ class Cluster:
         self._stopping.set()
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Until `stop`. Calls `ready` when the master listens; a process that dies is started again. Raises
-        `EdgertError` if the port is not free, or the master does not come up."""
+        """Until `stop`. Calls `ready` when the master listens; a process that dies is started again, and all die with
+        the thread that calls this. Raises `EdgertError` if the port is not free, or the master does not come up."""
         with self._alone():
             self._write_secret()
             try:
@@ -152,7 +153,7 @@ class Cluster:
         with daemon.log.open("ab") as output:
             daemon.begins_at = output.tell()
             daemon.process = subprocess.Popen(
-                [str(home / "bin" / "spark-class"), *daemon.arguments],
+                leashed([str(home / "bin" / "spark-class"), *daemon.arguments]),
                 env=_environment(home), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
 

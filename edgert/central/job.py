@@ -110,6 +110,7 @@ class Job(ABC):
 
 
 def stop_on_signal(stop: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT end the job after the batches under way."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop())
+    """SIGTERM, SIGINT and SIGHUP (its terminal is closed; not under nohup) end the job after the batches under way."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop())

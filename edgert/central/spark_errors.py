@@ -14,6 +14,7 @@ from edgert.core.errors import EdgertError
 
 OF_SPARK: Final = (PySparkException, Py4JJavaError)
 _LONGEST: Final = 500
+_CAUSE: Final = "Caused by: "
 _OURS: Final = "BatchFailed: "
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ")
 """Spark's name of what is wrong, before it says so."""
@@ -38,7 +39,9 @@ def reason(error: BaseException) -> str:
     for line in lines:
         if found := _CONDITION.search(line):
             return line[found.start() :][:_LONGEST]
-    return lines[0].removeprefix(": ")[:_LONGEST] if lines else type(error).__name__
+    # The outermost may say no more than that a thread waited for another.
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    return [*lines[:1], *causes][-1].removeprefix(": ")[:_LONGEST] if lines else type(error).__name__
 
 
 def hint(why: str) -> str:

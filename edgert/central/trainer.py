@@ -7,7 +7,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -179,13 +180,25 @@ class Trainer:
             self._stopping.wait(LOOK_S)
 
     def _say(self) -> None:
+        """One model that cannot be told keeps no other from it."""
         self._unsaid.clear()
+        names: list[str] = []
+        with self._tried("the models"):
+            names = self._registry.names()
+        for name in names:
+            with self._tried(f"model {name}"), changing(self._root, name) as lease:
+                self._publication.publish(self._registry, name, lease)
+
+    @contextmanager
+    def _tried(self, what: str) -> Iterator[None]:
+        """What fails within is said, and tried again with the next look."""
         try:
-            for name in self._registry.names():
-                with changing(self._root, name) as lease:
-                    self._publication.publish(self._registry, name, lease)
+            yield
         except EdgertError as error:
             log.error("%s; trying again", error)
+            self._unsaid.set()
+        except Exception:
+            log.exception("%s: could not be published; trying again", what)
             self._unsaid.set()
 
     def _look(self, file: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from deltalake import DeltaTable
 
+from edgert.central import models
 from edgert.central.lease import Lease, LeaseLost, own_name
 from edgert.central.readers import Readers, Reading
 from edgert.central.tables import Conflict, TableError, join, list_tables, told
@@ -32,7 +33,7 @@ QUIET_S: Final = 600.0
 QUIET_FILES: Final = 10
 """Of other days of a fleet table so many small files are rewritten: what is left over from a day stays for ever."""
 _OF_RESULTS: Final = ("gaps", "drops", "quarantine")
-_OF_OURS: Final = ("leases", "readers")
+_OF_OURS: Final = ("leases", "readers", models.TABLE)
 _OF_ALERTS: Final = "alerts"
 _DAY_S: Final = 86_400.0
 
@@ -139,7 +140,7 @@ class Upkeep:
         table = KeptTable(self._root, work.table)
         if thorough:
             self._retain(table, work, readings)
-        if work.table not in _OF_OURS:  # each of their rows has a partition of its own
+        if work.table not in _OF_OURS:  # what a change takes out and puts in is a file
             at_least, quiet_since = self._settings.compact_files, float("inf")
             if work.table.startswith("fleet/"):
                 at_least, quiet_since = min(at_least, QUIET_FILES), self._wall() - QUIET_S
@@ -246,6 +247,10 @@ class Schedule:
                 self._upkeep.totals.failures += 1
                 self._upkeep.totals.last_error = str(error)
                 self._warn(str(error))
+            except Exception as error:  # whatever a stranger wrote into a table: upkeep must not end with it
+                self._upkeep.totals.failures += 1
+                self._upkeep.totals.last_error = f"{type(error).__name__}: {error}"
+                log.exception("upkeep: the next round tries again")
             else:
                 if thorough:
                     thorough_at = time.monotonic() + THOROUGH_S

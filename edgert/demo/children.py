@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from edgert.central.leash import leashed
 from edgert.core.errors import EdgertError
 
 STOP_S = 10.0
-LEASH = Path(__file__).with_name("leash.py")
 _TAIL_BYTES = 16_384
 
 
@@ -56,7 +55,7 @@ class Child:
             output.write(f"---- {time.strftime('%Y-%m-%d %H:%M:%S')} {self.name}\n".encode())
             output.flush()
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *self._command],
+                leashed(self._command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

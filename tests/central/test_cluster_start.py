@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from edgert.central import cluster as clusters
@@ -96,6 +99,31 @@ def test_why_a_worker_does_not_start_is_said(
     assert "Exception in thread main: no worker today" in told
     assert "Some.scala" not in told
     assert str(folder_of(port) / "worker-1.log") in told
+
+
+CLUSTER = """
+import sys, pathlib
+from edgert.central import cluster, job
+cluster.check_java, cluster.spark_home = (lambda: None), (lambda: pathlib.Path(sys.argv[2]))
+found = cluster.Cluster(int(sys.argv[1]), 1, 1, "1g")
+job.stop_on_signal(found.stop)
+found.run(lambda: print("ready", flush=True))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_however_it_ends_its_processes_end_with_it(
+    number: signal.Signals, port: int, start: Callable[[], Cluster], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", CLUSTER, str(port), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        master = psutil.Process(process.pid).children()[0]
+        process.send_signal(number)
+        assert process.wait(60) == (0 if number == signal.SIGHUP else -number)
+    wait_until(lambda: not master.is_running() or master.status() == psutil.STATUS_ZOMBIE, "the master's end", 20)
+    start()  # on the same port
 
 
 @pytest.mark.parametrize(

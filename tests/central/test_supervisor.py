@@ -270,6 +270,8 @@ def test_what_spark_raises_is_told_in_a_line() -> None:
     assert reason(StreamingQueryException(wrapped)) == "ValueError: no"
     assert reason(PySparkException(f"plain words{stack}")) == "plain words"
     assert reason(PySparkException("")) == "PySparkException"
+    caused = f"x.SparkException: Exception thrown in awaitResult: {stack}\nCaused by: y.IOException: z is gone{stack}"
+    assert reason(PySparkException(caused)) == "y.IOException: z is gone"
     told = r"^training m: \[FAILED_READ_FILE\] file x; .* from a copy$"
     with pytest.raises(EdgertError, match=told), told_by_spark("training m"):
         raise PySparkException(java)

@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from edgert.central import models
 from edgert.central.models import Registry
+from edgert.central.publication import NotPublished
 from edgert.central.train import Figures
-from edgert.central.trainer import is_due, judged
+from edgert.central.trainer import Trainer, is_due, judged
 from edgert.central.training import parse
 from edgert.core.errors import EdgertError
+from edgert.core.settings import Connection
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
 from tests.central.test_models import WHEN, version
@@ -89,6 +91,46 @@ def test_a_version_that_came_meanwhile_and_has_other_columns_is_no_reason_to_pub
     )
     with pytest.raises(EdgertError, match="came while another was trained"):
         judged(trained, None, NUMBERS)
+
+
+class Refusing:
+    """Takes no model with a name that is in `refused`."""
+
+    def __init__(self, refused: dict[str, Exception]) -> None:
+        self.refused = refused
+        self.told: list[str] = []
+
+    def publish(self, _registry: Registry, name: str, _lease: Any) -> list[str]:
+        if name in self.refused:
+            raise self.refused[name]
+        self.told.append(name)
+        return []
+
+
+def test_a_model_that_cannot_be_told_keeps_no_other_untold_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(cast(Any, None), str(tmp_path), [], Connection(), "f")
+    for name in "abc":
+        Registry(str(tmp_path)).add(name, lambda _, name=name: version(1, name=name))  # type: ignore[misc]
+    broker = Refusing({"a": NotPublished("too large for the broker"), "b": TypeError("a row of somebody else's")})
+    monkeypatch.setattr(trainer, "_publication", broker)
+    trainer._say()
+    assert broker.told == ["c"]
+    assert trainer._unsaid.is_set()
+    assert "too large for the broker; trying again" in caplog.text
+    assert "model b: could not be published" in caplog.text
+    broker.refused.clear()
+    trainer._say()
+    assert broker.told == ["c", "a", "b", "c"]
+    assert not trainer._unsaid.is_set()
+
+
+def test_names_of_models_that_cannot_be_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(cast(Any, None), str(tmp_path), [], Connection(), "f")
+    monkeypatch.setattr(trainer, "_registry", SimpleNamespace())
+    trainer._say()
+    assert trainer._unsaid.is_set()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +19,15 @@ from deltalake import DeltaTable
 
 from edgert.central.landing import Batch, Landing, key_of
 from edgert.central.lease import Lease, LeaseLost
+from edgert.central.models import Registry
 from edgert.central.query import query
 from edgert.central.readers import Reach, Readers
 from edgert.central.stream_reader import StreamReader, position
-from edgert.central.upkeep import Schedule, Upkeep
+from edgert.central.upkeep import Schedule, Upkeep, Work
 from edgert.central.upkeep_table import FIRST_DAY, KeptTable
 from edgert.cli.main import main
 from edgert.core.settings import Upkeep as Settings
+from tests.central import test_models
 from tests.central.results_examples import DAY_S, FLOW, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site
 from tests.waiting import wait_until
@@ -376,6 +379,36 @@ def test_in_the_collector_rounds_come_on_a_thread_of_their_own(site: Site) -> No
     never = Schedule(str(site.root), Settings(every_s=0))
     never.start()
     never.stop()
+
+
+def test_what_nobody_foresaw_is_told_and_the_next_round_comes(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedule = Schedule(str(site.root), Settings(every_s=0.01))
+    real = Upkeep.round
+
+    def once_wrong(upkeep: Upkeep, thorough: bool) -> Iterator[Work]:
+        monkeypatch.setattr(Upkeep, "round", real)
+        raise TypeError("no such column")
+
+    monkeypatch.setattr(Upkeep, "round", once_wrong)
+    schedule.start()
+    wait_until(lambda: schedule.totals["rounds"], "a round", 20)
+    schedule.stop()
+    assert (schedule.totals["failures"], schedule.totals["last_error"]) == (1, "TypeError: no such column")
+    assert "upkeep: the next round tries again" in caplog.text
+
+
+def test_the_table_of_models_of_which_each_training_writes_all_versions_stays_small(tmp_path: Path) -> None:
+    registry = Registry(str(tmp_path))
+    for number in range(1, 31):
+        registry.add("air", lambda _, number=number: test_models.version(number))  # type: ignore[misc]
+    done = {w.table: w for w in Upkeep(str(tmp_path), Settings(), keep_s=-60.0).round(thorough=True)}
+    work = done["models"]
+    assert (work.files, work.trouble) == (1, "")
+    assert work.deleted == 29
+    assert work.log_deleted > 20
+    assert [v.version for v in registry.versions("air")] == list(range(30, 0, -1))
 
 
 def test_by_hand_it_says_what_was_done(
