@@ -15,7 +15,10 @@ from edgert.core.settings import Upkeep as Settings
 
 EVERY_S: Final = 1.0
 KEEP_S: Final = 60.0
-DONE: Final = "kept"
+ROUND: Final = "a whole round"
+DONE: Final = "something was kept"
+TROUBLE: Final = "left for the next round"
+"""What its log says, to be counted."""
 log = logging.getLogger("tests.faults.keeping")
 
 
@@ -27,10 +30,22 @@ def main(root: str) -> None:
         time.sleep(EVERY_S)
         try:
             for work in upkeep.round(thorough=True):
-                if work.compacted or work.deleted or work.log_deleted:
+                if work.trouble:  # another writer was quicker
+                    log.info("%s: %s", TROUBLE, work)
+                elif "/" in work.table and (work.compacted or work.deleted or work.log_deleted):  # of what is compared
                     log.info("%s: %s", DONE, work)
+            log.info(ROUND)
         except EdgertError as error:  # another was quicker, or a table is just being made
             log.info("the next round tries again: %s", error)
+
+
+def figures(text: str) -> dict[str, int]:
+    """From its log."""
+    return {
+        "rounds of upkeep": text.count(ROUND),
+        "tables kept": text.count(DONE),
+        "tables left for the next round": text.count(TROUBLE),
+    }
 
 
 if __name__ == "__main__":

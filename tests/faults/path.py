@@ -38,6 +38,8 @@ FIRST_S = 4 * WINDOW_S
 """Of messages that come before all faults, so that some windows are closed and the fleet job has its first work."""
 STILL_S = 90.0
 """Nothing that is waited for may stand still for so long: the central connection tries again after up to 60 s."""
+START_CPU_S = 60.0
+"""What a program uses until it does its work, at most."""
 
 
 class WholePath(Rig):
@@ -129,21 +131,32 @@ class WholePath(Rig):
         self._await(self._removed, "the flow's removal")
         self.drained(self.daemon, STILL_S)
 
+    def stop(self) -> None:
+        """Ends all programs in order, and waits for what a killed one has left behind: nothing is written any more."""
+        for name in self._programs:
+            self.end(name, in_order=True)
+        if "fleet job" in self._programs:
+            wait_until(lambda: not self.job.left_behind, "the end of what the fleet job left behind", STILL_S)
+        if self.upkeep is not None:
+            self.upkeep.kill()
+
     def settled(self, holds: Callable[[], object], what: str) -> None:
         """Waits for what follows from what landed."""
         self._await(holds, what, poll_s=1.0)
 
     def progress(self) -> object:
-        """Changes while anything moves on: messages, results, commits, and what starts."""
+        """Changes while anything moves on: messages, results, commits, and what starts. Leases are no part of it, nor
+        what logs say: whoever lives prolongs the one and writes the other, also while what is waited for stands still.
+        """
         status = self.status()
         shown: object = None
         if status:
             central, ingest = status["central"], status["ingest"]
             shown = central["connected"], central["outbox_batches"], ingest["messages"], ingest["unacknowledged"]
-        # what starts works; what is idle does, too, but hardly
-        works = [int(program.cpu_s / 2) for program in self._programs.values()]
-        tables = [self.commits(table) for table in (f"landing/{FLOW}", f"fleet/{FLOW}", "leases")]
-        return shown, works, tables, self.batches(), [process.text().count("\n") for process in self._programs.values()]
+        # what starts works; what is idle does, too: an idle Spark as much as a start within some minutes
+        works = [int(min(program.cpu_s, START_CPU_S) / 2) for program in self._programs.values()]
+        tables = [self.commits(table) for table in (f"landing/{FLOW}", f"fleet/{FLOW}")]
+        return shown, works, tables, self.batches()
 
     def _await(self, holds: Callable[[], object], what: str, poll_s: float = 0.1) -> None:
         def look() -> object:

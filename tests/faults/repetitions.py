@@ -6,6 +6,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from heapq import nlargest
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +39,9 @@ def foreseen(database: Path) -> int:
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         (rows,) = connection.execute("SELECT coalesce(sum(repeated), 0) FROM ahead").fetchone()
     return int(rows)
+
+
+def most_messages(rows: Iterable[Mapping[str, Any]], repeated: int) -> int:
+    """How many messages may be doubled where so many of the landing table's rows had left and were made again: what was
+    in a row may come again in several, but no more of it."""
+    return sum(nlargest(repeated, (row["n"] for row in rows)))

@@ -48,6 +48,11 @@ class Job(Process):
         self.process.kill()
         self.process.wait()
 
+    @property
+    def left_behind(self) -> bool:
+        """Whether something lives that it had started and did not end."""
+        return any(map(_lives, self._orphans))
+
     def kill_java(self) -> bool:
         """Alone; false if there is none yet."""
         return self._to_java(psutil.Process.kill)
@@ -124,6 +129,13 @@ def _descendants(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except psutil.Error:
         return []
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _kill(processes: list[psutil.Process]) -> None:

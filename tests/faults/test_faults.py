@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import socket
 import sqlite3
@@ -17,9 +18,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgert.central.tables import TableError
+from edgert.central.upkeep import Work
 from edgert.core.clock import VirtualClock
 from tests import waiting
-from tests.faults import clocks, plan, repetitions, routes
+from tests.faults import clocks, keeping, plan, repetitions, routes
 from tests.faults.__main__ import summary
 from tests.faults.disks import committed_bytes, tear
 from tests.faults.plan import JOB_KINDS, KINDS, PAIR_KINDS
@@ -141,6 +144,40 @@ def test_at_least_once_is_told_from_lost(landed: list[list[int]], lost: int, dou
     found = repetitions.compare({WINDOW: 4}, rows)
     assert (found.lost, found.doubled, bool(found)) == (lost, doubled, bool(lost))
     assert repetitions.compare({}, rows).windows or not rows, "what nobody sent"
+
+
+@pytest.mark.parametrize(("repeated", "most"), [(0, 0), (1, 5), (2, 8), (9, 10)])
+def test_no_more_messages_may_be_doubled_than_the_rows_hold_that_were_made_again(repeated: int, most: int) -> None:
+    assert repetitions.most_messages([{"n": 3}, {"n": 5}, {"n": 2}], repeated) == most
+
+
+def test_of_upkeep_rounds_and_what_they_did_and_could_not_do_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[list[Work] | TableError] = [
+        [Work("fleet/a", compacted=4), Work("landing/a"), Work("leases", deleted=2)],
+        TableError("just being made"),
+        [Work("fleet/a", trouble="Conflict")],
+    ]
+    rounds = iter(done)
+
+    def do(*_: object, **__: object) -> list[Work]:
+        found = next(rounds, None)
+        if found is None:
+            raise KeyboardInterrupt
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(keeping, "Upkeep", lambda *_, **__: SimpleNamespace(round=do))
+    monkeypatch.setattr(keeping, "EVERY_S", 0.0)
+    monkeypatch.setattr("edgert.core.log.set_up", lambda *_, **__: None)
+    with pytest.raises(KeyboardInterrupt):
+        keeping.main(str(tmp_path))
+    assert keeping.figures(caplog.text) == {
+        "rounds of upkeep": 2, "tables kept": 1, "tables left for the next round": 1
+    }  # fmt: skip
 
 
 # -- the clock
