@@ -51,6 +51,8 @@ class Counters:
     gaps: int = 0
     duplicates: int = 0
     malformed: int = 0
+    malformed_not_kept: int = 0
+    """Of these: how many are not in quarantine, and will not be."""
     held: int = 0
     expired: int = 0
     not_held: int = 0
@@ -128,6 +130,8 @@ class Collector:
         self._waiting: deque[Message] = deque()
         self._troubles = Troubles()
         self._junk: list[tuple[str, bytes, str]] = []
+        self._junk_waits = ""
+        """Why `_junk` could not be kept."""
         self.counters = Counters()
 
     def handle(self, messages: Sequence[Message]) -> list[Acknowledgement]:
@@ -145,13 +149,13 @@ class Collector:
                 self.counters.messages += 1
                 if self._taken_bytes >= _LAND_BYTES:
                     self._land()
-            self._keep_junk()
             self._expire()
             self.counters.held = self._acceptance.held_items
             self._land()
-            for flow in self._troubles.over():
+            for flow in self._troubles.over(self._clock.monotonic()):
                 log.info("flow %s: nothing waits for its table any more", flow)
-            self.counters.last_error = str(self._troubles)
+            self._keep_junk()
+            self.counters.last_error = "; ".join(filter(None, (str(self._troubles), self._junk_waits)))
         except LeaseLost:
             pass  # what is not ours any more is forgotten before the next call
         except (TableError, Conflict) as error:
@@ -185,7 +189,7 @@ class Collector:
     @property
     def waits(self) -> bool:
         """Whether there is something that a table did not take yet, of flows that do not rest."""
-        return bool(self._waiting or self._junk or any(not self._troubles.rests(b.flow) for b in self._unlanded))
+        return bool(self._waiting or any(not self._troubles.rests(b.flow) for b in self._unlanded))
 
     def _take_untrusted(self, message: Message) -> None:
         """Whatever is wrong with one message, others are taken."""
@@ -194,6 +198,7 @@ class Collector:
             _check_topic(message.topic, result)
             if not self._troubles.rests(result.flow):
                 self._take(message, result)
+                self._troubles.worked(result.flow)
                 return
         except PayloadError as error:
             self._malformed(message, str(error))
@@ -264,6 +269,8 @@ class Collector:
         for flow, why in report.failed.items():
             self._trouble(flow, why)
         landed = [b for b in self._unlanded if not self._troubles.rests(b.flow)]
+        for flow in {b.flow for b in landed}:
+            self._troubles.worked(flow)
         lost = {key_of(b) for b in landed if b.sequence > report.versions[key_of(b)]}
         self._unlanded = [b for b in self._unlanded if self._troubles.rests(b.flow)]
         for key, version in report.versions.items():
@@ -284,9 +291,17 @@ class Collector:
             )
 
     def _keep_junk(self) -> None:
-        if self._junk:
-            self._landing.quarantine_payloads(self._junk)
-            self._junk.clear()
+        """What cannot be kept is tried again with the next call. No result waits for it."""
+        try:
+            if self._junk:
+                self._landing.quarantine_payloads(self._junk)
+                self._junk.clear()
+            self._junk_waits = ""
+        except (TableError, Conflict) as error:
+            self.counters.failures += 1
+            if str(error) != self._junk_waits:
+                log.error("malformed messages cannot be kept, results go on: %s", error)
+            self._junk_waits = str(error)
 
     def _count(self, report: Report) -> None:
         c = self.counters
@@ -315,6 +330,8 @@ class Collector:
         if len(self._junk) < _JUNK_PER_CALL:
             self._junk.append((message.topic, message.payload, reason))
             log.warning("to quarantine: %s: %s", message.topic, reason)
+        else:
+            self.counters.malformed_not_kept += 1
 
     def _meet(self, name: str, flow: str) -> _Gateway:
         """At first sight of a gateway, its acknowledgement is what the tables say."""

@@ -14,6 +14,12 @@ from edgert.central.inbox import Message
 WAIT_S: Final = 0.5
 WAIT_MOST_S: Final = 15.0
 """Between two tries; doubles from the first to the second while they fail."""
+QUIET_S: Final = 600.0
+"""A flow of which nothing came for so long waits for its table no more: its gateways have nothing for it."""
+TOLD: Final = 3
+"""Flows that are told of in words."""
+_LONGEST: Final = 300
+"""Characters of each."""
 KEPT_BYTES: Final = 8 << 20
 """Of messages that are kept, over all flows."""
 
@@ -24,6 +30,8 @@ class _Trouble:
     wait_s: float = WAIT_S / 2
     until: float = 0.0
     rests: bool = True
+    worked: bool = False
+    """Since it rests no more."""
     kept: list[Message] = field(default_factory=list)
 
 
@@ -39,7 +47,9 @@ class Troubles:
         return len(self._flows)
 
     def __str__(self) -> str:
-        return "; ".join(trouble.why for trouble in self._flows.values())
+        told = [trouble.why[:_LONGEST] for trouble in self._flows.values()]
+        more = [f"and {len(told) - TOLD} flows more"] if len(told) > TOLD else []
+        return "; ".join([*told[:TOLD], *more])
 
     def rests(self, flow: str) -> bool:
         """Whether a flow's table is not to be used now."""
@@ -49,10 +59,15 @@ class Troubles:
         """Leave a flow alone from now on, longer than the last time. Returns whether it is the first time."""
         new = flow not in self._flows
         trouble = self._flows.setdefault(flow, _Trouble())
-        trouble.why, trouble.rests = why, True
+        trouble.why, trouble.rests, trouble.worked = why, True, False
         trouble.wait_s = min(WAIT_MOST_S, 2 * trouble.wait_s)
         trouble.until = now + trouble.wait_s
         return new
+
+    def worked(self, flow: str) -> None:
+        """Its table was used, and did not fail until now."""
+        if flow in self._flows:
+            self._flows[flow].worked = True
 
     def keep(self, flow: str, message: Message) -> bool:
         """A message for a flow that rests; False: there is no room for it."""
@@ -73,9 +88,14 @@ class Troubles:
         self._bytes -= sum(len(message.payload) for message in freed)
         return freed
 
-    def over(self) -> list[str]:
-        """Forget those that were tried again and did not fail; which they were."""
-        mended = [flow for flow, trouble in self._flows.items() if not trouble.rests]
+    def over(self, now: float) -> list[str]:
+        """Forget those that were used again and did not fail, and those of which nothing comes any more; which they
+        were. One that was not used is as it was."""
+        mended = [
+            flow
+            for flow, trouble in self._flows.items()
+            if not trouble.rests and (trouble.worked or now >= trouble.until + QUIET_S)
+        ]
         for flow in mended:
             del self._flows[flow]
         return mended

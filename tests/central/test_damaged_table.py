@@ -11,10 +11,11 @@ from edgert.central.collector import Collector
 from edgert.central.inbox import Message
 from edgert.central.landing import Batch, Landing
 from edgert.central.tables import Table, TableError
-from edgert.central.troubles import WAIT_MOST_S, Troubles
+from edgert.central.troubles import QUIET_S, WAIT_MOST_S, WAIT_S, Troubles
 from edgert.core.clock import VirtualClock
 from edgert.core.results import Hello, RefusedBatch, pack_result, results_topic
 from tests.central.results_examples import Gateway, contribution
+from tests.central.test_landing import read
 
 EPOCH = 1 << 32
 BAD = ("bad", EPOCH, 0)
@@ -135,8 +136,55 @@ def test_a_flow_in_trouble_is_tried_again_ever_less_often_and_what_it_keeps_is_b
     troubles.forget(lambda message: True)
     assert troubles.keep("f", Message("t", bytes(10)))
     assert len(troubles.retry(100.0)) == 1
-    assert troubles.over() == ["f"]
+    troubles.worked("f")
+    assert troubles.over(100.0) == ["f"]
     assert len(troubles) == 0
+
+
+def test_a_flow_that_was_not_used_is_not_mended_and_rests_longer_with_its_next_failure() -> None:
+    troubles = Troubles()
+    assert troubles.failed("f", "why", 0.0)
+    troubles.retry(WAIT_S)
+    assert troubles.over(WAIT_S) == []
+    assert not troubles.failed("f", "why", 5.0), "the first time was before"
+    troubles.retry(5.0 + WAIT_S)
+    assert troubles.rests("f")
+    troubles.retry(5.0 + 2 * WAIT_S)
+    assert not troubles.rests("f")
+    assert troubles.over(5.0 + 2 * WAIT_S + QUIET_S) == ["f"], "nothing comes any more"
+
+
+def test_of_many_flows_in_trouble_few_are_told_in_words() -> None:
+    troubles = Troubles()
+    for n in range(1000):
+        troubles.failed(f"f{n}", f"f{n}: {'why ' * 1000}", 0.0)
+    assert str(troubles).endswith("; and 997 flows more")
+    assert len(str(troubles)) < 1000
+
+
+def test_malformed_messages_that_cannot_be_kept_hold_up_no_results(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append = Table.append
+
+    def read_only(table: Table, *rest: object) -> None:
+        if table.uri.endswith("quarantine"):
+            raise TableError("quarantine: read-only", table.uri)
+        append(table, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Table, "append", read_only)
+    junk = [Message(results_topic("f", "g9", "x"), b"junk")] * 30
+    assert pair.handle(*junk, pair.rows(pair.good)) == {GOOD: 3}
+    assert pair.handle(pair.rows(pair.good)) == {GOOD: 4}
+    assert not pair.collector.waits
+    counters = pair.collector.counters
+    assert (counters.malformed, counters.malformed_not_kept) == (30, 10)
+    assert counters.last_error == "quarantine: read-only"
+    assert len([r for r in caplog.records if "cannot be kept, results go on" in r.message]) == 1
+    monkeypatch.undo()
+    pair.handle()
+    assert len(read(pair.root, "quarantine")) == 20
+    assert counters.last_error == ""
 
 
 def test_what_waits_for_a_damaged_table_goes_with_its_partition(pair: Pair) -> None:
