@@ -7,8 +7,8 @@ import datetime as dt
 from edgert.central import frames
 from edgert.central.checks import unite
 from edgert.central.lineage import Opening
-from edgert.central.tables import Table, TableError, join, told
-from edgert.central.upkeep_table import FIRST_DAY
+from edgert.central.tables import Table, TableError, join
+from edgert.central.upkeep_table import first_day
 from edgert.core.errors import PayloadError
 from edgert.core.result_schema import Schema
 
@@ -71,6 +71,5 @@ class FlowTable:
 
 def first_second(table: Table) -> float:
     """When the first day begins that retention left of a table, s since the epoch (0: it took none)."""
-    day = table.properties().get(FIRST_DAY)
-    with told(table.uri, f"property {FIRST_DAY}: expected a day such as 2026-01-31, got {day!r}"):
-        return dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp() if day else 0.0
+    day = first_day(table.uri, table.properties())
+    return dt.datetime.combine(day, dt.time(), dt.UTC).timestamp() if day else 0.0

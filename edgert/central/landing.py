@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 from edgert.central import frames
+from edgert.central.acceptance import Key
 from edgert.central.checks import CheckedRows, check_rows, unite
 from edgert.central.flow_table import FlowTable
 from edgert.central.lineage import Opening
@@ -30,7 +31,6 @@ from edgert.core.result_schema import Schema
 from edgert.core.results import DropsBatch, GapBatch, Numbered, OpenBatch, RefusedBatch, RowsBatch
 
 Batch = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch
-Key = tuple[str, str, int, int]
 log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20
 LOOK_S: Final = 60.0

@@ -110,16 +110,18 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
     """
     if not re.match(r"\s*(select|with)\b", text, re.IGNORECASE):
         raise EdgertError(f"expected a query that begins with SELECT or WITH, got {text[:40]!r}")
-    there = {sql_name(name): name for name in names(root)}
-    words = set(re.findall(r"\w+", text))
-    opened = {name: _load(root, there[name]) for name in there if name in words}
+    tables = names(root)
+    there = tables_in(text, tables)
+    opened = {plain: _load(root, name) for plain, name in there.items()}
     try:
         return query_tables(opened, text)
     except (DeltaError, OSError, ValueError) as error:
         if is_understood(opened, text):
             raise _unreadable(" and ".join(join(root, there[name]) for name in opened), error) from error
         known = (
-            f"the tables {', '.join(there)}" if there else f"tables, of which {root} has none (did a collector run?)"
+            f"the tables {', '.join(map(sql_name, tables))}"
+            if tables
+            else f"tables, of which {root} has none (did a collector run?)"
         )
         raise EdgertError(f"expected an SQL query over {known}: {why(error)}") from error
 
@@ -132,6 +134,21 @@ def version(root: str, name: str) -> int:
 def sql_name(name: str) -> str:
     """A table's name where SQL wants a plain one: `fleet/city-air` is `fleet_city_air`."""
     return re.sub(r"\W", "_", name)
+
+
+def tables_in(text: str, tables: Sequence[str]) -> dict[str, str]:
+    """Those of `tables` that occur in an SQL text, by the name that they have there (and some whose name is that of a
+    column). Raises `EdgertError` for a name that two of them have."""
+    words = set(re.findall(r"\w+", text))
+    found: dict[str, str] = {}
+    for name in tables:
+        plain = sql_name(name)
+        if plain in words and found.setdefault(plain, name) != name:
+            raise EdgertError(
+                f"{plain}: expected the SQL name of one table, got that of {found[plain]} and of {name}; each of them "
+                "is read by its own name: `edgert central show`"
+            )
+    return found
 
 
 def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:

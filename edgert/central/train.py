@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -144,10 +143,8 @@ def _source(spark: SparkSession, root: str, training: Training) -> tuple[DataFra
 
     if training.table:
         return opened(show.find(root, training.table)), tables
-    words = set(re.findall(r"\w+", training.sql))
-    for name in show.names(root):
-        if show.sql_name(name) in words:
-            opened(name).createOrReplaceTempView(show.sql_name(name))
+    for plain, name in show.tables_in(training.sql, show.names(root)).items():
+        opened(name).createOrReplaceTempView(plain)
     return spark.sql(training.sql), tables
 
 

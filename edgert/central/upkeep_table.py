@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
@@ -107,8 +107,8 @@ class KeptTable:
     def first_day(self) -> dt.date | None:
         """The first day that retention left; None: it took none."""
         with told(self._uri, "could not be read"):
-            text = self._table.metadata().configuration.get(FIRST_DAY)
-            return dt.date.fromisoformat(text) if text else None
+            properties = self._table.metadata().configuration
+        return first_day(self._uri, properties)
 
     def refuse_before(self, day: dt.date) -> None:
         """From this commit on no row of an earlier day lands: who appends meanwhile conflicts, and looks again."""
@@ -192,6 +192,13 @@ class KeptTable:
                 first, last, kind = named.groups()
                 entries.append(_Entry(info.path, int(last or first), kind, info.mtime))
         return entries
+
+
+def first_day(uri: str, properties: Mapping[str, str | None]) -> dt.date | None:
+    """The first day that retention left of a table, as its properties say; None: it took none. Raises `TableError`."""
+    day = properties.get(FIRST_DAY)
+    with told(uri, f"property {FIRST_DAY}: expected a day such as 2026-01-31, got {day!r}"):
+        return dt.date.fromisoformat(day) if day else None
 
 
 def _paths(table: DeltaTable) -> set[str]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from edgert.core.settings import CollectorSettings
 
 HELP = "the central side: collector, fleet job, and a look at their tables"
+_MOST = 10**12
+"""Rows that are asked for, versions of a table: no table has so many, and beyond 2^64 nobody can count."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,8 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     upkeep.add_argument("--json", action="store_true", help="one JSON object per line")
 
     readers = _add(under, "readers", _readers, "list who reads the tables and how far, which upkeep waits for")
-    readers.add_argument("--remove", metavar="READER", help="strike one off that is gone for good")
-    readers.add_argument("--register", metavar="READER", help="register a reader of your own, or say how far it is")
+    readers.add_argument("--remove", type=_reader, metavar="READER", help="strike one off that is gone for good")
+    readers.add_argument(
+        "--register", type=_reader, metavar="READER", help="register a reader of your own, or say how far it is"
+    )
     readers.add_argument("--table", metavar="TABLE", help="the table that it reads, as `tables` lists it")
     readers.add_argument("--version", type=count, metavar="N", help="it has read all of this version (default: newest)")
     readers.add_argument("--json", action="store_true", help="one JSON object per line")
@@ -76,7 +80,8 @@ def _add(
     do: Callable[[argparse.Namespace], int],
     about: str,
 ) -> argparse.ArgumentParser:
-    parser = under.add_parser(name, help=about, description=about)
+    # A part of an option's name is none: `_submit` looks for --master among those of `run`.
+    parser = under.add_parser(name, help=about, description=about, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="settings (TOML); see `edgert config`")
     parser.add_argument("--root", metavar="FOLDER", help="folder or URI of the tables")
     parser.set_defaults(do=do)
@@ -87,7 +92,15 @@ def count(text: str) -> int:
     """0 or more, as argparse wants it told."""
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"expected a number, 0 or more, got {text!r}")
+    if len(text) > len(str(_MOST)) or int(text) > _MOST:
+        raise argparse.ArgumentTypeError(f"expected a number up to {_MOST}, got {text[:40]}")
     return int(text)
+
+
+def _reader(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a reader's name, got ''")
+    return text
 
 
 def _trigger(text: str) -> float:
@@ -288,7 +301,10 @@ def _readers(args: argparse.Namespace) -> int:
     from edgert.central.readers import Readers
     from edgert.core.errors import EdgertError
 
+    if not args.register and (args.table is not None or args.version is not None):
+        raise EdgertError("--table and --version: expected --register READER beside them")
     settings, root = _settings(args)
+    show.find_any(root)
     readers = Readers(root)
     if args.remove:
         print(f"{args.remove}: struck off, {readers.remove(args.remove)} tables", file=sys.stderr)
@@ -315,6 +331,7 @@ def _leases(args: argparse.Namespace) -> int:
     from edgert.central.lease import claims
 
     _, root = _settings(args)
+    show.find_any(root)
     columns = ["lease", "holder", "until", "state"]
     now = time.time()
     rows = []

@@ -90,6 +90,8 @@ def test_readers_of_others_are_registered_listed_and_removed_by_command(
     assert "has version 99" in capsys.readouterr().err
     assert main([*command, "--register", "dash"]) == 1
     assert "expected --table" in capsys.readouterr().err
+    assert main([*command, "--table", FLOW, "--version", "2"]) == 1
+    assert "expected --register READER beside them" in capsys.readouterr().err
     assert main([*command, "--remove", "dash"]) == 0
     assert "dash" not in capsys.readouterr().out
     assert main([*command, "--remove", "dash"]) == 1

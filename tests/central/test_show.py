@@ -101,6 +101,17 @@ def test_what_is_no_query_is_one_line_that_names_the_tables_or_what_it_must_be(
     assert "gaps" in told or "SELECT or WITH" in told
 
 
+def test_a_name_in_sql_that_two_tables_have_is_refused_with_both(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for flow in ("city-air", "city_air"):
+        Landing(root).land([Gateway("g1", flow=flow).open()])
+    assert main(["central", "query", "SELECT count(*) FROM landing_city_air", "--root", root]) == 1
+    assert (
+        "landing_city_air: expected the SQL name of one table, got that of landing/city-air and of landing/city_air"
+        in (capsys.readouterr().err)
+    )
+    assert main(["central", "query", "SELECT count(*) FROM gaps", "--root", root]) == 0
+
+
 def test_columns_that_are_called_alike_all_come(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     table = show.sql_name(f"landing/{FLOW}")
     sql = f"SELECT a.source, b.source FROM {table} a JOIN {table} b ON a.window_start = b.window_start LIMIT 1"
@@ -134,7 +145,7 @@ def test_a_damaged_table_is_told_in_a_line_that_names_it_and_not_the_condition(
     assert "landing/whole" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", [["upkeep"], ["run", "--once"]])
+@pytest.mark.parametrize("command", [["upkeep"], ["run", "--once"], ["readers"], ["leases"]])
 def test_a_mistyped_root_is_told_and_not_made(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +158,11 @@ def test_a_mistyped_root_is_told_and_not_made(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
+        (["show", "air", "--limit", "9" * 23], "expected a number up to 1000000000000, got 99999999999999999999999"),
+        (["show", "air", "--limit", "9" * 5000], "expected a number up to 1000000000000"),
+        (["readers", "--register", ""], "--register: expected a reader's name, got ''"),
+        (["readers", "--remove", ""], "--remove: expected a reader's name, got ''"),
+        (["run", "--mast=local[2]"], "unrecognized arguments: --mast=local[2]"),
         *((["run", "--trigger-s", text], "expected seconds, 0 to 3600") for text in ("-5", "nan", "3601", "abc")),
         *(
             ([*verb, "--master", text], f"spark://HOST:PORT, yarn, k8s://...), got '{text}'")
