@@ -118,11 +118,8 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
     except (DeltaError, OSError, ValueError) as error:
         if is_understood(opened, text):
             raise _unreadable(" and ".join(join(root, there[name]) for name in opened), error) from error
-        known = (
-            f"the tables {', '.join(map(sql_name, tables))}"
-            if tables
-            else f"tables, of which {root} has none (did a collector run?)"
-        )
+        listed = ", ".join(map(sql_name, tables))
+        known = f"the tables {listed}" if tables else f"tables, of which {root} has none (did a collector run?)"
         raise EdgertError(f"expected an SQL query over {known}: {why(error)}") from error
 
 
