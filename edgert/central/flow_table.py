@@ -22,6 +22,12 @@ class FlowTable:
 
     def __init__(self, root: str, flow: str) -> None:
         self.table = Table(join(root, "landing", flow))
+        self.first_s = 0.0
+        """Windows that begin earlier are gone by retention (s since the epoch): contributions to them come too late."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._loads = self.table.loads
         self.opened: dict[tuple[str, int], Schema] = {}
         """(gateway, epoch) -> schema."""
         self.greatest: dict[str, int] = {}
@@ -29,12 +35,12 @@ class FlowTable:
         self.schema: Schema | None = None
         self.openings: list[Opening] = []
         """What opening rows say of where epochs come from, as of the last `read_opens`."""
-        self.first_s = 0.0
-        """Windows that begin earlier are gone by retention (s since the epoch): contributions to them come too late."""
 
     def refresh(self) -> bool:
         """Look at what others committed. Returns whether the table exists. Raises `TableError`."""
         exists = self.table.refresh()
+        if not exists or self.table.loads != self._loads:
+            self._forget()  # removed, or put back from an older copy: it lacks openings that were in it
         if exists and self.schema is None:
             self.read_opens()
         self.first_s = first_second(self.table)

@@ -74,6 +74,8 @@ class Table:
         self._partition_by = partition_by
         self._handle: DeltaTable | None = None
         self._durable = Durable(uri)
+        self.loads = 0
+        """How often it was loaded anew: what was known of it before may not be in it any more."""
 
     def refresh(self) -> bool:
         """Load what others committed. Returns whether the table exists. Raises `TableError`."""
@@ -84,7 +86,20 @@ class Table:
                 self._handle = known
             elif DeltaTable.is_deltatable(self.uri):
                 self._handle = DeltaTable(self.uri)
+                self._durable = Durable(self.uri)  # an older copy that was put back has commits of the same numbers
+                self.loads += 1
         return self._handle is not None
+
+    @contextmanager
+    def _told(self, what: str = "could not be read") -> Iterator[None]:
+        """As `told`, for what uses the handle. The one that failed is not used again: of a table that was removed, or
+        put back from an older copy, it knows what is gone, and `refresh` does not always notice."""
+        try:
+            with told(self.uri, what):
+                yield
+        except TableError:
+            self._handle = None
+            raise
 
     def decide(self, how: Callable[[], T]) -> T:
         """What `how` returns, which looks at the refreshed table and writes what follows: all of it again when another
@@ -108,25 +123,25 @@ class Table:
 
         Raises `TableError`, as all that follows does.
         """
-        with told(self.uri, "could not be read"):
+        with self._told():
             return int((self._handle.transaction_version(application) if self._handle else None) or 0)
 
     def batches(self, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
         """As `read`, for any number of rows; the table must exist, and its name in `where` is t."""
         assert self._handle is not None
-        with told(self.uri, "could not be read"):
+        with self._told():
             yield from batches(self._handle, columns, where)
 
     def fields(self) -> list[pa.Field]:
         """The table's columns as of the last refresh (none if it does not exist)."""
-        with told(self.uri, "could not be read"):
+        with self._told():
             return list(pa.schema(self._handle.schema().to_arrow())) if self._handle else []
 
     def read(self, columns: list[str], where: str) -> list[dict[str, Any]]:
         """Some columns of the rows for which an SQL condition holds, as of the last refresh."""
         if self._handle is None:
             return []
-        with told(self.uri, "could not be read"):
+        with self._told():
             return query(self._handle, columns, where)
 
     def append(self, data: pa.Table, versions: Mapping[str, int]) -> None:
@@ -143,7 +158,7 @@ class Table:
         known = self.fields()
         names = {f.name for f in known}
         new = [f for f in data.schema if f.name not in names]
-        with told(self.uri, "could not be written"):
+        with self._told("could not be written"):
             whole = _in_schema(data, pa.schema([*known, *new]))
             write_deltalake(
                 self._handle, whole, mode="append", schema_mode="merge" if new else None, commit_properties=commit
@@ -156,7 +171,7 @@ class Table:
             self._create(data, numbers)
             return
         commit = CommitProperties(app_transactions=numbers)
-        with told(self.uri, "could not be written"):
+        with self._told("could not be written"):
             write_deltalake(self._handle, data, mode="overwrite", predicate=where, commit_properties=commit)
 
     def make(self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str]) -> None:
@@ -168,7 +183,7 @@ class Table:
                     self.uri, DeltaSchema(fields), "ignore", self._partition_by, configuration=dict(properties)
                 )
         has = {field.name for field in self.fields()}
-        with told(self.uri, "could not be altered"):
+        with self._told("could not be altered"):
             if new := [field for field in fields if field.name not in has]:
                 self._handle.alter.add_columns(new)
             if any(self.properties().get(name) != value for name, value in properties.items()):
@@ -179,14 +194,14 @@ class Table:
         table), or deletes it, if `delete` holds of it."""
         assert self._handle is not None
         commit = CommitProperties(app_transactions=[Transaction(a, v) for a, v in versions.items()])
-        with told(self.uri, "could not be written"):
+        with self._told("could not be written"):
             merge = self._handle.merge(data, same, source_alias="s", target_alias="t", commit_properties=commit)
             merge = merge.when_matched_delete(delete).when_matched_update_all()
             merge.when_not_matched_insert_all(f"NOT ({delete})").execute()
 
     def properties(self) -> dict[str, str]:
         """The table's properties as of the last refresh."""
-        with told(self.uri, "could not be read"):
+        with self._told():
             return dict(self._handle.metadata().configuration) if self._handle else {}
 
     def at(self) -> int:
