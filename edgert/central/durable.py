@@ -1,22 +1,23 @@
 """Commits of tables in folders of this machine, brought to the disk: what is acknowledged has to outlive a power cut.
 
 `deltalake` leaves it to the kernel when what it wrote gets there, half a minute later perhaps. An object store has what
-it has confirmed, so nothing is done there. Whatever is gone meanwhile, by upkeep, is not needed any more.
+it has confirmed, so nothing is done there. Whatever is gone meanwhile, by upkeep, is not needed any more; but what a
+commit added, and none removed since, must be there in full: the power may have failed before anybody came to this.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 _LOG: Final = "_delta_log"
 _CHECKPOINT: Final = ".checkpoint.parquet"
+_LOCAL: Final = "file://"
 WRITTEN_OUT_S: Final = 600.0
 """The kernel leaves nothing that is older to a power cut: by default it writes out what is 30 s old."""
 sync = os.fsync
@@ -31,40 +32,52 @@ class Durable:
         """Unknown at first: who made the last commits may have died before he came to this."""
 
     def reach(self, version: int) -> None:
-        """Bring all commits up to `version` to the disk, but for those that were there before. Raises `OSError`."""
+        """Bring all commits up to `version` to the disk, but for those that were there before. Raises `OSError`, also
+        if one of them names a file that is not there in full."""
         if self._folder is None or version <= self._done:
             return
-        first = self._done + 1 or _first_young(self._folder, version)
-        folders: set[Path] = set()
-        for number in range(first, version + 1):
-            folders |= _sync_files_of(self._folder, number)
-        _sync(folders)
+        # Others may have made many meanwhile, most of them long since on the disk.
+        first = max(self._done + 1, _first_young(self._folder, version))
+        _sync_commits(self._folder, range(first, version + 1))
         self._done = version
 
 
 def folder_of(uri: str) -> Path | None:
     """Of a table on this machine; None: it lies in a store."""
-    path = uri.removeprefix("file://")
-    return None if "://" in path else Path(path)
+    if uri.startswith(_LOCAL):
+        return Path(unquote(uri.removeprefix(_LOCAL)))
+    return None if "://" in uri else Path(uri)
 
 
 def sync_commit(folder: Path, version: int) -> None:
     """Bring one commit of a table to the disk. Raises `OSError`."""
-    _sync(_sync_files_of(folder, version))
+    _sync_commits(folder, [version])
 
 
-def _sync_files_of(folder: Path, version: int) -> set[Path]:
-    """The files that a commit added, then the commit, so that it does not name what is not there. Returns their
+def _sync_commits(folder: Path, versions: Iterable[int]) -> None:
+    """For each commit the files that it added, then the commit, so that it does not name what is not there; then their
     folders."""
     log = folder / _LOG
-    entry = log / f"{version:020}.json"
-    folders = {folder, log, *((folder.parent, folder.parent.parent) if version == 0 else ())}
-    with suppress(FileNotFoundError):
-        files = [folder / path for path in _added(entry)]
-        _sync([*files, entry])
-        folders |= {file.parent for file in files}
-    sync_checkpoint(folder, version)
-    return folders
+    folders: set[Path] = {folder, log}
+    added: dict[str, tuple[int, int]] = {}
+    """Path -> (size, commit), of what no later one of the commits removed."""
+    for version in versions:
+        if version == 0:
+            folders |= {folder.parent, folder.parent.parent}
+        entry = log / f"{version:020}.json"
+        with suppress(FileNotFoundError):
+            for action in _actions(entry):
+                if remove := action.get("remove"):
+                    added.pop(unquote(remove["path"]), None)
+                elif add := action.get("add"):
+                    path = unquote(add["path"])
+                    added[path] = (add["size"], version)
+                    _sync([folder / path])
+                    folders.add((folder / path).parent)
+            _sync([entry])
+        sync_checkpoint(folder, version)
+    _check(folder, added)
+    _sync(folders)
 
 
 def sync_checkpoint(folder: Path, version: int) -> None:
@@ -75,27 +88,48 @@ def sync_checkpoint(folder: Path, version: int) -> None:
         _sync([checkpoint, log / "_last_checkpoint", log])
 
 
-def _added(entry: Path) -> Iterator[str]:
+def _check(folder: Path, added: Mapping[str, tuple[int, int]]) -> None:
+    """Raises `OSError` for the first file that has less than its commit says."""
+    for path, (size, version) in added.items():
+        try:
+            has = (folder / path).stat().st_size
+        except FileNotFoundError:
+            has = 0
+        if has < size:
+            raise OSError(
+                f"{path}: expected {size} bytes, as commit {version} says, got {has} (did the power fail?): put the file "
+                f"back, or take what is numbered {version} and later out of {_LOG}: gateways send again what was not "
+                "acknowledged, and say in gaps what was"
+            )
+
+
+def _actions(entry: Path) -> Iterator[Mapping[str, Any]]:
     for line in entry.read_text(encoding="utf-8").splitlines():
-        add = json.loads(line).get("add")
-        if add:
-            yield unquote(add["path"])
+        yield json.loads(line)
 
 
 def _first_young(folder: Path, version: int) -> int:
-    """The first of the last commits that the kernel may not have written out yet."""
-    since = time.time() - WRITTEN_OUT_S
+    """The first of the last commits that may not have been written out when the newest was made: nobody may have come
+    to this since, and a machine may have been without power for long."""
+    since = 0.0
     with suppress(FileNotFoundError):
-        while version >= 0 and (folder / _LOG / f"{version:020}.json").stat().st_mtime >= since:
+        while version >= 0 and (written := (folder / _LOG / f"{version:020}.json").stat().st_mtime) >= since:
+            since = since or written - WRITTEN_OUT_S
             version -= 1
     return version + 1
 
 
 def _sync(paths: Iterable[Path]) -> None:
     for path in paths:
-        with suppress(FileNotFoundError, PermissionError):  # a folder above the root may be nobody's to open
+        try:
             opened = os.open(path, os.O_RDONLY)
-            try:
-                sync(opened)
-            finally:
-                os.close(opened)
+        except FileNotFoundError:
+            continue
+        except PermissionError:
+            if path.is_dir():
+                continue  # one above the root may be nobody's to open
+            raise
+        try:
+            sync(opened)
+        finally:
+            os.close(opened)

@@ -115,7 +115,7 @@ class Table:
     def settle(self) -> None:
         """All that the last refresh has seen outlives a power cut, whoever wrote it. Raises `TableError`."""
         if self._handle is not None:
-            with told(self.uri, "could not be brought to the disk"):
+            with self._told("could not be brought to the disk"):
                 self._durable.reach(self._handle.version())
 
     def version(self, application: str) -> int:

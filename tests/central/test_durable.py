@@ -112,6 +112,71 @@ def test_a_start_brings_only_young_commits_to_the_disk(disk: Disk) -> None:
     ]  # fmt: skip
 
 
+def test_a_standby_brings_only_young_commits_to_the_disk_when_it_takes_over(disk: Disk) -> None:
+    g = Gateway("g1")
+    active, standby = Landing(str(disk.root)), Landing(str(disk.root))
+    active.land([g.open()])
+    standby.known("g1", FLOW)
+    for n in range(12):
+        active.land([g.rows(contribution(n, "a", 1.0))])
+    log = disk.root / "landing" / FLOW / "_delta_log"
+    for path in sorted(log.glob("*.json"))[:12]:
+        os.utime(path, (0.0, 0.0))
+    disk.synced.clear()
+    assert standby.known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 13}
+    assert [path.name for path in disk.synced if path.parent == log] == [f"{12:020}.json"]
+
+
+def test_how_young_a_commit_is_is_told_by_the_newest_not_by_the_clock(disk: Disk) -> None:
+    """The machine may have been without power for hours, or its clock may have been set."""
+    g = Gateway("g1")
+    Landing(str(disk.root)).land([g.open(), g.rows(contribution(0, "a", 1.0))])
+    Landing(str(disk.root)).land([g.rows(contribution(1, "a", 1.0))])
+    log = disk.root / "landing" / FLOW / "_delta_log"
+    for path, written in zip(sorted(log.glob("*.json")), (1000.0, 1300.0), strict=True):
+        os.utime(path, (written, written))
+    disk.synced.clear()
+    Landing(str(disk.root)).known("g1", FLOW)
+    assert {path.name for path in disk.synced if path.parent == log} == {f"{0:020}.json", f"{1:020}.json"}
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5, None])
+def test_a_commit_whose_file_is_not_there_in_full_is_not_acknowledged(tmp_path: Path, left: float | None) -> None:
+    """The collector died before it came to the disk, then the power failed: the kernel had written the commit alone."""
+    g, other = Gateway("g1"), Gateway("g2", flow="other")
+    Landing(str(tmp_path)).land([g.open(), g.rows(contribution(0, "a", 1.0))])
+    before = set(tmp_path.rglob("*.parquet"))
+    Landing(str(tmp_path)).land([last := g.rows(contribution(1, "b", 1.0))])
+    torn = (set(tmp_path.rglob("*.parquet")) - before).pop()
+    size = torn.stat().st_size
+    if left is None:
+        torn.unlink()
+    else:
+        os.truncate(torn, int(size * left))
+    landing = Landing(str(tmp_path))
+    for _ in range(2):
+        report = landing.land([last, opening := other.open()])
+        other = Gateway("g2", flow="other")
+        assert report.versions == {key_of(opening): 1}
+        assert f"expected {size} bytes, as commit 1 says, got {int(size * (left or 0))}" in report.failed[FLOW]
+    (tmp_path / "landing" / FLOW / "_delta_log" / f"{1:020}.json").unlink()  # as the error says
+    assert landing.land([last]).versions == {key_of(last): 3}
+    rows = query(DeltaTable(str(tmp_path / "landing" / FLOW)), ["source"], "day IS NOT NULL")
+    assert sorted(r["source"] for r in rows) == ["a", "b"]
+
+
+def test_a_file_that_a_later_commit_removed_may_be_gone(tmp_path: Path) -> None:
+    g = Gateway("g1")
+    landing = Landing(str(tmp_path))
+    landing.land([g.open()])
+    for n in range(3):
+        landing.land([g.rows(contribution(n, "a", 1.0))])
+    kept = KeptTable(str(tmp_path), f"landing/{FLOW}")
+    assert sum(kept.compact(2, 1e12)) == 3
+    assert kept.delete_files(kept.version)[0] == 3
+    assert Landing(str(tmp_path)).known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 4}
+
+
 def test_upkeep_deletes_nothing_that_is_not_replaced_on_the_disk(disk: Disk, tmp_path: Path) -> None:
     g = Gateway("g1")
     landing = Landing(str(disk.root))
@@ -141,5 +206,6 @@ def test_nothing_is_acknowledged_that_the_disk_refuses(disk: Disk, monkeypatch: 
 
 def test_a_store_needs_none_of_this() -> None:
     assert durable.folder_of("s3://bucket/tables/gaps") is None
+    assert durable.folder_of("file:///srv/my%20tables") == Path("/srv/my tables")
     assert durable.folder_of("file:///srv/tables") == durable.folder_of("/srv/tables") == Path("/srv/tables")
     durable.Durable("s3://bucket/tables/gaps").reach(7)
