@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from edgert.central.acceptance import MOST_STREAMS, Acceptance, Key, Verdict
+from edgert.central.frames import Batch
 from edgert.central.inbox import Message
-from edgert.central.landing import Batch, Landing, Report, key_of
+from edgert.central.landing import Landing, Report, key_of
 from edgert.central.lease import LeaseLost
 from edgert.central.recent import Recent
 from edgert.central.tables import Conflict, TableError

@@ -97,9 +97,9 @@ def _check(folder: Path, added: Mapping[str, tuple[int, int]]) -> None:
             has = 0
         if has < size:
             raise OSError(
-                f"{path}: expected {size} bytes, as commit {version} says, got {has} (did the power fail?): put the file "
-                f"back, or take what is numbered {version} and later out of {_LOG}: gateways send again what was not "
-                "acknowledged, and say in gaps what was"
+                f"{path}: expected {size} bytes, as commit {version} says, got {has} (did the power fail?): put the "
+                f"file back, or take what is numbered {version} and later out of {_LOG}: gateways send again what "
+                "was not acknowledged, and say in gaps what was"
             )
 
 

@@ -3,9 +3,11 @@
 Where a result goes follows from what it says alone: rows and opening batches to `landing/<flow>`, gaps to `gaps`,
 what a flow has dropped to `drops`, what cannot be used to `quarantine`. Whatever table it is, its commit carries
 (stream, sequence) as Delta's transaction identifier. The one rule that makes this safe over several tables: **a commit
-of sequence n to any table comes after everything below n is committed, in whichever table.** So the greatest number
-that any of the tables tells is the truth, after a crash at any point. Results of one stream with different tables
-therefore go in several rounds.
+of sequence n to any table comes after everything below n is committed, in whichever table.** Results of one stream with
+different tables therefore go in several rounds. Of an epoch that is opened, the landing table tells the truth, after a
+crash at any point: it takes the numbers of all that goes elsewhere as well, after its rows stand in their tables (there
+under `beside/`). So what is lost with a landing table, or with an older copy of it that is put back, is missed,
+whatever the others say. Of an epoch that was never opened the others alone tell.
 
 Single rows that are refused are copied to `quarantine` first, under an identifier of their own; then the rest of
 their batch lands and takes its number.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
@@ -24,15 +26,17 @@ from edgert.central import frames
 from edgert.central.acceptance import Key
 from edgert.central.checks import CheckedRows, check_rows, unite
 from edgert.central.flow_table import FlowTable
+from edgert.central.frames import Batch
 from edgert.central.lineage import Opening
+from edgert.central.query import literal
 from edgert.central.tables import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError, PayloadError, show
 from edgert.core.result_schema import Schema
-from edgert.core.results import DropsBatch, GapBatch, Numbered, OpenBatch, RefusedBatch, RowsBatch
+from edgert.core.results import DropsBatch, GapBatch, Numbered, OpenBatch, RefusedBatch
 
-Batch = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch
 log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20
+_BESIDE: Final = "beside/"
 LOOK_S: Final = 60.0
 """How often at most all landing tables are looked at for the sake of gateways that are new to this process."""
 
@@ -67,6 +71,11 @@ class _Judged:
 def key_of(batch: Batch) -> Key:
     """The stream of a batch."""
     return batch.gateway, batch.flow, batch.epoch, batch.stream
+
+
+def epoch_of(batch: Batch) -> tuple[str, int]:
+    """(gateway, epoch) of a batch."""
+    return batch.gateway, batch.epoch
 
 
 def application(key: Key) -> str:
@@ -247,19 +256,40 @@ class Landing:
         gaps = [j.batch for j in judged if isinstance(j.batch, GapBatch)]
         drops = [j.batch for j in judged if isinstance(j.batch, DropsBatch)]
         refused = [j for j in judged if j.destination == "quarantine"]
-        if landing:
-            self._commit_landing(at, landing, report)
-        if gaps:
-            self._gaps.append(frames.gap_rows(gaps, self._wall()), _versions(gaps))
-            report.gaps += len(gaps)
-        if drops:
-            self._drops.append(frames.drop_rows(drops, self._wall()), _versions(drops))
-        if refused:
-            rows = [(j.batch, None, j.reason) for j in refused]
-            self._quarantine.append(frames.refused_rows(rows, self._wall()), _versions(j.batch for j in refused))
-            report.refused_batches += len(refused)
-            report.reasons += [j.reason for j in refused[:3]]
-        report.commits += bool(landing) + bool(gaps) + bool(drops) + bool(refused)
+        said: list[Batch] = [*gaps, *drops]
+        epochs = {epoch_of(b) for b in (*said, *(j.batch for j in refused))}
+        opened = {epoch for epoch in epochs if at.schema_of(epoch) is not None}
+        if new_gaps := [b for b in gaps if epoch_of(b) not in opened or not self._is_said(self._gaps, b)]:
+            self._gaps.append(frames.gap_rows(new_gaps, self._wall()), _versions(new_gaps, opened))
+            report.gaps += len(new_gaps)
+        if new_drops := [b for b in drops if epoch_of(b) not in opened or not self._is_said(self._drops, b)]:
+            self._drops.append(frames.drop_rows(new_drops, self._wall()), _versions(new_drops, opened))
+        if new := [j for j in refused if epoch_of(j.batch) not in opened or not self._is_kept(j.batch)]:
+            rows = [(j.batch, None, j.reason) for j in new]
+            self._quarantine.append(frames.refused_rows(rows, self._wall()), _versions((j.batch for j in new), opened))
+            report.refused_batches += len(new)
+            report.reasons += [j.reason for j in new[:3]]
+        beside = [b for b in (*said, *(j.batch for j in refused)) if epoch_of(b) in opened]
+        if landing or beside:
+            self._commit_landing(at, landing, beside, report)
+        report.commits += bool(new_gaps) + bool(new_drops) + bool(new) + bool(landing or beside)
+
+    @staticmethod
+    def _is_said(table: Table, batch: GapBatch | DropsBatch) -> bool:
+        """Whether `table` has the rows of this, but nobody came to note its number. A greater number alone does not say
+        so: of what a landing table lost, later ones tell."""
+        if table.version(_BESIDE + batch.application) < batch.sequence:
+            return False
+        number = {"epoch": batch.epoch, "stream": batch.stream, "sequence": batch.sequence}
+        if isinstance(batch, GapBatch):
+            number["first_sequence"] = batch.first
+        names = {"gateway": literal(batch.gateway), "flow": literal(batch.flow)}
+        where = " AND ".join(f"{name} = {value}" for name, value in (number | names).items())
+        return bool(table.read(["sequence"], where))
+
+    def _is_kept(self, batch: Batch) -> bool:
+        """The same of `quarantine`; what was refused is sent again as it was, or not at all."""
+        return self._quarantine.version(_BESIDE + batch.application) >= batch.sequence
 
     def _plan(self, at: FlowTable, pending: Iterable[Batch]) -> list[_Judged]:
         judged: list[_Judged] = []
@@ -277,7 +307,9 @@ class Landing:
                 closed.add(key)
         return judged
 
-    def _commit_landing(self, at: FlowTable, judged: Sequence[_Judged], report: Report) -> None:
+    def _commit_landing(
+        self, at: FlowTable, judged: Sequence[_Judged], beside: Sequence[Batch], report: Report
+    ) -> None:
         refused = [(j.batch, row, reason) for j in judged if j.checked for row, reason in j.checked.refused]
         # Their own identifier: these batches' numbers are taken only when the good rows land.
         new = [r for r in refused if r[0].sequence > self._quarantine.version(f"rows/{application(key_of(r[0]))}")]
@@ -291,9 +323,8 @@ class Landing:
         for batch in opened:
             schema = unite(schema, batch.schema)
         assert schema is not None, "rows are judged by the schema of an opened epoch"
-        at.table.append(
-            frames.landing_rows([(j.batch, j.checked) for j in judged], schema), _versions(j.batch for j in judged)
-        )
+        rows = frames.landing_rows([(j.batch, j.checked) for j in judged], schema)
+        at.table.append(rows, _versions([*(j.batch for j in judged), *beside]))
         for batch in opened:
             at.note(Opening(batch.gateway, batch.epoch, batch.parent, batch.cut), batch.schema)
         report.rows += sum(j.checked.count for j in judged if j.checked)
@@ -311,7 +342,7 @@ class _Opening:
 
 def _judge(batch: Batch, at: FlowTable, opening: _Opening) -> _Judged:
     """Where a batch goes."""
-    epoch = (batch.gateway, batch.epoch)
+    epoch = epoch_of(batch)
     if isinstance(batch, GapBatch):
         return _Judged(batch, "gaps")
     if isinstance(batch, DropsBatch):
@@ -355,9 +386,11 @@ def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
     return due
 
 
-def _versions(batches: Iterable[Batch]) -> dict[str, int]:
-    """Transaction identifiers of a commit: the greatest sequence of each stream in it."""
+def _versions(batches: Iterable[Batch], beside: Collection[tuple[str, int]] = ()) -> dict[str, int]:
+    """Transaction identifiers of a commit: the greatest sequence of each stream in it. Of the epochs `beside` it is
+    the landing table that tells."""
     versions: dict[str, int] = {}
     for b in batches:
-        versions[b.application] = max(b.sequence, versions.get(b.application, 0))
+        name = _BESIDE + b.application if epoch_of(b) in beside else b.application
+        versions[name] = max(b.sequence, versions.get(name, 0))
     return versions

@@ -20,7 +20,8 @@ from edgert.central.alert_job import AlertJob
 from edgert.central.alert_rules import parse
 from edgert.central.alert_streams import Bounds
 from edgert.central.alerts import CLEARED, RAISED, TABLE
-from edgert.central.landing import Batch, Landing
+from edgert.central.frames import Batch
+from edgert.central.landing import Landing
 from edgert.central.lease import Lease
 from edgert.central.readers import Readers
 from edgert.central.stream_reader import position

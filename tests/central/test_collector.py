@@ -11,8 +11,9 @@ import zstandard
 from edgert.central import collector as collector_module
 from edgert.central.collector import Collector
 from edgert.central.flow_table import FlowTable
+from edgert.central.frames import Batch
 from edgert.central.inbox import Inbox, Message
-from edgert.central.landing import Batch, Landing, Report
+from edgert.central.landing import Landing, Report
 from edgert.central.tables import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size

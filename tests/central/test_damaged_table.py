@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from edgert.central.collector import Collector
+from edgert.central.frames import Batch
 from edgert.central.inbox import Message
-from edgert.central.landing import Batch, Landing
+from edgert.central.landing import Landing
 from edgert.central.tables import Table, TableError
 from edgert.central.troubles import QUIET_S, WAIT_MOST_S, WAIT_S, Troubles
 from edgert.core.clock import VirtualClock

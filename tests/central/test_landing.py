@@ -13,7 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgert.central.landing import Batch, Landing, key_of
+from edgert.central.frames import Batch
+from edgert.central.landing import Landing, key_of
 from edgert.central.query import query
 from edgert.central.tables import Conflict, Table, TableError
 from edgert.core.result_schema import Schema
@@ -214,6 +215,25 @@ def test_drops_stand_in_their_table_once_in_order_with_rows(landing: Landing, tm
     (first, *_) = rows
     assert (first["gateway"], first["flow"], first["epoch"], first["stream"]) == ("g1", FLOW, g.epoch, 0)
     assert (first["flow_version"], first["day"]) == (1, first["received"].date())
+
+
+def test_a_gap_whose_number_nobody_came_to_note_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Gateway("g1")
+    batches: list[Batch] = [g.open(), g.gap(), g.rows([1], columns=("x",)), g.gap()]
+    append = Table.append
+    for table in ("gaps", "quarantine", "gaps"):
+
+        def dies_after(to: Table, *arguments: Any, table: str = table) -> None:
+            append(to, *arguments)
+            if to.uri.endswith(table):
+                raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Table, "append", dies_after)
+            with pytest.raises(Killed):
+                Landing(str(tmp_path)).land(batches)
+    assert Landing(str(tmp_path)).land(batches).versions == {key_of(batches[0]): 4}
+    assert [len(read(tmp_path, name)) for name in (f"landing/{FLOW}", "gaps", "quarantine")] == [1, 2, 1]
 
 
 def test_known_tells_the_streams_of_the_greatest_epoch_of_each_flow(landing: Landing) -> None:

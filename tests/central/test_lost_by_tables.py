@@ -11,7 +11,7 @@ import pytest
 from edgert.central.collector import Collector
 from edgert.central.inbox import Message
 from edgert.central.landing import Landing
-from edgert.core.results import pack_acknowledgement, pack_result, results_topic
+from edgert.core.results import GapBatch, pack_acknowledgement, pack_result, results_topic
 from edgert.store.outbox import LOST
 from gateway.sending import RESEND_S
 from gateway.uplink import HELLO_S
@@ -51,6 +51,15 @@ class Way:
                 return
             await self.exchange()
             self.rig.clock.advance(HELLO_S)
+
+    async def gap(self) -> None:
+        """The next number is a gap, as the outbox's quota makes them."""
+        self.rig.rows(1)
+        entry = self.rig.database.outbox("f", E1, 0, 0, 10)[-1]
+        n = entry.sequence
+        gap = GapBatch(gateway="g1", flow="f", epoch=E1, stream=0, sequence=n, flow_version=1, reason="quota", rows=1)
+        Landing(str(self.root)).land([gap])
+        await self.settle()
 
     def lose(self, commits: int) -> None:
         """The last ones of the landing table, as a power cut may take them; the collector is started again."""
@@ -104,6 +113,43 @@ async def test_a_landing_table_that_is_gone_begins_anew_with_the_opening(path: W
     assert path.landed() == [5]
     assert path.gaps() == [(LOST, 2, 5, None)]
     assert not (path.root / "quarantine").exists()
+
+
+@pytest.mark.parametrize("later", [0, 2])
+@in_loop
+async def test_a_landing_table_that_is_gone_is_missed_whatever_gaps_has(path: Way, later: int) -> None:
+    await path.ship(2)
+    await path.gap()
+    await path.ship(later)
+    shutil.rmtree(path.root / "landing")
+    path.start()
+    await path.ship(1)
+    path.rig.clock.advance(RESEND_S + 1)
+    await path.settle()
+    assert path.landed() == [4 + later]
+    assert sorted(path.gaps()) == [(LOST, 2, 4 + later, None), ("quota", 4, 4, 1)]
+    assert not (path.root / "quarantine").exists()
+
+
+@pytest.mark.parametrize("later", [0, 2])
+@in_loop
+async def test_what_an_older_copy_of_a_landing_table_lacks_is_missed_whatever_gaps_has(
+    path: Way, later: int, tmp_path: Path
+) -> None:
+    await path.ship(1)
+    shutil.copytree(path.root / "landing", tmp_path / "copy")
+    await path.ship(2)
+    await path.gap()
+    await path.ship(later)
+    shutil.rmtree(path.root / "landing")
+    shutil.copytree(tmp_path / "copy", path.root / "landing")
+    path.start()
+    await path.ship(1)
+    path.rig.clock.advance(RESEND_S + 1)
+    await path.settle()
+    assert path.landed() == [1, 5 + later]
+    assert sorted(path.gaps()) == [(LOST, 3, 5 + later, None), ("quota", 5, 5, 1)]
+    assert path.rig.uplink.status.lost_by_tables == 3 + later
 
 
 @in_loop

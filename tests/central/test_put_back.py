@@ -120,7 +120,7 @@ def test_an_epoch_whose_opening_is_gone_again_is_not_taken_for_open(tmp_path: Pa
     landing.land([g.open(), rows(g), rows(g)])
     shutil.copytree(tmp_path / "tables" / "landing", tmp_path / "copy")
     landing.land([opening := e.open(parent=g.epoch, cut={0: 3})])
-    landing.land([rows(e)])
+    landing.land([rows(e), e.gap(), e.rows([1], columns=("x",))])
     put_back(tmp_path / "copy", tmp_path / "tables" / "landing")
     key = ("g1", FLOW, e.epoch, 0)
     assert after_a_failure_or_two(lambda: landing.version(key)) == 0

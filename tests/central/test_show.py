@@ -28,7 +28,7 @@ def test_tables_are_listed_with_their_sizes(root: str, capsys: pytest.CaptureFix
     head, _, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["table", "rows", "version", "files", "kB"]
     assert [line.split()[:3] for line in lines] == [
-        [f"landing/{FLOW}", "11", "0"],
+        [f"landing/{FLOW}", "11", "2"],
         ["gaps", "1", "0"],
         ["drops", "2", "0"],
     ]

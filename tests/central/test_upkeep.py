@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.landing import Batch, Landing, key_of
+from edgert.central.frames import Batch
+from edgert.central.landing import Landing, key_of
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.models import Registry
 from edgert.central.query import query

@@ -31,6 +31,7 @@ _WITHIN: Final = re.compile(
     rf"(?:t\.)?day IN \(({_DAY}(?:, {_DAY})*)\) AND \(({_SPAN}(?: OR {_SPAN})*)\)(?: AND NOT ({_SPAN}))?"
 )
 _SAME: Final = re.compile(r"\(t\.[`\"](\w+)[`\"] IS NOT DISTINCT FROM s\.[`\"](\w+)[`\"]\)")
+_IS: Final = re.compile(r"(\w+) = ('[^']*'|-?\d+)")
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class MemoryTable:
         self._versions: dict[str, int] = {}
         self._rows: list[Row] = []
         self._count = 0
+        self.loads = 0
 
     def refresh(self) -> bool:
         stored = self.store.get(self.uri)
@@ -98,7 +100,8 @@ class MemoryTable:
 
     def read(self, columns: list[str], where: str) -> list[Row]:
         holds: Mapping[str, Holds] = {"day IS NULL": lambda row: row["day"] is None, "name = 'fleet'": lambda row: True}
-        return [{c: row[c] for c in columns} for row in self._rows[: self._count] if holds[where](row)]
+        holds_of = holds.get(where) or same_as(where)
+        return [{c: row[c] for c in columns} for row in self._rows[: self._count] if holds_of(row)]
 
     @classmethod
     def let_others(cls) -> None:
@@ -191,6 +194,13 @@ def within(condition: str) -> Holds:
         return among and not any(first <= start <= last for first, last in but)
 
     return holds
+
+
+def same_as(condition: str) -> Holds:
+    """name = value AND name = value ..."""
+    values = [_IS.fullmatch(part) for part in condition.split(" AND ")]
+    assert all(values), condition
+    return lambda row: all(v and str(row[v[1]]) == v[2].strip("'") for v in values)
 
 
 def key_of(condition: str) -> Callable[[Row], tuple[Any, ...]]:
