@@ -134,8 +134,8 @@ class AlertJob(Job):
         alerts = Alerts(self._root)
         stream = rule_stream(rule, table.schema, self._root, alerts)
         reader = self._readers[name]
-        if reader.ready(rule.flow):
-            log.warning("%s: not registered any more, reading all of landing/%s again", name, rule.flow)
+        if why := reader.ready(rule.flow):
+            log.warning("%s: %s, reading all of landing/%s again", name, why, rule.flow)
         self._note(alerts.open(rule.name))
         landing = (
             self._spark.readStream.format("delta")

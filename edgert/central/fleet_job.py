@@ -14,7 +14,7 @@ from edgert.central.lease import Lease, own_name
 from edgert.central.spark_errors import OF_SPARK, hint, reason, told_by_spark
 from edgert.central.stream_reader import StreamReader, source
 from edgert.central.supervisor import Stream, Supervisor
-from edgert.central.tables import Conflict, TableError, join, list_tables
+from edgert.central.tables import Conflict, Table, TableError, join, list_tables
 from edgert.central.touched import COLUMNS
 from edgert.core.errors import EdgertError
 from edgert.core.settings import FleetJob as Settings
@@ -76,8 +76,9 @@ class FleetJob(Job):
         return [source(flow) for flow in left]
 
     def _start(self, flow: str, once: bool) -> Stream:
-        if self._reader.ready(flow):
-            log.warning("landing/%s: not registered any more, reading all of it again", flow)
+        fleet = Table(join(self._root, "fleet", flow))
+        if why := self._reader.ready(flow, "" if fleet.refresh() else f"there is no fleet/{flow}"):
+            log.warning("landing/%s: %s, reading all of it again", flow, why)
         table = FleetTable(self._root, flow, self._lease)
         landing = (
             self._spark.readStream.format("delta")

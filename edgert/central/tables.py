@@ -204,6 +204,11 @@ class Table:
         with self._told():
             return dict(self._handle.metadata().configuration) if self._handle else {}
 
+    def id(self) -> str:
+        """Delta's id of the table as of the last refresh ("" if it does not exist): no two have the same."""
+        with self._told():
+            return str(self._handle.metadata().id) if self._handle else ""
+
     def at(self) -> int:
         """The table's version as of the last refresh (-1 if it does not exist)."""
         return self._handle.version() if self._handle else -1
