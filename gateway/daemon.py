@@ -175,11 +175,14 @@ class Daemon:
         rescued = database.rescued()
         if rescued is not None:
             inbox.table.lose_all()
-            self.ingest.lost_ids = True
         inbox.table.load(database.pages())
         if inbox.table.lost:
             log.error(LOST_IDS, len(inbox.table.lost))
         inbox.next_index = int(database.meta("next_index", 1))
+        saved = str(database.meta("subscriptions", "")), str(database.meta("broker_drops", ""))
+        self.ingest.load(*saved, begun_anew=rescued is not None)  # first: what flows change is a change of that
+        if rescued is not None:
+            database.note("subscriptions", self.ingest.to_save())  # with what says that all is restored
         self.flows.load()
         await self.host.start()
         if self.settings.web.enabled:
@@ -190,7 +193,7 @@ class Daemon:
         if rescued is not None:
             await self.flows.restore(rescued, str(database.meta("begun_anew")))
         await self._deploy_files()
-        await self.ingest.start(str(database.meta("subscriptions", "")), str(database.meta("broker_drops", "")))
+        await self.ingest.start()
         if self.link:
             self.link.start()
         work = (

@@ -97,6 +97,7 @@ class Flows:
         for stored in self._database.flows():
             self._stored[stored.name] = stored
             if stored.removed:
+                self._ingest.forget(stored.name)
                 continue
             try:
                 flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")

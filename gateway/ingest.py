@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-
-import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.core.clock import Clock
@@ -19,13 +18,13 @@ from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.session import SessionOptions
-from edgert.mqtt.topics import TopicTrie
 from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
 from edgert.operators.logic import Message
-from edgert.runtime.inbox import NOWHERE, Inbox, Reader, Route
+from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.instance import Instance
 from gateway.broker_drops import BrokerDrops
 from gateway.hosts import Host
+from gateway.routes import Routes
 from gateway.subscriptions import Source, Subscriptions
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,8 @@ UNCOMMITTED_BYTES = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
 WINDOW_311 = 20
 """Mosquitto's `max_inflight_messages`, which a 3.1.1 client cannot ask about."""
-CACHED_TOPICS = 50_000
+HIGH_IDS = 1 << 27
+"""Half of the identifiers that MQTT has."""
 
 
 class Ingest:
@@ -63,14 +63,12 @@ class Ingest:
         self._forget_session = forget_session
         self._wants_checkpoint = wants_checkpoint
         self._save_subscriptions = save_subscriptions
-        self.drops = BrokerDrops(settings.drops_topic, f"{settings.host}:{settings.port}")
+        self._broker = f"{settings.host}:{settings.port}"
+        self.drops = BrokerDrops(settings.drops_topic, self._broker)
         self._subscriptions = Subscriptions(self.drops.source)
-        self.lost_ids = False
-        """The database was begun anew: the broker may send under identifiers that nobody knows any more. Then the topic
-        says who reads it, though the copies of overlapping subscriptions cannot be told apart so."""
-        self._routes: dict[object, Route] = {}
-        self._shared: dict[tuple[tuple[Reader, ...], int], Route] = {}
-        self._trie = self._make_trie()
+        self._saved = ""
+        """Of the subscriptions."""
+        self._routes = Routes(self._subscriptions)
         self._by_id = False
         self._window = WINDOW_311
         self._open = False
@@ -107,20 +105,35 @@ class Ingest:
 
     # -- life
 
-    async def start(self, saved_subscriptions: str, saved_drops: str = "") -> None:
-        """`saved_subscriptions`: what `save_subscriptions` was last given; `saved_drops`: what `drops.to_save` last
-        gave. Both are empty at the first start."""
+    def load(self, saved_subscriptions: str, saved_drops: str = "", *, begun_anew: bool = False) -> None:
+        """Before there is any flow. `saved_subscriptions`: what `save_subscriptions` was last given, or `to_save` gave;
+        `saved_drops`: what `drops.to_save` last gave. Both are empty at the first start. `begun_anew`: the database
+        took the place of a damaged one, so they may be older than what the broker knows."""
+        subscriptions = self._subscriptions
+        try:
+            if not saved_subscriptions and self.inbox.next_index > 1:
+                raise ValueError("messages had come, and nothing was subscribed")
+            subscriptions.load(saved_subscriptions)
+        except ValueError as error:
+            log.error("what was subscribed is damaged and begun anew: %s", error)
+            subscriptions.lost = True
+        if subscriptions.lost or begun_anew:
+            subscriptions.lose(1 + secrets.randbelow(HIGH_IDS))
+        self._saved = saved_subscriptions
+        if subscriptions.speaks_5 == self._broker:
+            self.client.knows_5()
+        self.drops.load(saved_drops)
+
+    def to_save(self) -> str:
+        """What is known of subscriptions now."""
+        return self._subscriptions.dump()
+
+    async def start(self) -> None:
         with self._waiting:
             self._loop = asyncio.get_running_loop()
             early, self._early = self._early, []
         for instance, messages in early:
             self._publish(instance, messages)
-        try:
-            self._subscriptions.load(saved_subscriptions)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            log.error("what was subscribed is damaged and begun anew: %r", error)
-            self.lost_ids = True
-        self.drops.load(saved_drops)
         await self.client.start()
 
     async def stop(self) -> None:
@@ -133,16 +146,13 @@ class Ingest:
         with self.lock:
             self._subscriptions.swap(set(remove), add)
             also()
-            self._trie = self._make_trie()
-            self._routes, self._shared = {}, {}
+            self._routes.rebuild()
         if self.client.status.connected:
             self._spawn(self._subscribe())
 
-    def _make_trie(self) -> TopicTrie[Source]:
-        made: TopicTrie[Source] = TopicTrie()
-        for source in self._subscriptions.all:
-            made.add(source.filter, source)
-        return made
+    def forget(self, flow: str) -> None:
+        """A flow that was removed; also if a crash kept that from being saved."""
+        self._subscriptions.forget(flow)
 
     async def subscribed(self, timeout_s: float) -> None:
         """Waits until the broker has answered to what the flows want by now: no longer than that, and not at all for a
@@ -163,13 +173,12 @@ class Ingest:
 
     async def _subscribe_changes(self) -> None:
         subscriptions = self._subscriptions
-        known = set(subscriptions.ids)
+        known = set(subscriptions.subscribed)
         while True:
-            ids = dict(subscriptions.ids)
             wanted = subscriptions.wanted(self._by_id)
-            if subscriptions.ids == ids:
+            if subscriptions.dump() == self._saved:
                 break
-            await self._save()  # before any message can carry a new one
+            await self._save()  # before any message can carry a new identifier
         if not self._open:
             return
         before = set(subscriptions.sent) or known  # just connected: the session may have what an earlier run wanted
@@ -179,6 +188,7 @@ class Ingest:
         subscriptions.sent = wanted
         if unsent:
             with self.lock:
+                self._routes.rebuild()  # there may be new identifiers
                 waiting = subscriptions.open(unsent, self._by_id)
             token = self.client.subscribe(unsent)
             self._unanswered.add(token)
@@ -191,7 +201,9 @@ class Ingest:
         said = ""
         while True:
             try:
-                await self._save_subscriptions(self._subscriptions.dump())
+                text = self._subscriptions.dump()
+                await self._save_subscriptions(text)
+                self._saved = text
                 return
             except StoreError as error:
                 if str(error) != said:
@@ -205,10 +217,12 @@ class Ingest:
         five = event.protocol == "5"
         self._by_id = five and event.properties.get("subscription_identifier_available", 1) != 0
         self._window = 65_535 if five else WINDOW_311
+        if five:
+            self._subscriptions.speaks_5 = self._broker
         self._subscriptions.connected()
         self._open = False
         with self.lock:
-            self._routes = {}
+            self._routes.rebuild()
             self.inbox.connection_lost()
         self.regulate()
         self._spawn(self._open_session(event))
@@ -219,6 +233,7 @@ class Ingest:
             with self.lock:
                 self.inbox.session_lost()
                 self._subscriptions.session_lost()
+                self._routes.rebuild()
             if had:
                 self.sessions_lost += 1
                 log.warning("the broker has no session for this gateway: what it held for us is lost to us")
@@ -275,9 +290,9 @@ class Ingest:
     def feed(self, messages: Publishes) -> None:
         """Routes one read's messages onto the queues of the flows that take them."""
         with self.lock:
-            lookup = self._route_by_id if self._by_id else self._route_by_topic
-            now, wall = self.clock.monotonic(), self.clock.wall()
-            batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id and not self.lost_ids)
+            routes, now, wall = self._routes, self.clock.monotonic(), self.clock.wall()
+            lookup = routes.by_id if self._by_id else routes.by_topic
+            batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id, others=routes.others)
             counts = self.drops.part_of(batches, self.inbox.counters)
             if batches:
                 self.host.put(_entries(batches))
@@ -285,34 +300,6 @@ class Ingest:
             self.host.lend()
         if counts:
             self.drops.take_untrusted(counts, now)
-
-    def _route_by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
-        route = self._routes.get(topic)
-        if route is None:
-            if len(self._routes) >= CACHED_TOPICS:
-                self._routes.clear()
-            route = self._routes[topic] = self._as_route(self._trie.match(topic), 0)
-        return route
-
-    def _route_by_id(self, topic: str, ids: tuple[int, ...]) -> Route:
-        if not ids:
-            return self._route_by_topic(topic)
-        route = self._routes.get(ids)
-        if route is None:
-            filters = {f for f, n in self._subscriptions.ids.items() if n in ids}
-            if not filters and self.lost_ids:
-                return self._route_by_topic(topic)
-            seed = ids[0] if len(ids) == 1 else xxhash.xxh3_64_intdigest(repr(ids).encode())
-            sources = [s for s in self._subscriptions.all if s.filter in filters]
-            route = self._routes[ids] = self._as_route(sources, seed)
-        return route
-
-    def _as_route(self, sources: Iterable[Source], seed: int) -> Route:
-        """One route object per set of readers, so that their messages share a batch."""
-        readers = tuple(s.reader for s in sources)
-        if not readers and not seed:
-            return NOWHERE
-        return self._shared.setdefault((readers, seed), Route(readers, seed))
 
     def _oversized(self, event: Oversized) -> None:
         self.oversized += 1

@@ -3,13 +3,19 @@
 A broker sends what it has retained with each SUBSCRIBE (with MQTT 5: unless told not to), as new messages that nothing
 tells from others. So that each is counted once, a source takes them only as the answer to the first subscription that
 was made for it, and that this was answered is remembered over restarts. What is retained later comes live as well.
+
+A broker may hold messages for long, under the identifier of the subscription that brought them. So an identifier never
+means anything else, and stands for what flows read at one time: when a new version of a flow reads other filters,
+those that it had get new identifiers (if anybody still reads them), and what comes under the old ones is given to the
+new version by its topic.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+
+import msgspec
 
 from edgert.mqtt.packets import Subscription
 from edgert.mqtt.topics import covers, merge_filters
@@ -47,6 +53,19 @@ Asked = list[tuple[Source, str]]
 """Sources that wait for retained messages, each with the filter whose subscription brings them."""
 
 
+class _Saved(msgspec.Struct):
+    """What outlives the process; see `Subscriptions`."""
+
+    ids: dict[str, int]
+    retained: dict[str, list[str]]
+    old: dict[int, str] = {}
+    left: dict[int, dict[str, list[str]]] = {}
+    read: dict[str, list[str]] = {}
+    subscribed: list[str] = []
+    lost: bool = False
+    speaks_5: str = ""
+
+
 class Subscriptions:
     """Bookkeeping only: the ingest sends and saves."""
 
@@ -57,6 +76,20 @@ class Subscriptions:
         comes later: it is no flow's, and changes nothing for flows that read it too."""
         self.ids: dict[str, int] = {}
         """Subscription identifier by filter; kept for good, since redeliveries carry the old ones."""
+        self.old: dict[int, str] = {}
+        """Filters of identifiers that are given up."""
+        self.left: dict[int, dict[str, list[str]]] = {}
+        """Of those: flows that had it and read other filters since → all that they read when they had it."""
+        self.read: dict[str, list[str]] = {}
+        """Flow → what it reads, or read when it last could."""
+        self.subscribed: set[str] = set()
+        """Filters that the session may have, also of earlier processes and of 3.1.1."""
+        self.lost = False
+        """The broker may send under identifiers that nobody knows any more. Then the topic says who reads it, though
+        the copies of overlapping subscriptions cannot be told apart so."""
+        self.speaks_5 = ""
+        """Address of a broker that has spoken MQTT 5."""
+        self._first = 1
         self.sent: dict[str, Subscription] = {}
         """On this connection, by filter."""
         self._had: dict[str, set[str]] = {}
@@ -65,21 +98,80 @@ class Subscriptions:
         """Token of a subscription that is not answered → for whom retained messages were asked."""
 
     def load(self, text: str) -> None:
-        """What `dump` gave; empty at the first start. An older version kept nothing but the identifiers."""
-        saved = json.loads(text) if text else {}
-        old = not isinstance(saved.get("ids"), dict)  # "ids" may be a filter
-        self.ids = saved if old else saved["ids"]
-        self._had = {} if old else {flow: set(filters) for flow, filters in saved["retained"].items()}
+        """What `dump` gave; empty at the first start. An older version kept nothing but the identifiers. Raises
+        ValueError for what is damaged, and changes nothing then."""
+        try:
+            saved = _decoded(text or "{}")
+        except msgspec.MsgspecError as error:
+            raise ValueError(str(error)) from None
+        self.ids, self.old, self.left, self.read = saved.ids, saved.old, saved.left, saved.read
+        self.subscribed = {*saved.subscribed, *saved.ids}
+        self.lost, self.speaks_5 = saved.lost, saved.speaks_5
+        self._had = {flow: set(filters) for flow, filters in saved.retained.items()}
 
     def dump(self) -> str:
-        """To be saved before a new identifier is sent, and after an answer."""
-        return json.dumps({"ids": self.ids, "retained": {flow: sorted(had) for flow, had in self._had.items()}})
+        """To be saved before anything is subscribed, and after an answer. The same as long as nothing changes."""
+        saved = _Saved(
+            self.ids, {flow: sorted(had) for flow, had in self._had.items()}, self.old, self.left, self.read,
+            sorted(self.subscribed), self.lost, self.speaks_5,
+        )  # fmt: skip
+        return msgspec.json.encode(saved).decode()
+
+    def lose(self, first: int) -> None:
+        """What identifiers meant is not known, or not of all. New ones begin at `first`: none that the broker has may
+        get another meaning."""
+        self.lost, self._first = True, first
 
     def swap(self, remove: Collection[Source], add: Iterable[Source]) -> None:
         """Other sources. A flow that has none left is forgotten: deployed again, it is a new one."""
         self.sources = [s for s in self.sources if s not in remove] + list(add)
         for flow in {s.flow for s in remove} - {s.flow for s in self.sources}:
-            self._had.pop(flow, None)
+            self.forget(flow)
+        for flow in {s.flow for s in self.sources}:
+            reads = sorted({s.filter for s in self.sources if s.flow == flow})
+            before = self.read.get(flow, reads)
+            self.read[flow] = reads
+            if before != reads:
+                self._leave(flow, before)
+
+    def forget(self, flow: str) -> None:
+        """The flow was removed."""
+        self._had.pop(flow, None)
+        self.read.pop(flow, None)
+        for flows in self.left.values():
+            flows.pop(flow, None)
+
+    def _leave(self, flow: str, filters: list[str]) -> None:
+        """`flow` has read `filters` and reads others now. So what came for it until now can be told from what comes to
+        others who read one of them, that one gets another identifier."""
+        for topic_filter in filters:
+            if number := self.ids.pop(topic_filter, 0):
+                self.old[number] = topic_filter
+        for number, topic_filter in self.old.items():
+            if topic_filter in filters:
+                self.left.setdefault(number, {}).setdefault(flow, filters)
+
+    def filter_of(self, number: int) -> str:
+        """What was subscribed with this identifier, empty if that is not known."""
+        return next((f for f, n in self.ids.items() if n == number), "") or self.old.get(number, "")
+
+    def covering(self, topic: str) -> tuple[int, ...]:
+        """Identifiers under which a message on `topic` may have come, those of now and old ones."""
+        pairs = [*((n, f) for f, n in self.ids.items()), *self.old.items()]
+        return tuple(sorted(n for n, f in pairs if covers(f, topic)))
+
+    def readers(self, topic: str, number: int) -> list[Source]:
+        """Sources for which a message on `topic` came under an identifier: those of its filter, and of flows that have
+        left it those that read the topic by a filter that they did not have then. Where such a flow had several that
+        brought it, one copy of several counts."""
+        its = self.filter_of(number)
+        found = [source for source in self.all if source.filter == its]
+        for flow, had in self.left.get(number, {}).items():
+            gone = [f for f in had if f not in self.read.get(flow, ()) and covers(f, topic)]
+            if gone[:1] == [its]:
+                new = (s for s in self.sources if s.flow == flow and s.filter not in had)
+                found += [source for source in new if covers(source.filter, topic)]
+        return found
 
     @property
     def all(self) -> list[Source]:
@@ -93,12 +185,20 @@ class Subscriptions:
         self.sent, self._asked = {}, {}
 
     def session_lost(self) -> None:
-        """Every subscription is new to the broker, so what it has retained comes again."""
+        """Every subscription is new to the broker, so what it has retained comes again; and it holds nothing that came
+        by an old one."""
+        self.old, self.left, self.subscribed, self.lost = {}, {}, set(), False
         for source in self.sources:
             source.reader.open = self._waits(source)
 
     def wanted(self, by_id: bool) -> dict[str, Subscription]:
-        """By filter. 3.1.1 (`by_id` false) knows no identifiers, so there filters are merged until none overlap."""
+        """By filter, to be subscribed as soon as what `dump` gives then is saved. 3.1.1 (`by_id` false) knows no
+        identifiers, so there filters are merged until none overlap."""
+        found = self._wanted(by_id)
+        self.subscribed.update(found)
+        return found
+
+    def _wanted(self, by_id: bool) -> dict[str, Subscription]:
         qos: dict[str, int] = {}
         for source in self.sources:
             qos[source.filter] = max(qos.get(source.filter, 0), source.qos)
@@ -174,5 +274,12 @@ class Subscriptions:
 
     def _id(self, topic_filter: str) -> int:
         if topic_filter not in self.ids:
-            self.ids[topic_filter] = max(self.ids.values(), default=0) + 1
+            self.ids[topic_filter] = max([self._first - 1, *self.ids.values(), *self.old]) + 1
         return self.ids[topic_filter]
+
+
+def _decoded(text: str) -> _Saved:
+    try:
+        return msgspec.json.decode(text, type=_Saved)
+    except msgspec.ValidationError:
+        return _Saved(msgspec.json.decode(text, type=dict[str, int]), {})

@@ -95,6 +95,10 @@ class Session:
         """QoS 1 messages of ours that the broker has not acknowledged."""
         return len(self._outgoing)
 
+    def knows_5(self) -> None:
+        """The broker has spoken version 5 to an earlier process: `auto` then falls back only if it says so itself."""
+        self._versions.knows_5()
+
     # -- the connection
 
     def connect(self, now: float) -> bytes:

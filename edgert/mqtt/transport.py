@@ -97,6 +97,10 @@ class MqttClient:
 
     # -- what the application asks for
 
+    def knows_5(self) -> None:
+        """See `Session.knows_5`; before `start`."""
+        self._session.knows_5()
+
     @property
     def connection(self) -> int:
         """Number of the current or last connection; `acknowledge` takes it."""

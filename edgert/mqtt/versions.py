@@ -24,6 +24,10 @@ class Versions:
         self._auto = protocol == "auto"
         self._spoke_5 = False
 
+    def knows_5(self) -> None:
+        """The broker has spoken 5, maybe to an earlier process."""
+        self._spoke_5 = True
+
     @property
     def probing(self) -> bool:
         """Whether 5 is tried on a broker that may not know it."""

@@ -60,18 +60,27 @@ class Reader:
 class Route:
     """All readers of one subscription (MQTT 5) or one topic (3.1.1)."""
 
-    __slots__ = ("flows", "readers", "seed")
+    __slots__ = ("flows", "of_topic", "readers", "seed")
 
-    def __init__(self, readers: tuple[Reader, ...], seed: int = 0) -> None:
+    def __init__(self, readers: tuple[Reader, ...], seed: int = 0, of_topic: bool = False) -> None:
         self.readers = readers
         self.flows = tuple(dict.fromkeys(r.progress for r in readers))
         self.seed = seed
         """Mixed into the hash: the subscription identifier, since a broker sends a copy per overlapping filter."""
+        self.of_topic = of_topic
+        """Whether it holds for one topic only, though a subscription identifier came with the message."""
 
 
 NOWHERE = Route(())
 Lookup = Callable[[str, tuple[int, ...]], Route]
 """(topic, subscription identifiers) → route."""
+Others = Callable[[str, tuple[int, ...]], Iterable[Route]]
+"""(topic, subscription identifiers) → routes by which the same message may have come before, in another version of
+MQTT: a redelivery then has no identifiers though it had some, or has some though it had none."""
+
+
+def no_others(_topic: str, _ids: tuple[int, ...]) -> Iterable[Route]:
+    return ()
 
 
 @dataclass(slots=True)
@@ -98,6 +107,11 @@ MESSAGE_BYTES = 100
 def size_of(payloads: Sequence[bytes]) -> int:
     """What messages that wait are taken to cost, bytes."""
     return sum(map(len, payloads)) + MESSAGE_BYTES * len(payloads)
+
+
+def _digest(message: Publish, seed: int) -> int:
+    digest = xxhash.xxh3_64_intdigest(message.payload, xxhash.xxh3_64_intdigest(message.topic.encode(), seed))
+    return digest ^ 1 if message.qos == 2 else digest  # an entry of QoS 1 under the same id is of another message
 
 
 Owed = tuple[int, int, int, tuple[Progress, ...], int]
@@ -171,10 +185,12 @@ class Inbox:
         wall: float,
         *,
         by_id: bool = True,
+        others: Others = no_others,
     ) -> list[tuple[Route, RawBatch]]:
         """Sorts one read's messages by route; `Reader`s of a route all get its batch. Where messages that are owed an
         acknowledgement and others take turns, a route has several, in their order. `by_id`: whether messages with the
-        same subscription identifiers have the same route, whatever their topics."""
+        same subscription identifiers have the same route, whatever their topics (but for those `of_topic`). `others`:
+        asked where a redelivery is not what stands under its packet id."""
         batches: list[tuple[Route, RawBatch]] = []
         last: dict[Route, RawBatch] = {}
 
@@ -195,8 +211,9 @@ class Inbox:
             # what came by the same subscription as the message before goes the same way: most do, and a call is spared
             its = (by_id and message.subscription_ids) or message.topic
             if its is not by:
-                by, found = its, lookup(message.topic, message.subscription_ids)
-            route = self._admit(message, found) if message.qos or message.retain else found
+                found = lookup(message.topic, message.subscription_ids)
+                by = None if found.of_topic else its
+            route = self._admit(message, found, others) if message.qos or message.retain else found
             counters.messages += 1
             if route.readers:
                 batch = batch_of(route, message.qos > 0)
@@ -217,7 +234,7 @@ class Inbox:
         topics, payloads, ids = run.topics, run.payloads, run.subscription_ids
         self.counters.messages += len(topics)
         first = lookup(topics[0], ids)
-        if not (by_id and ids):
+        if not (by_id and ids) or first.of_topic:
             routes = [lookup(topic, ids) for topic in topics]
             if any(route is not first for route in routes):
                 for route, topic, payload in zip(routes, topics, payloads, strict=True):
@@ -236,22 +253,19 @@ class Inbox:
             self.counters.bytes += sum(map(len, payloads))
             self.counters.unrouted += len(payloads)
 
-    def _admit(self, message: Publish, route: Route) -> Route:
+    def _admit(self, message: Publish, route: Route, others: Others) -> Route:
         """The route that is left for a message with a packet id, or a retained one."""
         if message.retain:
-            takers = tuple(r for r in route.readers if r.takes(message))
-            if not takers:
-                self.counters.retained_ignored += 1
-                route = NOWHERE
-            elif len(takers) < len(route.readers):
-                route = Route(takers, route.seed)
+            route = self._as_retained(message, route)
         if not message.qos:
             return route
-        packet_id, payload = message.packet_id, message.payload
-        digest = xxhash.xxh3_64_intdigest(payload, xxhash.xxh3_64_intdigest(message.topic.encode(), route.seed))
-        if message.qos == 2:
-            digest ^= 1  # an entry of QoS 1 under the same id is of another message
-        table = self.table
+        packet_id, payload, table = message.packet_id, message.payload, self.table
+        digest = _digest(message, route.seed)
+        if message.dup and table.indices[packet_id] and table.hashes[packet_id] != digest:
+            for other in others(message.topic, message.subscription_ids):
+                if table.hashes[packet_id] == (its := _digest(message, other.seed)):
+                    route, digest = self._as_retained(message, other) if message.retain else other, its
+                    break
         if message.dup and table.hashes[packet_id] == digest and (index := table.indices[packet_id]):
             flows = route.flows
             route = self._redelivered(packet_id, index, route, message.qos)
@@ -268,6 +282,13 @@ class Inbox:
         self.owed.append((packet_id, message.qos, index, flows, size))
         self.uncommitted_bytes += size
         return route
+
+    def _as_retained(self, message: Publish, route: Route) -> Route:
+        takers = tuple(r for r in route.readers if r.takes(message))
+        if not takers:
+            self.counters.retained_ignored += 1
+            return NOWHERE
+        return route if len(takers) == len(route.readers) else Route(takers, route.seed)
 
     def _forget(self, index: int) -> None:
         """The packet id of `index` is used anew, so what it stood for cannot come again."""

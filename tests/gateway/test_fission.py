@@ -100,7 +100,7 @@ async def test_what_a_flow_gives_out_before_the_gateway_is_ready_leaves_when_it_
     gateway.ingest.client.publish = publish  # type: ignore[assignment]
     gateway.ingest.send(instance, [Message("a", b"", 1), Message("b", b"", 1)])
     assert sent == []
-    await gateway.ingest.start("")
+    await gateway.ingest.start()
     assert sent == ["a", "b"]
     assert instance.unsent == 0
     gateway.crash()

@@ -28,9 +28,9 @@ from gateway.ingest import Ingest
 from tests.waiting import in_loop
 
 
-def document(name: str = "f", description: str = "") -> Any:
+def document(name: str = "f", description: str = "", topic: str = "x/{source}") -> Any:
     operators = {
-        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "in": {"type": "mqtt_source", "topic": topic},
         "minute": {"type": "tumbling_window", "input": "in", "size_s": 10, "aggregates": {"n": "count()"}},
         "out": {"type": "ship", "input": "minute"},
     }
@@ -40,7 +40,7 @@ def document(name: str = "f", description: str = "") -> Any:
 class Gateway:
     """All of a gateway but its connections."""
 
-    def __init__(self, path: Path, sensors: Sensors | None = None) -> None:
+    def __init__(self, path: Path, sensors: Sensors | None = None, subscriptions: str | None = None) -> None:
         self.database = Database(path, "g1")
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
@@ -54,6 +54,8 @@ class Gateway:
         inbox = self.ingest.inbox
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))
+        if subscriptions is not None:
+            self.ingest.load(subscriptions)
         self.flows.load()
         self.pool.start()
 
@@ -63,9 +65,11 @@ class Gateway:
     async def store(self, call: Callable[[], Any]) -> Any:
         return await asyncio.to_thread(call)
 
-    def feed(self, packet_id: int, time: float, *, dup: bool = False) -> None:
+    def feed(
+        self, packet_id: int, time: float, *, dup: bool = False, topic: str = "x/a", ids: tuple[int, ...] = ()
+    ) -> None:
         payload = b'{"time": %f}' % (1_700_000_000 + time)
-        self.ingest.feed([Publish("x/a", payload, 1, False, dup, packet_id)])
+        self.ingest.feed([Publish(topic, payload, 1, False, dup, packet_id, ids)])
         assert self.pool.wait_empty([i for r in self.flows.runs.values() for i in r.all], 10.0)
 
     async def checkpoint(self) -> bool:

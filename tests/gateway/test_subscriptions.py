@@ -163,3 +163,84 @@ def test_without_identifiers_a_wider_filter_brings_the_topic_of_our_own() -> Non
     assert subscribe(made, by_id=False) == [("$SYS/#", 1, ALWAYS)]
     made.swap([flow], ())
     assert subscribe(made, by_id=False) == [("$SYS/dropped", 0, NEVER)]
+
+
+# -- identifiers that flows have left
+
+
+def flows_of(made: Subscriptions, topic: str, topic_filter: str, number: int) -> list[str]:
+    """Who gets a message on `topic` that came under the identifier."""
+    assert made.filter_of(number) == topic_filter
+    return sorted(f"{s.flow} {s.filter}" for s in made.readers(topic, number))
+
+
+def change(made: Subscriptions, flow: str, *filters: str) -> dict[str, int]:
+    """To a version that reads these; identifiers from then on."""
+    made.swap([s for s in made.sources if s.flow == flow], [source(flow, f) for f in filters])
+    made.wanted(True)
+    return dict(made.ids)
+
+
+def test_an_identifier_that_a_flow_has_left_is_nobody_elses_and_brings_it_what_its_new_filters_match() -> None:
+    made = Subscriptions()
+    change(made, "g", "a/+")
+    first = change(made, "f", "a/+")["a/+"]
+    ids = change(made, "f", "a/b", "c")
+    assert first not in ids.values()
+    assert flows_of(made, "a/b", "a/+", first) == ["f a/b", "g a/+"]
+    assert flows_of(made, "a/x", "a/+", first) == ["g a/+"]
+    assert flows_of(made, "a/b", "a/+", ids["a/+"]) == ["g a/+"]
+    change(made, "g", "+/b")
+    assert flows_of(made, "a/b", "a/+", first) == ["f a/b", "g +/b"]
+    assert flows_of(made, "a/b", "a/+", ids["a/+"]) == ["g +/b"]
+    assert flows_of(made, "a/b", "a/b", ids["a/b"]) == ["f a/b"]
+    made.forget("f")
+    assert flows_of(made, "a/b", "a/+", first) == ["g +/b"]
+
+
+def test_of_copies_by_two_filters_that_one_replaces_one_is_taken() -> None:
+    made = Subscriptions()
+    ids = change(made, "f", "a/+", "+/b", "kept")
+    change(made, "f", "#", "kept")
+    got = [flows_of(made, "a/b", f, ids[f]) for f in ("+/b", "a/+")]
+    assert sorted(got) == [[], ["f #"]]
+    assert flows_of(made, "a/x", "a/+", ids["a/+"]) == flows_of(made, "x/b", "+/b", ids["+/b"]) == ["f #"]
+    assert flows_of(made, "kept", "kept", ids["kept"]) == ["f kept"], "it came for that source"
+
+
+def test_a_flow_that_comes_back_to_a_filter_takes_once_what_had_come_by_it() -> None:
+    made = Subscriptions()
+    first = change(made, "f", "a/+")["a/+"]
+    second = change(made, "f", "+/b")["+/b"]
+    third = change(made, "f", "a/+", "#")
+    assert len({first, second, *third.values()}) == 4
+    assert flows_of(made, "a/b", "a/+", first) == ["f a/+"]
+    assert flows_of(made, "a/b", "+/b", second) == ["f #", "f a/+"]
+
+
+def test_what_identifiers_meant_is_known_after_a_restart_also_if_a_change_was_not_saved() -> None:
+    made = Subscriptions()
+    ids = change(made, "f", "a/+")
+    before = made.dump()
+    change(made, "f", "#")
+    for saved in (before, made.dump()):
+        after = Subscriptions()
+        after.load(saved)
+        again = change(after, "f", "#")
+        assert flows_of(after, "a/b", "a/+", ids["a/+"]) == ["f #"]
+        assert again["#"] != ids["a/+"]
+        assert "a/+" in after.subscribed, "to be taken back"
+    text = after.dump()
+    after.load(text)
+    assert after.dump() == text
+    after.session_lost()
+    assert (after.old, after.left) == ({}, {}), "the broker holds nothing of it any more"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"ids": {"a": "b"}, "retained": {}}', '{"ids": {}, "retained": 3}'])
+def test_what_is_damaged_is_refused_as_a_whole(text: str) -> None:
+    made = Subscriptions()
+    made.load('{"a/+": 7}')
+    with pytest.raises(ValueError, match=r"."):
+        made.load(text)
+    assert made.ids == {"a/+": 7}

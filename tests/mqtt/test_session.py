@@ -89,6 +89,18 @@ def test_auto_stays_with_five_once_the_broker_has_spoken_it() -> None:
     assert session.protocol == "5"
 
 
+def test_auto_stays_with_five_where_the_broker_has_spoken_it_to_an_earlier_process_unless_it_says_no() -> None:
+    session = Session(SessionOptions("id"))
+    session.knows_5()
+    session.connect(0.0)
+    assert session.tick(9.9) == []
+    assert session.lost("closed") == [Closed("closed before CONNACK")]
+    session.connect(10.0)
+    (refused,) = session.receive_untrusted(b"\x20\x03\x00\x84\x00", 10.0)
+    assert isinstance(refused, Refused)
+    assert (refused.retry, session.protocol) == (True, "3.1.1")
+
+
 def test_auto_tries_five_again_after_a_three_one_one_connection_was_lost() -> None:
     session = Session(SessionOptions("id"))
     session.connect(0.0)

@@ -165,7 +165,7 @@ class Board:
         inbox = self.ingest.inbox
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))
-        self.ingest._subscriptions.load(self.database.meta("subscriptions", ""))
+        self.ingest.load(self.database.meta("subscriptions", ""))
         try:
             self.flows.load()
         except EdgertError:

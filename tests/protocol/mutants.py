@@ -22,7 +22,7 @@ from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.hosted import Hosted
 from gateway.hosts import InProcess
-from gateway.ingest import Ingest
+from gateway.routes import Routes
 from gateway.uplink import Uplink
 from tests.protocol.board import Board
 from tests.protocol.mutants_central import CENTRAL_MUTANTS, Patch
@@ -140,8 +140,8 @@ def _what_a_fallback_made_void_counts_under_another_name() -> Patch:
 
 
 def _overlapping_subscriptions_look_alike() -> Patch:
-    as_route = Ingest._as_route
-    return mock.patch.object(Ingest, "_as_route", lambda self, sources, seed: as_route(self, sources, 0))
+    as_route = Routes._as_route
+    return mock.patch.object(Routes, "_as_route", lambda self, sources, seed, **of: as_route(self, sources, 0, **of))
 
 
 def _positions_have_no_holes() -> Patch:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from edgert.core.position import Position
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets import Publish, PublishRun
 from edgert.runtime.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 from edgert.runtime.progress import Progress
 from tests.publishes import in_runs
@@ -421,6 +421,40 @@ def test_copies_under_different_subscriptions_are_different_messages() -> None:
     one, two = (Route((Reader(flow, n, False),), seed=n) for n in (1, 2))  # type: ignore[arg-type]
     taken(inbox, one, message(1))
     assert taken(inbox, two, message(1, dup=True)) == 1
+
+
+def test_a_redelivery_may_be_known_by_another_route_and_goes_that_way() -> None:
+    """It came by MQTT 5 and comes again by 3.1.1, where nothing says which subscription brought it."""
+    one, two = Progress(Position()), Progress(Position())
+    inbox, both = inbox_of(one, two)
+    first, second = (Route((reader,), seed=n) for n, reader in enumerate(both.readers, 1))
+    taken(inbox, first, message(1))
+    taken(inbox, second, message(2))
+    inbox.receive([message(3)], lambda topic, ids: both, 0.0, 0.0)
+
+    def again(packet_id: int, **more: Any) -> list[Route]:
+        found = message(packet_id, dup=True, **more)
+        return [
+            route
+            for route, _ in inbox.receive([found], lambda topic, ids: both, 0.0, 0.0, others=lambda *_: (first, second))
+        ]
+
+    two.missing = {2}
+    assert [len(again(packet_id)) for packet_id in (1, 3)] == [0, 0]
+    (way,) = again(2)
+    assert way.readers == second.readers
+    assert (inbox.counters.redelivered, again(1, payload=b"new")) == (2, [both])
+
+
+def test_a_route_of_one_topic_is_not_that_of_others_that_came_by_the_same_subscription() -> None:
+    inbox, route = inbox_of(Progress(Position()))
+    routes = {"a": Route(route.readers, 3, of_topic=True), "b": Route((), 3, of_topic=True)}
+    ids = (3,)
+    read = [Publish(topic, topic.encode(), subscription_ids=ids) for topic in "aba"]
+    run = PublishRun(["a", "b", "a"], [b"a", b"b", b"a"], ids)
+    for messages in (read, [run]):
+        ((found, batch),) = inbox.receive(messages, lambda topic, ids: routes[topic], 0.0, 0.0)
+        assert (found, batch.payloads) == (routes["a"], [b"a", b"a"])
 
 
 def test_a_removed_flow_holds_no_acknowledgement_up() -> None:

@@ -1,0 +1,74 @@
+"""Which sources a message is for: by the subscription that brought it (MQTT 5), else by its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import xxhash
+
+from edgert.mqtt.topics import TopicTrie
+from edgert.runtime.inbox import NOWHERE, Reader, Route
+from gateway.subscriptions import Source, Subscriptions
+
+CACHED_TOPICS = 50_000
+
+
+class Routes:
+    """To be told of each change of the subscriptions (`rebuild`)."""
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """After a change of sources, or of what identifiers mean."""
+        self._routes: dict[object, Route] = {}
+        """By identifiers, by topic, or by both where a topic's route depends on how it came."""
+        self._shared: dict[tuple[tuple[Reader, ...], int, bool], Route] = {}
+        self._trie: TopicTrie[Source] = TopicTrie()
+        for source in self._subscriptions.all:
+            self._trie.add(source.filter, source)
+
+    def by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
+        """Of a message without identifiers, or where they mean nothing."""
+        return self._routes.get(topic) or self._keep(topic, self._as_route(self._trie.match(topic), 0))
+
+    def by_id(self, topic: str, ids: tuple[int, ...]) -> Route:
+        """Of a message that came by the subscriptions with `ids`. What a broker still has under identifiers that flows
+        have left by a new version, or that nobody knows any more, goes by its topic too."""
+        if not ids:
+            return self.by_topic(topic)
+        found = self._routes.get(ids) or self._routes.get((topic, ids))
+        if found is not None:
+            return found
+        subscriptions = self._subscriptions
+        seed = ids[0] if len(ids) == 1 else xxhash.xxh3_64_intdigest(repr(tuple(sorted(ids))).encode())
+        if subscriptions.lost and not any(map(subscriptions.filter_of, ids)):
+            return self._keep((topic, ids), self._as_route(self._trie.match(topic), seed, of_topic=True))
+        sources = dict.fromkeys(source for number in ids for source in subscriptions.readers(topic, number))
+        of_topic = not subscriptions.left.keys().isdisjoint(ids)
+        return self._keep((topic, ids) if of_topic else ids, self._as_route(sources, seed, of_topic=of_topic))
+
+    def others(self, topic: str, ids: tuple[int, ...]) -> Iterator[Route]:
+        """Routes by which a message may have come that is delivered again in another version of MQTT. By another
+        identifier it is another copy, so with one only the route without any."""
+        if ids:
+            yield self.by_topic(topic)
+            return
+        numbers = self._subscriptions.covering(topic)
+        yield from (self.by_id(topic, (number,)) for number in numbers)
+        if len(numbers) > 1:
+            yield self.by_id(topic, numbers)
+
+    def _keep(self, key: object, route: Route) -> Route:
+        if len(self._routes) >= CACHED_TOPICS:
+            self._routes.clear()
+        self._routes[key] = route
+        return route
+
+    def _as_route(self, sources: Iterable[Source], seed: int, of_topic: bool = False) -> Route:
+        """One route object per set of readers, so that their messages share a batch."""
+        readers = tuple(s.reader for s in sources)
+        if not readers and not seed:
+            return NOWHERE
+        return self._shared.setdefault((readers, seed, of_topic), Route(readers, seed, of_topic))

@@ -1,0 +1,239 @@
+"""What the sensors' broker still has for the gateway, and means by identifiers of subscriptions, when the gateway comes
+back as another one: in another version of MQTT, with another version of a flow, or with a card that has rotted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from edgert.core.results import RowsBatch, unpack_result_untrusted
+from edgert.core.settings import Sensors
+from edgert.flow.document import from_plain
+from edgert.mqtt.events import Connected
+from edgert.operators.registry import REGISTRY
+from tests.gateway.test_begun_anew import daemon, ends
+from tests.gateway.test_flows import Gateway, document
+from tests.waiting import in_loop
+
+
+class Board(Gateway):
+    """`saved`: what an earlier one had saved."""
+
+    def __init__(self, path: Path, saved: str = "", *, five: bool = True) -> None:
+        super().__init__(path, Sensors(drops_topic=""), saved)
+        self.subscriptions = self.ingest._subscriptions
+        self.ingest._by_id = five
+        self.subscribe()
+
+    def subscribe(self) -> str:
+        """What the ingest does when it is connected; returns what it saves."""
+        self.subscriptions.wanted(self.ingest._by_id)
+        with self.ingest.lock:
+            self.ingest._routes.rebuild()
+        return self.subscriptions.dump()
+
+    async def deploy(self, name: str, topic: str = "x/{source}") -> str:
+        await self.flows.deploy(document(name, topic, topic), "mqtt")
+        return self.subscribe()
+
+    def ids(self, topic_filter: str) -> tuple[int, ...]:
+        return (self.subscriptions.ids[topic_filter],)
+
+    async def counted(self) -> Counter[str]:
+        """Messages by flow. Nothing works any more then."""
+        for name in list(self.flows.runs):
+            await self.flows.remove(name)
+        found: Counter[str] = Counter()
+        for stream, _ in self.database.outbox_streams():
+            for entry in self.database.outbox(*stream, 0, 1_000):
+                batch = unpack_result_untrusted(entry.payload)
+                if isinstance(batch, RowsBatch):
+                    found[stream[0]] += sum(row[-1] for row in batch.rows)
+        self.crash()
+        return found
+
+
+# -- another version of MQTT
+
+
+@in_loop
+async def test_a_redelivery_is_known_when_the_version_of_mqtt_has_changed(tmp_path: Path) -> None:
+    """There and back again; two subscriptions that overlap, each of which has brought a copy."""
+    board = Board(tmp_path / "db")
+    await board.deploy("f")
+    saved = await board.deploy("g", "x/a")
+    board.feed(1, 1.0, ids=board.ids("x/+"))
+    board.feed(2, 1.0, ids=board.ids("x/a"))
+    assert await board.checkpoint()
+    board.crash()  # before anything was acknowledged
+    board = Board(tmp_path / "db", saved, five=False)
+    for packet_id in (1, 2):
+        board.feed(packet_id, 1.0, dup=True)
+    board.feed(3, 2.0)
+    assert await board.checkpoint()
+    saved = board.subscribe()
+    board.crash()
+    board = Board(tmp_path / "db", saved)
+    board.feed(3, 2.0, dup=True)
+    board.feed(3, 2.0, dup=True, ids=board.ids("x/+"))  # of a broker that says by what it would come today
+    assert await board.counted() == {"f": 2, "g": 2}
+
+
+@in_loop
+async def test_of_a_copy_that_one_flow_lacks_only_that_flow_takes_it_in_another_version_of_mqtt(tmp_path: Path) -> None:
+    board = Board(tmp_path / "db")
+    await board.deploy("f")
+    saved = await board.deploy("g", "x/a")
+    board.feed(1, 1.0, ids=board.ids("x/+"))
+    board.feed(2, 1.0, ids=board.ids("x/a"))
+    assert await board.checkpointer.checkpoint([board.flows.runs["f"]])
+    board.crash()
+    board = Board(tmp_path / "db", saved, five=False)
+    for packet_id in (1, 2):
+        board.feed(packet_id, 1.0, dup=True)
+    assert await board.counted() == {"f": 1, "g": 1}
+
+
+@in_loop
+async def test_that_a_broker_speaks_five_is_kept_for_this_broker(tmp_path: Path) -> None:
+    board = Board(tmp_path / "db")
+    spawned = board.ingest._spawn
+    board.ingest._spawn = lambda work: work.close()  # type: ignore[attr-defined, method-assign]
+    board.ingest._connected(Connected(True, "5", 1, "id", 20, {}))
+    board.ingest._spawn = spawned  # type: ignore[method-assign]
+    saved = board.subscribe()
+    board.crash()
+    for port, knows in ((1883, True), (1884, False)):
+        other = Gateway(tmp_path / "db", Sensors(port=port), saved)
+        assert other.ingest.client._session._versions.probing is not knows
+        other.crash()
+
+
+# -- another version of a flow
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@in_loop
+async def test_what_came_for_a_flow_goes_to_its_new_version_that_reads_another_filter(
+    tmp_path: Path, crash: bool
+) -> None:
+    """`crash`: before what is read now was saved."""
+    board = Board(tmp_path / "db")
+    await board.deploy("f")
+    saved = await board.deploy("g")
+    old = board.ids("x/+")
+    board.feed(1, 1.0, ids=old)
+    await board.deploy("f", "{kind}/{source}")
+    if crash:
+        assert await board.checkpoint()
+        board.crash()
+        board = Board(tmp_path / "db", saved)
+    assert board.ids("x/+") != old, "or what g alone reads from now on would be for f too"
+    board.feed(1, 1.0, dup=True, ids=old)
+    board.feed(2, 2.0, ids=old)  # had waited at the broker
+    board.feed(4, 3.0, ids=board.ids("x/+"))
+    board.feed(5, 3.0, ids=board.ids("+/+"))
+    assert await board.counted() == {"f": 3, "g": 3}
+
+
+# -- a card that has rotted
+
+
+@in_loop
+async def test_identifiers_that_are_lost_mean_nothing_else_and_redeliveries_under_them_are_known(
+    tmp_path: Path,
+) -> None:
+    board = Board(tmp_path / "db")
+    for name, topic in (("z", "z/{source}"), ("a", "a/{source}")):
+        saved = await board.deploy(name, topic)
+    old = board.ids("z/+")
+    board.feed(1, 1.0, topic="z/1", ids=old)
+    assert await board.checkpoint()
+    board.crash()
+    board = Board(tmp_path / "db", saved[: len(saved) // 2])
+    assert board.subscriptions.lost
+    assert not {1, 2, 3} & set(board.subscriptions.ids.values())
+    saved = board.subscribe()
+    board.crash()
+    board = Board(tmp_path / "db", saved)  # it is known over further starts
+    board.feed(1, 1.0, dup=True, topic="z/1", ids=old)
+    board.feed(2, 2.0, topic="z/1", ids=old)
+    board.feed(3, 2.0, topic="a/1", ids=old)
+    board.feed(4, 3.0, topic="z/1", ids=board.ids("z/+"))
+    assert await board.counted() == {"z": 3, "a": 1}
+
+
+@in_loop
+async def test_identifiers_are_lost_until_the_broker_has_no_session(tmp_path: Path) -> None:
+    board = Board(tmp_path / "db", "{")
+    await board.deploy("f")
+    board.subscriptions.session_lost()
+    saved = board.subscribe()
+    board.crash()
+    board = Board(tmp_path / "db", saved)
+    board.feed(1, 1.0, ids=(7,))
+    assert board.ingest.inbox.counters.unrouted == 1
+    assert await board.counted() == {}
+
+
+@in_loop
+async def test_that_nothing_is_saved_though_messages_had_come_is_damage(tmp_path: Path) -> None:
+    board = Board(tmp_path / "db")
+    await board.deploy("f")
+    board.feed(1, 1.0, ids=board.ids("x/+"))
+    assert await board.checkpoint()
+    board.crash()
+    board = Board(tmp_path / "db")
+    assert board.subscriptions.lost
+    board.crash()
+
+
+@in_loop
+async def test_a_database_that_was_begun_anew_knows_over_starts_that_identifiers_may_be_missing(tmp_path: Path) -> None:
+    first = daemon(tmp_path)
+    await first._start()
+    await first.flows.deploy(document(), "mqtt")
+    await ends(first)
+    path = tmp_path / "gateway.db"
+    raw = bytearray(path.read_bytes())
+    at = raw.index(b"CREATE TABLE opening")
+    raw[at : at + 10] = b"\xff" * 10
+    path.write_bytes(raw)
+    for _ in range(2):
+        again = daemon(tmp_path)
+        await again._start()
+        (run,) = again.flows.runs.values()
+        route = again.ingest._routes.by_id("x/1", (17,))
+        await ends(again)
+        assert [reader.progress for reader in route.readers] == [run.progress]
+
+
+# -- what is retained
+
+
+@pytest.mark.parametrize("how", ["at a start", "before it"])
+@in_loop
+async def test_a_flow_that_was_removed_is_given_anew_what_is_retained(tmp_path: Path, how: str) -> None:
+    """Its file is no longer named; or it was removed while the broker was away, so that this was not saved."""
+    plain = {"in": {"type": "mqtt_source", "topic": "x/{source}", "retained": True}}
+    flow = from_plain(
+        {"name": "f", "operators": {**plain, "out": {"type": "publish", "input": "in", "topic": "y"}}}, REGISTRY
+    )
+    first = daemon(tmp_path)
+    await first._start()
+    await first.flows.deploy(flow, "file")
+    given = first.ingest._subscriptions
+    given.asked(1, given.open(list(given.wanted(True).values()), by_id=True))
+    assert given.answered(1, ())
+    first.database.set_meta("subscriptions", given.dump())
+    if how == "before it":
+        await first.flows.remove("f")
+    await ends(first)
+    second = daemon(tmp_path)
+    await second._start()
+    await second.flows.deploy(flow, "mqtt")
+    waits = [second.ingest._subscriptions._waits(source) for source in second.ingest._subscriptions.sources]
+    await ends(second)
+    assert waits == [True]
