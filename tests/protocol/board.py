@@ -62,6 +62,7 @@ def at_once() -> Iterator[None]:
         mock.patch.object(asyncio, "to_thread", inline),
         mock.patch.object(flow_run, "HOLD_S", 0.0),
         mock.patch("gateway.holding.HOLD_S", 0.0),
+        mock.patch("gateway.holding.HOLD_TURN_S", 0.0),
         mock.patch("gateway.uplink.BACKLOG", 1),
     ):
         yield

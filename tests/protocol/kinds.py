@@ -23,4 +23,6 @@ CARDS: Final = range(8_000, 9_000)
 """With these the card rots, and older ones come back, while results land all the time."""
 DROPPING: Final = range(9_000, 10_000)
 """With these flows say what they drop, while results land all the time; with every other the card rots."""
-LAST: Final = DROPPING[-1]
+FILTERS: Final = range(10_000, 11_000)
+"""With these new versions read other filters, which bring the same messages."""
+LAST: Final = FILTERS[-1]

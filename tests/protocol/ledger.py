@@ -8,8 +8,10 @@ let lose it, and is excused: this message, in this flow.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+
+from edgert.mqtt.topics import covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,10 @@ class Ledger:
 
     def __init__(self, flows: Mapping[str, str]) -> None:
         self._flows = flows
+        self.reads = {flow: [topic_filter] for flow, topic_filter in flows.items()}
+        """What each reads, and before it what its earlier versions did."""
+        self._brought: dict[tuple[int, str], set[str]] = {}
+        """Message and filter → flows for which that copy is."""
         self.kept: Messages = self._none()
         """On the card: committed, as far as can be seen from outside, or acknowledged."""
         self.in_hand: Messages = self._none()
@@ -57,19 +63,29 @@ class Ledger:
         return {flow: set() for flow in self._flows}
 
     def flows_of(self, copy: Copy) -> list[str]:
-        return [flow for flow, topic_filter in self._flows.items() if topic_filter == copy.filter]
+        brought = self._brought.get((copy.uid, copy.filter), ())
+        return [flow for flow in self._flows if flow in brought]
 
     def held(self, flow: str, held: set[Copy]) -> set[int]:
         """Of what a broker holds."""
-        return {copy.uid for copy in held if copy.filter == self._flows[flow]}
+        return {copy.uid for copy in held if flow in self.flows_of(copy)}
 
     # -- what happens
 
-    def not_subscribed(self, uid: int, topic_filter: str) -> None:
-        """A message that the broker gives to nobody."""
-        for flow, its in self._flows.items():
-            if its == topic_filter:
-                self.lost[flow].add(uid)
+    def published(self, uid: int, topic: str, subscribed: Collection[str]) -> None:
+        """A message comes to a flow by what was subscribed for it last; by nothing, it is lost."""
+        for flow, filters in self.reads.items():
+            if covers(filters[0], topic):
+                by = next((f for f in filters if f in subscribed), None)
+                if by is None:
+                    self.lost[flow].add(uid)
+                else:
+                    self._brought.setdefault((uid, by), set()).add(flow)
+
+    def changed(self, flow: str, topic_filter: str) -> None:
+        """A new version of it may read another filter."""
+        if self.reads[flow][0] != topic_filter:
+            self.reads[flow].insert(0, topic_filter)
 
     def arrived(self, copies: Iterable[Copy], dropped: set[tuple[str, int]]) -> None:
         """The gateway has got them; `dropped`: what it took for redeliveries, by flow."""
@@ -122,6 +138,7 @@ class Ledger:
         self.kept[flow] |= self.in_hand[flow]
         self.lost[flow] |= self.held(flow, held) - self.kept[flow]
         self.absent.add(flow)
+        del self.reads[flow][1:]
 
     def _missing(self, flow: str, uids: set[int], held: set[Copy]) -> None:
         self.lost[flow] |= uids - self.held(flow, held)

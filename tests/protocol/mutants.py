@@ -23,6 +23,7 @@ from gateway.checkpointer import Checkpointer
 from gateway.hosted import Hosted
 from gateway.hosts import InProcess
 from gateway.routes import Routes
+from gateway.subscriptions import Subscriptions
 from gateway.uplink import Uplink
 from tests.protocol.board import Board
 from tests.protocol.mutants_central import CENTRAL_MUTANTS, Patch
@@ -142,6 +143,20 @@ def _what_a_fallback_made_void_counts_under_another_name() -> Patch:
 def _overlapping_subscriptions_look_alike() -> Patch:
     as_route = Routes._as_route
     return mock.patch.object(Routes, "_as_route", lambda self, sources, seed, **of: as_route(self, sources, 0, **of))
+
+
+def _what_came_by_a_filter_that_a_flow_has_left_is_nobodys() -> Patch:
+    return mock.patch.object(Subscriptions, "_leave", return_value=None)
+
+
+def _what_is_read_is_not_kept() -> Patch:
+    load = Subscriptions.load
+
+    def forgets(self: Subscriptions, text: str) -> None:
+        load(self, text)
+        self.read = {}
+
+    return mock.patch.object(Subscriptions, "load", forgets)
 
 
 def _positions_have_no_holes() -> Patch:
@@ -342,6 +357,8 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _a_fallback_leaves_no_doubt: 3_050,
     _ambiguous_ones_are_not_counted: 7_000,
     _what_a_fallback_made_void_counts_under_another_name: 8_000,
+    _what_came_by_a_filter_that_a_flow_has_left_is_nobodys: 10_000,
+    _what_is_read_is_not_kept: 10_000,
     _overlapping_subscriptions_look_alike: 80,
     _positions_have_no_holes: 0,
     _position_is_that_of_the_commit: 220,

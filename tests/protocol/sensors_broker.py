@@ -9,12 +9,14 @@ import random
 from collections import deque
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from edgert.mqtt.packets import Subscription
 from edgert.mqtt.topics import covers
 from tests.protocol.ledger import Copy, Ledger
 from tests.protocol.wire import Packet
+
+CHANGES: Final = ("subscribe", "unsubscribe")
 
 
 @dataclass(slots=True)
@@ -37,14 +39,14 @@ class SensorsBroker:
         self,
         draw: random.Random,
         ledger: Ledger,
-        filters: tuple[str, ...],
         qos: int,
         ids: int,
         low: bool,
         durable: bool,
     ) -> None:
-        self._ledger, self.filters = ledger, filters
-        """What will be subscribed: a message that one of these would bring, and no subscription does, is lost."""
+        self._ledger = ledger
+        self.changes_in_one_step = False
+        """Whether nothing comes between the end of a subscription and the next one: for that MQTT has no means."""
         self._draw, self.qos, self._ids, self._low, self.durable = draw, qos, ids, low, durable
         self.session = Session()
         self._snapshot: Session | None = None
@@ -58,9 +60,7 @@ class SensorsBroker:
 
     def publish(self, uid: int, topic: str, payload: bytes) -> None:
         """A sensor's message: a copy for each subscription that matches."""
-        for topic_filter in self.filters:
-            if covers(topic_filter, topic) and topic_filter not in self.session.subscriptions:
-                self._ledger.not_subscribed(uid, topic_filter)
+        self._ledger.published(uid, topic, self.session.subscriptions)
         for subscription in self.session.subscriptions.values():
             if covers(subscription.filter, topic):
                 ids = (subscription.subscription_id,) if subscription.subscription_id else ()
@@ -88,7 +88,7 @@ class SensorsBroker:
         """The connection breaks: of what is under way some arrives all the same, in order. Returns what comes down."""
         self.connected = False
         for _ in range(self._draw.randint(0, len(self.up))):
-            self._take(self.up.popleft())
+            self.receive()
         down = [self.down.popleft() for _ in range(self._draw.randint(0, len(self.down)))]
         self.up.clear()
         self.down.clear()
@@ -129,7 +129,11 @@ class SensorsBroker:
         """Takes one packet of the gateway's."""
         if not self.up:
             return False
-        self._take(self.up.popleft())
+        packet = self.up.popleft()
+        self._take(packet)
+        while self.changes_in_one_step and packet[0] in CHANGES and self.up and self.up[0][0] in CHANGES:
+            packet = self.up.popleft()
+            self._take(packet)
         return True
 
     def _take(self, packet: Packet) -> None:

@@ -16,7 +16,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.protocol.board import at_once
 from tests.protocol.fleet_side import FLEET_ACTS
-from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, CARDS, DROPPING, EQUAL, LAST, QUOTA, RESULTS_FLOW, ROTS, SLOTS
+from tests.protocol.kinds import (
+    AT_LEAST_ONCE,
+    BLOCKS,
+    CARDS,
+    DROPPING,
+    EQUAL,
+    FILTERS,
+    LAST,
+    QUOTA,
+    RESULTS_FLOW,
+    ROTS,
+    SLOTS,
+)
 from tests.protocol.mutants import MUTANTS
 from tests.protocol.mutants_central import Patch
 from tests.protocol.spark import without_spark
@@ -25,7 +37,7 @@ from tests.protocol.world import ALL_ACTS, World, walk
 
 SEEDS = (
     *range(60), *AT_LEAST_ONCE[:30], *RESULTS_FLOW[40:70], *ROTS[:30], *BLOCKS[:30], *SLOTS[:30], *QUOTA[:30],
-    *EQUAL[:30], *CARDS[:20], *DROPPING[:20],
+    *EQUAL[:30], *CARDS[:20], *DROPPING[:20], *FILTERS[:30],
 )  # fmt: skip
 MOST_SEEDS = 60
 """A broken rule is found out in fewer, from the seed on that stands beside it."""

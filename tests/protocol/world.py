@@ -17,13 +17,24 @@ from unittest import mock
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
 from edgert.flow.full_outbox import WhenFull
-from tests.protocol import cards
+from tests.protocol import cards, filters
 from tests.protocol.board import Board, document, drive
 from tests.protocol.board_in_slots import BoardInSlots, stepped
 from tests.protocol.central_side import CentralSide
 from tests.protocol.dropping import Dropping
 from tests.protocol.fleet_side import FleetSide
-from tests.protocol.kinds import AT_LEAST_ONCE, BLOCKS, CARDS, DROPPING, EQUAL, QUOTA, RESULTS_FLOW, ROTS, SLOTS
+from tests.protocol.kinds import (
+    AT_LEAST_ONCE,
+    BLOCKS,
+    CARDS,
+    DROPPING,
+    EQUAL,
+    FILTERS,
+    QUOTA,
+    RESULTS_FLOW,
+    ROTS,
+    SLOTS,
+)
 from tests.protocol.ledger import Ledger, Messages
 from tests.protocol.sensors_broker import SensorsBroker
 from tests.protocol.truth import check
@@ -60,8 +71,11 @@ class World:
         self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+", "t/0/+"])}
         """By name: what it reads. One subscription for both, or two that overlap."""
         ahead, self.results_flow = seed in AT_LEAST_ONCE, any(seed in k for k in (RESULTS_FLOW, QUOTA, CARDS, DROPPING))
+        if seed in FILTERS:
+            self.flows["b"] = "t/0/+"  # what both read is not told apart by who looks at the broker
         self.delivery = {"a": "exactly-once", "b": "at-least-once" if ahead else "exactly-once"}
         self._acts = [*ACTS, *AHEAD_ACTS * ahead, *RESULTS_ACTS * self.results_flow, *SLOT_ACTS * (seed in SLOTS)]
+        self._acts += FILTER_ACTS * (seed in FILTERS)
         self._acts += EQUAL_ACTS * (seed in EQUAL)
         self.quota_bytes = 700 if seed in QUOTA else math.inf
         self.when_full: dict[str, WhenFull] = {"a": "stop-acknowledging", "b": "shed-oldest"}
@@ -69,14 +83,14 @@ class World:
         """Rows that made way in the outbox, by flow."""
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when the gateway was killed, by flow."""
-        filters = tuple(dict.fromkeys(self.flows.values()))
         self.ledger = Ledger(self.flows)
         ids, low, durable = draw.choice([1, 1, 2, 4]), draw.random() < 0.5, draw.random() < 0.7
-        self.broker = SensorsBroker(draw, self.ledger, filters, self.qos, ids, low, durable or self.strict)
+        self.broker = SensorsBroker(draw, self.ledger, self.qos, ids, low, durable or self.strict)
+        self.broker.changes_in_one_step = seed in FILTERS
         self.may_forget = (draw.random() < 0.4) if seed not in EQUAL else seed % 4 == 3
         self.may_forget = self.may_forget and not self.strict
-        self.may_go_back = (draw.random() < 0.5 or seed in CARDS) and not self.strict
-        self.may_change = draw.random() < 0.6 and seed not in CARDS
+        self.may_go_back = (draw.random() < 0.5 or seed in CARDS) and not self.strict and seed not in FILTERS
+        self.may_change = (draw.random() < 0.6 and seed not in CARDS) or seed in FILTERS
         self._letters = draw.choice(["x", "xy"])
         self.central = CentralSide(draw, self.clock, draw.choice([1, 2]), self.results_flow)
         # With chance of its own, so that a seed means the same whatever the fleet job does.
@@ -106,7 +120,7 @@ class World:
         while self.broker.receive() or self.board.receive(9):
             pass
         self.board.uplink.connected()
-        assert set(self.broker.session.subscriptions) == {*filters, self.board.ingest.drops.topic}
+        assert set(self.broker.session.subscriptions) == {*self.flows.values(), self.board.ingest.drops.topic}
 
     @property
     def path(self) -> Path:
@@ -273,22 +287,31 @@ class World:
             except EdgertError as error:
                 self.say(str(error))
                 return
+            filters.note(self)
             self.ledger.absent = self.flows.keys() - self.board.flows.runs.keys()
             if not self.central.broker.away:
                 self.board.uplink.connected()
 
     def _new_version(self) -> None:
         if self.board and self.may_change:
-            name = self.draw.choice("ab")
-            self.versions[name] += 1
-            made = self._document(name, f"version {self.versions[name]}")
-            try:
-                with mock.patch.object(asyncio, "sleep", self._sleeps):
-                    self.board.deploy(made)
-            except EdgertError as error:
-                self.say(str(error))
-            except Died:
-                self._crash()
+            self.deploy(self.draw.choice("ab"))
+
+    def _other_filter(self) -> None:
+        if self.board:
+            filters.change(self, self.draw.choice("ab"))
+
+    def deploy(self, name: str) -> None:
+        """A new version of a flow, or the attempt."""
+        assert self.board
+        self.versions[name] += 1
+        made = self._document(name, f"version {self.versions[name]}")
+        try:
+            with mock.patch.object(asyncio, "sleep", self._sleeps):
+                self.board.deploy(made)
+        except EdgertError as error:
+            self.say(str(error))
+        except Died:
+            self._crash()
 
     def _begin_anew(self) -> None:
         """A flow is removed, and soon there is another of its name."""
@@ -454,6 +477,7 @@ EQUAL_ACTS: Final = [
 RESULTS_ACTS: Final = [(World._results, 8)]
 """Where results land all the time."""
 SLOT_ACTS: Final = [(World._slot_dies, 2), (World._slots_sleep, 1)]
+FILTER_ACTS: Final = [(World._other_filter, 3)]
 ALL_ACTS: Final = [*ACTS, *AHEAD_ACTS, *EQUAL_ACTS, *RESULTS_ACTS, *SLOT_ACTS]
 
 
