@@ -16,7 +16,6 @@ from edgert.central.readers import Reach, Readers
 from edgert.central.stream_reader import StreamReader
 from edgert.central.upkeep_table import KeptTable
 from tests.central.results_examples import FLOW, Gateway, contribution
-from tests.central.test_put_back import after_a_failure_or_two
 
 IDLE: Any = SimpleNamespace(lastProgress=None)
 
@@ -112,7 +111,8 @@ def test_a_stream_that_runs_begins_anew_when_its_table_is_put_back(world: World,
     world.put_back()
     if later:
         world.land(later, opening=True)
-    assert after_a_failure_or_two(lambda: world.reader.tell({FLOW: IDLE})) == {FLOW}
+    told = [world.reader.tell({FLOW: IDLE}) for _ in range(3)]  # the first may fail to read the table as it knows it
+    assert told[-1] == {FLOW}
     assert world.reach() == before, "what was read of another table is not told of this one"
 
 
