@@ -50,7 +50,9 @@ def test_a_stream_whose_checkpoint_cannot_be_read_leaves_the_register_as_it_is_a
         for name, text in (("offsets", offset(2, False)), ("commits", "v1")):
             (Path(reader.checkpoint(flow)) / name).mkdir(parents=True)
             (Path(reader.checkpoint(flow)) / name / "0").write_text(text)
-    (Path(reader.checkpoint("bad")) / "offsets" / "0").write_text("")  # as a power cut leaves it
+    unreadable = Path(reader.checkpoint("bad")) / "offsets" / "0"
+    unreadable.unlink()
+    unreadable.mkdir()
     assert reader.tell({"bad": IDLE, "good": IDLE}) == set()
     reaches = {r.table: r.reach for r in Readers(str(tmp_path)).all()}
     assert reaches == {"landing/bad": Reach(0, 0), "landing/good": Reach(1, 1)}
