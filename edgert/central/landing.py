@@ -5,9 +5,9 @@ what a flow has dropped to `drops`, what cannot be used to `quarantine`. Whateve
 (stream, sequence) as Delta's transaction identifier. The one rule that makes this safe over several tables: **a commit
 of sequence n to any table comes after everything below n is committed, in whichever table.** Results of one stream with
 different tables therefore go in several rounds. Of an epoch that is opened, the landing table tells the truth, after a
-crash at any point: it takes the numbers of all that goes elsewhere as well, after its rows stand in their tables (there
-under `beside/`). So what is lost with a landing table, or with an older copy of it that is put back, is missed,
-whatever the others say. Of an epoch that was never opened the others alone tell.
+crash at any point: it takes the numbers of all that goes elsewhere as well, after its rows stand in their tables, on
+the disk (there under `beside/`). So what is lost with a landing table, or with an older copy of it that is put back,
+is missed, whatever the others say. Of an epoch that was never opened the others alone tell.
 
 Single rows that are refused are copied to `quarantine` first, under an identifier of their own; then the rest of
 their batch lands and takes its number.
@@ -261,12 +261,15 @@ class Landing:
         opened = {epoch for epoch in epochs if at.schema_of(epoch) is not None}
         if new_gaps := [b for b in gaps if epoch_of(b) not in opened or not self._is_said(self._gaps, b)]:
             self._gaps.append(frames.gap_rows(new_gaps, self._wall()), _versions(new_gaps, opened))
+            self._gaps.settle()  # a power cut must not leave the number alone
             report.gaps += len(new_gaps)
         if new_drops := [b for b in drops if epoch_of(b) not in opened or not self._is_said(self._drops, b)]:
             self._drops.append(frames.drop_rows(new_drops, self._wall()), _versions(new_drops, opened))
+            self._drops.settle()
         if new := [j for j in refused if epoch_of(j.batch) not in opened or not self._is_kept(j.batch)]:
             rows = [(j.batch, None, j.reason) for j in new]
             self._quarantine.append(frames.refused_rows(rows, self._wall()), _versions((j.batch for j in new), opened))
+            self._quarantine.settle()
             report.refused_batches += len(new)
             report.reasons += [j.reason for j in new[:3]]
         beside = [b for b in (*said, *(j.batch for j in refused)) if epoch_of(b) in opened]
@@ -316,6 +319,7 @@ class Landing:
         if new:
             versions = {f"rows/{name}": n for name, n in _versions(b for b, _, _ in new).items()}
             self._quarantine.append(frames.refused_rows(new, self._wall()), versions)
+            self._quarantine.settle()
             report.reasons += [reason for _, _, reason in new[:3]]
             report.commits += 1
         opened = [j.batch for j in judged if isinstance(j.batch, OpenBatch)]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from edgert.central import durable
 from edgert.central.landing import Landing, key_of
 from edgert.central.query import query
+from edgert.central.tables import Table
 from edgert.central.upkeep_table import KeptTable
 from tests.central.results_examples import FLOW, Gateway, contribution
 
@@ -61,6 +64,30 @@ def test_what_was_acknowledged_outlives_a_power_cut(disk: Disk, tmp_path: Path) 
     assert len(query(DeltaTable(f"{left.root}/gaps"))) == 1
     assert len(query(DeltaTable(f"{left.root}/drops"))) == 2
     assert len(query(DeltaTable(f"{left.root}/quarantine"))) == 2
+
+
+def test_a_number_is_noted_after_what_stands_elsewhere_is_on_the_disk(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power may fail when the kernel has written out the landing table alone: the gap would be lost."""
+    g = Gateway("g1")
+    landing = Landing(str(disk.root))
+    landing.land([g.open()])
+    append = Table.append
+    noted: list[int] = []
+
+    def looked(table: Table, data: pa.Table, versions: Mapping[str, int]) -> None:
+        if table.uri.endswith(FLOW):
+            noted.extend(versions.values())
+            for entry in disk.root.glob("[gq]*/_delta_log/*.json"):
+                assert entry in disk.synced
+        append(table, data, versions)
+
+    monkeypatch.setattr(Table, "append", looked)
+    wrong = contribution(2_000, "a", 1.0)
+    wrong[3] = -1
+    landing.land([g.gap(), g.rows([1], columns=("x",)), g.rows(wrong), g.gap()])
+    assert noted == [2, 3, 4, 5]
 
 
 def test_folders_up_to_the_root_are_on_the_disk_with_a_table_s_first_commit(disk: Disk) -> None:
