@@ -5,41 +5,20 @@ protocol's own code takes part, not a copy of it; chance comes from a seed."""
 from __future__ import annotations
 
 import asyncio
-import math
-import random
-from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from unittest import mock
 
-from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
-from edgert.flow.full_outbox import WhenFull
 from tests.protocol import cards, filters
-from tests.protocol.board import Board, document, drive
-from tests.protocol.board_in_slots import BoardInSlots, stepped
-from tests.protocol.central_side import CentralSide
-from tests.protocol.dropping import Dropping
-from tests.protocol.fleet_side import FleetSide
-from tests.protocol.kinds import (
-    AT_LEAST_ONCE,
-    BLOCKS,
-    CARDS,
-    DROPPING,
-    EQUAL,
-    FILTERS,
-    QUOTA,
-    RESULTS_FLOW,
-    ROTS,
-    SLOTS,
-)
-from tests.protocol.ledger import Ledger, Messages
-from tests.protocol.sensors_broker import SensorsBroker
+from tests.protocol.board import Board, drive
+from tests.protocol.board_in_slots import BoardInSlots
+from tests.protocol.kinds import AT_LEAST_ONCE, EQUAL, FILTERS, SLOTS
+from tests.protocol.state import WALL, State
 from tests.protocol.truth import check
 
-WALL: Final = 1_700_000_000.0
 PAST_S: Final = (0, 3, 6, 9, 3_600, 7_200, 7_203, 86_400)
 """How old a message may be, whose window is then one that the tables have."""
 ROUNDS: Final = 400
@@ -50,92 +29,16 @@ class Died(Exception):
     """The gateway was killed in the midst of something."""
 
 
-class World:
+class World(State):
     """`run`, then `settle` and `check`."""
 
     def __init__(self, seed: int, folder: Path) -> None:
-        draw = self.draw = random.Random(seed)
-        self.folder = folder
-        self.clock = VirtualClock(wall=WALL)
-        self.unique = draw.random() < 0.6 and seed not in EQUAL
-        """Whether each message has a payload of its own: then none is ambiguous."""
-        self.qos = draw.choice([1, 1, 2])
-        self.dropping = Dropping(seed) if seed in DROPPING else None
-        self.may_rot, self.may_block = seed in ROTS or seed in CARDS or seed in DROPPING[1::2], seed in BLOCKS
-        self.strict = seed % 2 == 0 and not self.may_rot
-        """Nothing in it may lose a message: each must be counted, and but for what left ahead of a checkpoint, once."""
-        if seed in EQUAL:
-            self.qos = 1 if seed % 4 == 1 else 2
-        elif self.strict and not self.unique:
-            self.qos = 2
-        self.flows = {"a": "t/+/+", "b": draw.choice(["t/+/+", "t/0/+", "t/0/+"])}
-        """By name: what it reads. One subscription for both, or two that overlap."""
-        ahead, self.results_flow = seed in AT_LEAST_ONCE, any(seed in k for k in (RESULTS_FLOW, QUOTA, CARDS, DROPPING))
-        if seed in FILTERS:
-            self.flows["b"] = "t/0/+"  # what both read is not told apart by who looks at the broker
-        self.delivery = {"a": "exactly-once", "b": "at-least-once" if ahead else "exactly-once"}
-        self._acts = [*ACTS, *AHEAD_ACTS * ahead, *RESULTS_ACTS * self.results_flow, *SLOT_ACTS * (seed in SLOTS)]
-        self._acts += FILTER_ACTS * (seed in FILTERS)
-        self._acts += EQUAL_ACTS * (seed in EQUAL)
-        self.quota_bytes = 700 if seed in QUOTA else math.inf
-        self.when_full: dict[str, WhenFull] = {"a": "stop-acknowledging", "b": "shed-oldest"}
-        self.shed: Counter[str] = Counter()
-        """Rows that made way in the outbox, by flow."""
-        self.repeated: Counter[str] = Counter()
-        """Rows that had left ahead of a checkpoint when the gateway was killed, by flow."""
-        self.ledger = Ledger(self.flows)
-        ids, low, durable = draw.choice([1, 1, 2, 4]), draw.random() < 0.5, draw.random() < 0.7
-        self.broker = SensorsBroker(draw, self.ledger, self.qos, ids, low, durable or self.strict)
-        self.broker.changes_in_one_step = seed in FILTERS
-        self.may_forget = (draw.random() < 0.4) if seed not in EQUAL else seed % 4 == 3
-        self.may_forget = self.may_forget and not self.strict
-        self.may_go_back = (draw.random() < 0.5 or seed in CARDS) and not self.strict and seed not in FILTERS
-        self.may_change = (draw.random() < 0.6 and seed not in CARDS) or seed in FILTERS
-        self._letters = draw.choice(["x", "xy"])
-        self.central = CentralSide(draw, self.clock, draw.choice([1, 2]), self.results_flow)
-        # With chance of its own, so that a seed means the same whatever the fleet job does.
-        self.fleet = FleetSide(random.Random(f"fleet {seed}"), self.central, self.flows, self.step, self.say)
-        self.most = draw.randint(6, 30) * (3 if self.results_flow else 1) + 30 * (
-            self.may_rot or self.may_block or seed in EQUAL
-        )
-        self.steps = 0
-        self.said: list[str] = []
-        """What happened, to be read."""
-        self.topics: dict[int, str] = {}
-        self.keys: dict[int, str] = {}
-        self.in_slots = seed in SLOTS
-        self._patches = ExitStack()
-        if self.in_slots:
-            self._patches.enter_context(stepped())
-        self.covered: cards.Covered = {name: {} for name in self.flows}
-        """By flow and number of its last delta: what was in its state then, as far as is known, and what had come."""
-        self.went_back = False
-        self.versions = Counter(list(self.flows))
-        """By flow: what gives it another epoch adds one."""
-        self.backups: list[tuple[Path, Messages, cards.Covered, Counter[str]]] = []
-        self.board: Board | None = self._start()
-        for name in self.flows:
-            self.board.deploy(self._document(name))
-        self.board.connect()
-        while self.broker.receive() or self.board.receive(9):
-            pass
-        self.board.uplink.connected()
-        assert set(self.broker.session.subscriptions) == {*self.flows.values(), self.board.ingest.drops.topic}
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "gateway.db"
-
-    def _start(self) -> Board:
-        kind = BoardInSlots if self.in_slots else Board
-        board = kind(self.path, self.broker, self.ledger, self.clock, self.central.broker.publish, self.quota_bytes)
-        if self.dropping:
-            self.dropping.watch(board)
-        return board
-
-    def _document(self, flow: str, description: str = "") -> Any:
-        full = self.when_full[flow]
-        return document(flow, self.flows[flow], self.qos, self.delivery[flow], full, description)
+        super().__init__(seed, folder)
+        chosen = [
+            (AHEAD_ACTS, seed in AT_LEAST_ONCE), (RESULTS_ACTS, self.results_flow), (SLOT_ACTS, seed in SLOTS),
+            (FILTER_ACTS, seed in FILTERS), (EQUAL_ACTS, seed in EQUAL),
+        ]  # fmt: skip
+        self._acts = [*ACTS, *(act for acts, wanted in chosen if wanted for act in acts)]
 
     # -- what may happen
 
@@ -154,9 +57,6 @@ class World:
         act(self)
         self.fleet.step()
 
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
     def _publish(self) -> None:
         uid = len(self.topics) + 1
         if uid > self.most:
@@ -164,7 +64,7 @@ class World:
         self.topics[uid] = f"t/{self.draw.choice([0, 0, 1])}/s"
         for name in self.ledger.absent:
             self.ledger.lost[name].add(uid)
-        self.keys[uid] = str(uid) if self.unique else self.draw.choice(self._letters)
+        self.keys[uid] = str(uid) if self.unique else self.draw.choice(self.letters)
         more = ""
         if self.results_flow:
             more = f', "id": {uid}' * self.unique + f', "time": {WALL - self.draw.choice(PAST_S)}'
@@ -451,11 +351,6 @@ class World:
         raise AssertionError(
             f"it does not come to an end: {self.broker.session}, {board.database.outbox_size}, {board.uplink.status}"
         )
-
-    def close(self) -> None:
-        if self.board:
-            self.board.crash()
-        self._patches.close()
 
 
 ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
