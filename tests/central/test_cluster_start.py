@@ -102,8 +102,9 @@ def test_why_a_worker_does_not_start_is_said(
 
 
 CLUSTER = """
-import sys, pathlib
+import sys, pathlib, signal
 from edgert.central import cluster, job
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored
 cluster.check_java, cluster.spark_home = (lambda: None), (lambda: pathlib.Path(sys.argv[2]))
 found = cluster.Cluster(int(sys.argv[1]), 1, 1, "1g")
 job.stop_on_signal(found.stop)
@@ -121,7 +122,10 @@ def test_however_it_ends_its_processes_end_with_it(
         assert process.stdout.readline() == "ready\n"
         master = psutil.Process(process.pid).children()[0]
         process.send_signal(number)
-        assert process.wait(60) == (0 if number == signal.SIGHUP else -number)
+        try:
+            assert process.wait(60) == (0 if number == signal.SIGHUP else -number)
+        finally:
+            process.kill()
     wait_until(lambda: not master.is_running() or master.status() == psutil.STATUS_ZOMBIE, "the master's end", 20)
     start()  # on the same port
 
