@@ -37,7 +37,7 @@ SOON_S, LATE_S = 0.0005, 0.05
 """When a thread that works makes way for another: in a pause while it waits for locks that the reading thread takes and
 gives back all the time, and while it takes what changed. Otherwise each would cost 5 ms more where much comes in."""
 COMPACT_BYTES = 262_144
-"""Deltas are merged into a snapshot when they outgrow this and twice the last snapshot. So much more is read at a
+"""Deltas are merged into a snapshot when they outgrow this and three times the last snapshot. So much more is read at a
 restart (20 ms); merging 1,000 keys with every fifth checkpoint would write a third more to the card."""
 
 
@@ -306,7 +306,7 @@ class FlowRun:
         self.rewrite = True
 
     def wants_compaction(self) -> bool:
-        return not self.rewrite and self._delta_bytes > max(COMPACT_BYTES, 2 * self._snapshot_bytes)
+        return not self.rewrite and self._delta_bytes > max(COMPACT_BYTES, 3 * self._snapshot_bytes)
 
     @property
     def stored_bytes(self) -> int:
