@@ -13,7 +13,7 @@ from edgert.central.lease import Lease, LeaseLost
 from edgert.central.tables import Conflict
 from tests.faults.changes import Stop
 from tests.faults.clocks import HOUR_S, ClockStep
-from tests.faults.fault import DOWN, NOTHING, Fault, Spark, seconds
+from tests.faults.fault import DOWN, NOTHING, STARTING, Fault, Spark, seconds
 from tests.faults.kills import Kill
 from tests.faults.publisher import FLOW
 from tests.faults.spark import LEASE_S
@@ -101,7 +101,8 @@ class StepFleetJobsClock(ClockStep):
 @dataclass(frozen=True, slots=True)
 class FillJobsDisk(Fault):
     """The job, Spark's driver too, may write no file beyond a few hundred bytes (as `DiskFull`): no part of a table,
-    no commit, nothing of its checkpoint. Its stream fails, and begins again while the job's process lives."""
+    no commit, nothing of its checkpoint. Its stream fails, and begins again while the job's process lives. Not while it
+    starts: then it ends, for systemd to start it again."""
 
     name = "disk full for Spark"
 
@@ -112,6 +113,8 @@ class FillJobsDisk(Fault):
     def inject(self, path: WholePath) -> str:
         if not path.job.running or not path.batches():
             return DOWN
+        if not path.job.follows:
+            return STARTING
         return f"no file beyond {SMALL} bytes" if path.job.limit_files(SMALL) else f"{NOTHING}it has no JVM now"
 
     def heal(self, path: WholePath) -> None:

@@ -35,6 +35,16 @@ class Job(Process):
         arguments = [*program, "central", "run", "--config", str(config)]
         super().__init__(arguments, folder / "fleet-job.log", env, own_session=True)
         self._orphans: list[psutil.Process] = []
+        self._before = 0
+
+    def start(self) -> None:
+        self._before = len(self.text())
+        super().start()
+
+    @property
+    def follows(self) -> bool:
+        """Whether this life of it has come to its streams."""
+        return "following" in self.text()[self._before :]
 
     def large_batches(self) -> tuple[int, int]:
         """How many it has begun and done, as its log says; only of a seed that lowers what is large."""
