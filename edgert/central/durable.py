@@ -18,6 +18,8 @@ from urllib.parse import unquote
 _LOG: Final = "_delta_log"
 _CHECKPOINT: Final = ".checkpoint.parquet"
 _LOCAL: Final = "file://"
+_MANY: Final = 64
+"""Commits since the last look: of more, those that are long since on the disk are left out."""
 WRITTEN_OUT_S: Final = 600.0
 """The kernel leaves nothing that is older to a power cut: by default it writes out what is 30 s old."""
 sync = os.fsync
@@ -36,8 +38,9 @@ class Durable:
         if one of them names a file that is not there in full."""
         if self._folder is None or version <= self._done:
             return
-        # Others may have made many meanwhile, most of them long since on the disk.
-        first = max(self._done + 1, _first_young(self._folder, version))
+        first = self._done + 1
+        if self._done < 0 or version - self._done > _MANY:
+            first = max(first, _first_young(self._folder, version))
         _sync_commits(self._folder, range(first, version + 1))
         self._done = version
 
@@ -60,18 +63,22 @@ def _sync_commits(folder: Path, versions: Iterable[int]) -> None:
     log = folder / _LOG
     folders: set[Path] = {folder, log}
     added: dict[str, tuple[int, int]] = {}
-    """Path -> (size, commit), of what no later one of the commits removed."""
+    """Path -> (size, commit), of what no later one of the commits removed. Not of a commit that has no identifier and
+    takes nothing's place: nobody was acknowledged for it."""
     for version in versions:
         if version == 0:
             folders |= {folder.parent, folder.parent.parent}
         entry = log / f"{version:020}.json"
         with suppress(FileNotFoundError):
-            for action in _actions(entry):
+            actions = list(_actions(entry))
+            owed = any("txn" in action or "remove" in action for action in actions)
+            for action in actions:
                 if remove := action.get("remove"):
                     added.pop(unquote(remove["path"]), None)
                 elif add := action.get("add"):
                     path = unquote(add["path"])
-                    added[path] = (add["size"], version)
+                    if owed:
+                        added[path] = (add["size"], version)
                     _sync([folder / path])
                     folders.add((folder / path).parent)
             _sync([entry])
@@ -95,11 +102,11 @@ def _check(folder: Path, added: Mapping[str, tuple[int, int]]) -> None:
             has = (folder / path).stat().st_size
         except FileNotFoundError:
             has = 0
-        if has < size:
+        if has < size and (folder / _LOG / f"{version:020}.json").exists():  # else upkeep took both meanwhile
             raise OSError(
                 f"{path}: expected {size} bytes, as commit {version} says, got {has} (did the power fail?): put the "
-                f"file back, or take what is numbered {version} and later out of {_LOG}: gateways send again what "
-                "was not acknowledged, and say in gaps what was"
+                f"file back, or take what is numbered {version} and later, and _last_checkpoint, out of {_LOG}: "
+                "gateways send again what was not acknowledged, and say in gaps what was"
             )
 
 

@@ -162,7 +162,8 @@ class Landing:
 
     def _streams(self, gateway: str, flow: str) -> dict[Key, int]:
         at = self._refresh(flow)
-        return self._streams_of(gateway, flow, at.greatest[gateway], at)
+        epoch = at.greatest.get(gateway)  # none, if the table is another since its flows were listed
+        return {} if epoch is None else self._streams_of(gateway, flow, epoch, at)
 
     def _streams_of(self, gateway: str, flow: str, epoch: int, at: FlowTable) -> dict[Key, int]:
         known: dict[Key, int] = {}
@@ -232,6 +233,7 @@ class Landing:
         self._quarantine.refresh()
         self._guard()
         self._quarantine.append(frames.payload_rows(payloads, self._wall()), {})
+        self._quarantine.settle()
 
     def _refresh(self, flow: str) -> FlowTable:
         """Look at what is committed. What is seen is on the disk, so that it may be acknowledged."""
@@ -304,6 +306,9 @@ class Landing:
             if key in closed:
                 continue
             verdict = _judge(batch, at, opening)
+            if verdict.destination != "landing" and epoch_of(batch) in opening.epochs:
+                closed.add(key)  # it comes after its epoch's opening, which this round lands
+                continue
             if first.setdefault(key, verdict.destination) == verdict.destination:
                 judged.append(verdict)
             else:

@@ -101,6 +101,9 @@ class StreamReader:
             try:
                 self.look(flow)
                 if self._lost(flow):
+                    self.look(flow)  # it may have read what landed after the first look
+                if why := self._lost(flow):
+                    log.warning("%s: %s: %s", self._reader, source(flow), why)
                     lost.add(flow)
                 else:
                     reaches[flow] = self._reach(flow)
@@ -138,6 +141,8 @@ class StreamReader:
         with told(self.checkpoint(flow), _UNREADABLE):
             filesystem, path = _opened(self.checkpoint(flow))
             ended = _numbers(filesystem, f"{path}/commits")
+            if filesystem.get_file_info(f"{path}/metadata").size == 0:
+                raise Torn(f"{path}/metadata: expected the stream's name, found nothing")
             for batch in begun[-2:]:
                 texts.append(_text(filesystem, f"{path}/offsets/{batch}"))
             if ended and not _text(filesystem, f"{path}/commits/{ended[-1]}").strip():

@@ -85,10 +85,15 @@ class Table:
                 known.update_incremental()
                 self._handle = known
             elif DeltaTable.is_deltatable(self.uri):
-                self._handle = DeltaTable(self.uri)
-                self._durable = Durable(self.uri)  # an older copy that was put back has commits of the same numbers
-                self.loads += 1
+                self._load(DeltaTable(self.uri))
         return self._handle is not None
+
+    def _load(self, handle: DeltaTable) -> None:
+        """Of a table that is not the one that was known, or may not be: what was brought to the disk of that says
+        nothing of this one's commits, which have the same numbers."""
+        self._handle = handle
+        self._durable = Durable(self.uri)
+        self.loads += 1
 
     @contextmanager
     def _told(self, what: str = "could not be read") -> Iterator[None]:
@@ -179,10 +184,12 @@ class Table:
         fields = [Field(name, PrimitiveType(kind)) for name, kind in columns]
         if self._handle is None:
             with told(self.uri, "could not be created"):
-                self._handle = DeltaTable.create(
+                made = DeltaTable.create(
                     self.uri, DeltaSchema(fields), "ignore", self._partition_by, configuration=dict(properties)
                 )
+                self._load(made)
         has = {field.name for field in self.fields()}
+        assert self._handle is not None
         with self._told("could not be altered"):
             if new := [field for field in fields if field.name not in has]:
                 self._handle.alter.add_columns(new)
@@ -226,7 +233,7 @@ class Table:
                 if DeltaTable.is_deltatable(self.uri):
                     raise Conflict(f"{self.uri} was created by another writer: {error}") from error
                 raise
-            self._handle = DeltaTable(self.uri)
+            self._load(DeltaTable(self.uri))
 
 
 def _in_schema(data: pa.Table, schema: pa.Schema) -> pa.Table:

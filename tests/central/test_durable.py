@@ -139,7 +139,10 @@ def test_a_start_brings_only_young_commits_to_the_disk(disk: Disk) -> None:
     ]  # fmt: skip
 
 
-def test_a_standby_brings_only_young_commits_to_the_disk_when_it_takes_over(disk: Disk) -> None:
+def test_a_standby_brings_only_young_commits_to_the_disk_when_it_takes_over(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_MANY", 10)
     g = Gateway("g1")
     active, standby = Landing(str(disk.root)), Landing(str(disk.root))
     active.land([g.open()])
@@ -165,6 +168,34 @@ def test_how_young_a_commit_is_is_told_by_the_newest_not_by_the_clock(disk: Disk
     disk.synced.clear()
     Landing(str(disk.root)).known("g1", FLOW)
     assert {path.name for path in disk.synced if path.parent == log} == {f"{0:020}.json", f"{1:020}.json"}
+
+
+def test_malformed_messages_are_on_the_disk_at_once_and_torn_they_stop_nobody(disk: Disk) -> None:
+    g = Gateway("g1")
+    landing = Landing(str(disk.root))
+    landing.land([g.open()])
+    landing.quarantine_payloads([("t", b"x", "no map")])
+    (junk,) = (disk.root / "quarantine").glob("day=*/*.parquet")
+    assert junk in disk.synced
+    junk.unlink()
+    last = g.rows(contribution(0, "a", 1.0))
+    assert Landing(str(disk.root)).land([last]).versions == {key_of(last): 2}
+
+
+def test_what_is_committed_to_a_table_that_is_made_anew_is_brought_to_the_disk(disk: Disk) -> None:
+    landing, g = Landing(str(disk.root)), Gateway("g1")
+    landing.land([g.open()])
+    for n in range(5):
+        landing.land([g.rows(contribution(n, "a", 1.0))])
+    shutil.rmtree(disk.root / "landing" / FLOW)
+    again = Gateway("g1", epoch=2 << 32)
+    opened = again.open()
+    while not landing.land([opened]).versions:
+        pass  # what was open before fails once
+    disk.synced.clear()
+    landing.land([again.rows(contribution(0, "a", 1.0))])
+    assert landing.version(key_of(opened)) == 2
+    assert disk.root / "landing" / FLOW / "_delta_log" / f"{1:020}.json" in disk.synced
 
 
 @pytest.mark.parametrize("left", [0.0, 0.5, None])

@@ -18,7 +18,7 @@ from edgert.central.landing import Landing, key_of
 from edgert.central.query import query
 from edgert.central.tables import Conflict, Table, TableError
 from edgert.core.result_schema import Schema
-from edgert.core.results import RefusedBatch, RowsBatch
+from edgert.core.results import GapBatch, RefusedBatch, RowsBatch
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 
 
@@ -215,6 +215,24 @@ def test_drops_stand_in_their_table_once_in_order_with_rows(landing: Landing, tm
     (first, *_) = rows
     assert (first["gateway"], first["flow"], first["epoch"], first["stream"]) == ("g1", FLOW, g.epoch, 0)
     assert (first["flow_version"], first["day"]) == (1, first["received"].date())
+
+
+def test_a_gap_beside_its_epoch_s_opening_is_said_once_whoever_comes_first(tmp_path: Path) -> None:
+    g = Gateway("g1")
+    opened = g.open()
+    gap = GapBatch(**g.number(1), reason="quota", rows=1)
+    other = Landing(str(tmp_path))
+    before = Gateway("g2")
+    other.land([before.open(), before.gap()])
+    meanwhile: list[Batch] = [gap, opened]
+
+    def guard() -> None:
+        while meanwhile:
+            other.land([meanwhile.pop()])
+
+    report = Landing(str(tmp_path), guard=guard).land([opened, gap])
+    assert report.versions == {key_of(opened): 1, key_of(gap): 1}
+    assert len([row for row in read(tmp_path, "gaps") if row["gateway"] == "g1"]) == 1
 
 
 def test_a_gap_whose_number_nobody_came_to_note_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,3 +129,14 @@ def test_an_epoch_whose_opening_is_gone_again_is_not_taken_for_open(tmp_path: Pa
     at = landing._refresh(FLOW)
     assert counted(at.openings) == {("g1", e.epoch): None, ("g1", g.epoch): {0: 3}}
     assert landed_rows(tmp_path / "tables")[-1][1] == g.epoch
+
+
+def test_a_removed_table_keeps_nobody_from_asking_for_another_flow(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path))
+    for flow in ("a", "b"):
+        g = Gateway("g1", flow=flow)
+        landing.land([g.open(), rows(g)])
+    assert {flow for _, flow, _, _ in landing.known("g1")} == {"a", "b"}
+    shutil.rmtree(tmp_path / "landing" / "a")
+    for _ in range(3):
+        assert {flow for _, flow, _, _ in landing.known("g1", "b")} == {"b"}
