@@ -14,11 +14,12 @@ from typing import Any
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.position import Position
+from edgert.core.results import Drop
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
-from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
@@ -29,6 +30,7 @@ from gateway.gaps import ABANDONED, put_instead_of_failed, say_gap, say_no_room,
 from gateway.holding import held
 from gateway.hosts import Host
 from gateway.ingest import Ingest
+from gateway.last_words import last_words
 from gateway.models import Models
 from gateway.subscriptions import Source, sources_of
 
@@ -39,7 +41,7 @@ LATE = "the database was damaged and begun anew; what waited in it, and came in 
 SUBSCRIBED_S = 5.0
 """How long the answer to a new flow waits for the broker's to its subscriptions."""
 STORE_TRIES = 30
-"""Seconds for which a new flow waits for a database that cannot be written."""
+"""How often a change of a flow is tried, a second apart, where the database cannot be written."""
 
 
 class Flows:
@@ -285,9 +287,12 @@ class Flows:
             def put(last: FlowCommit, pages: dict[int, bytes], index: int) -> None:
                 self._put(placed, run, last, pages, index)
 
-            await self._end(old, put, gap)
-            self.runs[run.flow.name] = run
-            return self._entering.pop(run)
+            try:
+                await self._end(old, put, gap)
+                self.runs[run.flow.name] = run
+                return self._entering[run]
+            finally:
+                del self._entering[run]
 
     def _put(
         self, stored: StoredFlow, run: FlowRun, last: FlowCommit | None, pages: dict[int, bytes], index: int
@@ -340,41 +345,38 @@ class Flows:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes that. With `gap` it has none.
         `sources`: those that go with it."""
         self._leaving = old
-        if not gap:
-            gap = await self._drain(old)
-        drops = self.checkpointer.drops.due(old)
-        form = None if gap else old.form(drops)
-        name, position = old.flow.name, old.progress.position()
-        last = as_commit(name, form) if form else FlowCommit(name, position, [], b"", gap=gap, drops=drops)
         try:
-            await self._write(lambda pages, index: put(last, pages, index), tries=None)
-        except DamagedError as error:  # it stays as damaged as it is, and the whole gateway waits
-            lost = f"the end of flow {name} could not be written ({error}): {ABANDONED}"
-            log.error("%s", lost)
-            await self._write(lambda pages, index: put(FlowCommit(name, position, [], b""), pages, index), tries=None)
-            self._soon(self._tell_gap(name, lost))
-        self._leaving = None
+            drops = await self._write_end(old, put, gap)
+        finally:
+            self._leaving = None
         self.checkpointer.drops.said(old, drops)
-        self.checkpointer.outbox.forget(name)
+        self.checkpointer.outbox.forget(old.flow.name)
         self._host.remove(old)
         self._let_go(old, sources)
 
-    async def _drain(self, old: FlowRun) -> str:
-        """What cannot be brought to its end is ended as its last checkpoint left it: the rest of the gateway goes on.
-        Returns what is lost then."""
-        while True:
-            try:
-                await self._store(lambda: self._host.drain(old, self._ingest.send))
-                return ""
-            except StoreError as error:
-                if isinstance(error, DamagedError) or self._database.damaged:
-                    log.error("flow %s could not be brought to its end: %s", old.flow.name, error)
-                    return f"flow {old.flow.name} could not be brought to its end ({error}): {ABANDONED}"
-                log.error("the end of flow %s waits for the database: %s", old.flow.name, error)
-                await asyncio.sleep(1.0)
-            except Exception as error:
-                log.exception("flow %s could not be brought to its end", old.flow.name)
-                return f"flow {old.flow.name} could not be brought to its end ({error!r}): {ABANDONED}"
+    async def _write_end(
+        self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None], gap: str
+    ) -> Sequence[Drop]:
+        """Returns what it says of rows that were dropped."""
+        form: CommitForm | None = None
+        if not gap:
+            form, gap = await last_words(
+                old, self._host, self._ingest.send, self.checkpointer, self._store, self._database
+            )
+        name, position = old.flow.name, old.progress.position()
+        drops = form.drops if form else self.checkpointer.drops.due(old)
+        last = as_commit(name, form) if form else FlowCommit(name, position, [], b"", gap=gap, drops=drops)
+        try:
+            await self._write(lambda pages, index: put(last, pages, index), tries=None)
+            return drops
+        except Exception as error:  # it fails with each try, and the whole gateway waits
+            if self._database.damaged:
+                raise
+            lost = f"the end of flow {name} could not be written ({error}): {ABANDONED}"
+            log.error("%s", lost, exc_info=not isinstance(error, StoreError))
+        await self._write(lambda pages, index: put(FlowCommit(name, position, [], b""), pages, index), tries=None)
+        self._soon(self._tell_gap(name, lost))
+        return ()
 
     async def _write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
         """Tries for a while; with `tries` None until it succeeds: what a drained flow says cannot be taken back. Raises

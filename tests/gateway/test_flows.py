@@ -25,6 +25,7 @@ from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
 from gateway.hosts import InProcess
 from gateway.ingest import Ingest
+from gateway.last_words import last_words
 from tests.waiting import in_loop
 
 
@@ -259,20 +260,20 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     gateway.feed(1, 1.0)
     old = gateway.flows.runs["f"]
     begun: list[Any] = []
-    begin, drain = gateway.host.begin, gateway.flows._drain
+    begin = gateway.host.begin
 
     def note(run: Any, *checkpoint: Any) -> None:
         begun.append(run)
         begin(run, *checkpoint)
 
-    async def meanwhile(run: Any) -> None:
+    async def meanwhile(*arguments: Any) -> Any:
         gateway.flows.fail(begun[0], "no such operator here")
         gateway.flows.fail(old, "its slots died")  # it needs them no more
-        await drain(run)
+        return await last_words(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(gateway.host, "begin", note)
-        patch.setattr(gateway.flows, "_drain", meanwhile)
+        patch.setattr("gateway.flows.last_words", meanwhile)
         with pytest.raises(EdgertError, match="version 2 of flow f took over and cannot go on: no such operator here"):
             await gateway.flows.deploy(document(description="new"), "mqtt")
     assert gateway.flows.failed == {"f": "no such operator here"}

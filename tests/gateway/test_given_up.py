@@ -158,9 +158,50 @@ async def test_a_damaged_opening_holds_up_no_removal(tmp_path: Path, monkeypatch
     gateway.crash()
 
 
+@pytest.mark.parametrize("replaced", [True, False])
 @in_loop
-async def test_what_damage_keeps_from_being_written_at_a_flow_s_end_is_said(
+async def test_a_flow_whose_state_cannot_be_packed_ends_without_it(
+    replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    for name in ("f", "other"):
+        await gateway.flows.deploy(document(name), "mqtt")
+    monkeypatch.setattr(gateway.flows.runs["f"].places["minute"].logic, "delta", lambda: {"windows": object()})
+    gateway.feed(1, 1.0)
+    assert await gateway.checkpoint()
+    if replaced:
+        assert await gateway.flows.deploy(document(description="repaired"), "mqtt") == 2
+    else:
+        assert await gateway.flows.remove("f")
+    (gap,) = gaps(gateway)
+    assert "could not be brought to its end (TypeError" in gap.text
+    gateway.feed(2, 2.0)
+    assert await gateway.checkpoint()
+    assert len(gateway.ingest.inbox.owed) == 0
+    for name in sorted(gateway.flows.runs):
+        assert await gateway.flows.remove(name)
+    assert gateway.shipped() == (3 if replaced else 2)
+    gateway.crash()
+
+
+@in_loop
+async def test_an_end_that_cannot_be_written_in_any_way_is_over_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What happens to the flow or its successor after that is theirs again."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    monkeypatch.setattr(gateway.database, "put_flow", mock.Mock(side_effect=ValueError("not foreseen")))
+    with pytest.raises(ValueError, match="not foreseen"):
+        await gateway.flows.deploy(document(description="new"), "mqtt")
+    assert (gateway.flows._leaving, gateway.flows._entering) == (None, {})
+    gateway.crash()
+
+
+@pytest.mark.parametrize("kind", [DamagedError, TypeError])
+@in_loop
+async def test_what_keeps_a_flow_s_last_words_from_being_written_is_said(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
@@ -169,7 +210,7 @@ async def test_what_damage_keeps_from_being_written_at_a_flow_s_end_is_said(
 
     def damaged(self: Database, db: sqlite3.Connection, commit: FlowCommit) -> None:
         if commit.rows:
-            raise DamagedError("the database could not be written: expected a map")
+            raise kind("the database could not be written: expected a map")
         write(self, db, commit)
 
     monkeypatch.setattr(Database, "_write", damaged)
