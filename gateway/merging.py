@@ -50,10 +50,12 @@ class Merging:
         self._database, self._store, self._runs = database, store, runs
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
+        self._one = asyncio.Lock()
+        """Each takes a core, as much memory as the state, and a thread of those that bring flows to stand still."""
         self._stopped = False
 
     def begin(self, run: FlowRun) -> None:
-        """Merges what is stored of a flow, unless that is being done, or failed a moment ago."""
+        """Merges what is stored of a flow, unless that is being done, or failed a moment ago. One after the other."""
         name = run.flow.name
         if not self._stopped and name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
             task = self._tasks[name] = asyncio.create_task(self._merge(run))
@@ -76,6 +78,11 @@ class Merging:
         await asyncio.gather(*self._tasks.values())
 
     async def _merge(self, run: FlowRun) -> None:
+        async with self._one:
+            if self._runs(run):  # it waited for its turn
+                await self._merge_now(run)
+
+    async def _merge_now(self, run: FlowRun) -> None:
         name = run.flow.name
         try:
             merged, last = await self._store(lambda: (run.stored_bytes, self._database.last_state(name)))
@@ -128,9 +135,10 @@ def main() -> int:
     if len(sys.argv) != 6:
         print("gateway.merging is started by edgert-gateway, not by hand", file=sys.stderr)
         return 2
+    for number in (signal.SIGINT, signal.SIGTERM):  # a whole group gets them; the gateway, which ends this, is meant
+        signal.signal(number, signal.SIG_IGN)
     from edgert.operators.registry import with_installed
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the gateway, which ends this
     with suppress(OSError):
         os.nice(10)
     out = os.dup(1)

@@ -136,9 +136,30 @@ async def test_a_process_that_fails_costs_room_only_and_is_not_started_at_once_a
 
 
 @in_loop
-async def test_who_stops_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", script(tmp_path, f"echo $$ >{tmp_path}/pid; exec sleep 60"))
+async def test_flows_are_merged_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a board with little memory, and so that none waits for a thread that brings a flow to stand still."""
+    busy, both = tmp_path / "busy", tmp_path / "both"
+    python = script(tmp_path, f'mkdir {busy} || touch {both}; {sys.executable} "$@"; rmdir {busy}')
+    monkeypatch.setattr(sys, "executable", python)
     gateway = await deployed(tmp_path)
+    for name in ("g", "h"):
+        await gateway.flows.deploy(document(name), "mqtt")
+    await checkpoint(gateway, 1)
+    merged = {name: gateway.flows.runs[name] for name in ("f", "g")}
+    await gateway.flows.remove("h")
+    await gateway.checkpointer.merging.done()
+    assert not both.exists()
+    assert all(run._snapshot_bytes and not run._delta_bytes for run in merged.values())
+    gateway.crash()
+
+
+@in_loop
+async def test_who_stops_waits_neither_for_it_nor_for_what_was_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", script(tmp_path, f"echo $$ >>{tmp_path}/pid; exec sleep 60"))
+    gateway = await deployed(tmp_path)
+    await gateway.flows.deploy(document("g"), "mqtt")
     await checkpoint(gateway, 1)
     told = tmp_path / "pid"
     await until(lambda: told.exists() and told.read_text().endswith("\n"), "the process")
@@ -156,10 +177,12 @@ def test_by_hand_it_says_what_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_a_database_without_the_flow_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_to: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["merging", str(tmp_path / "none"), "f", "1", "full", "1"])
         patch.setattr(os, "nice", lambda more: 0)
         patch.setattr(gc, "disable", lambda: None)
-        patch.setattr(signal, "signal", lambda *arguments: None)
+        patch.setattr(signal, "signal", lambda *arguments: set_to.append(arguments))
         assert merging.main() == 1
+    assert set_to == [(signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_IGN)], "they are for the gateway"
     assert "cannot read the database" in capsys.readouterr().err
