@@ -254,6 +254,7 @@ class Daemon:
         if self.web:
             await self.web.stop()
         await self.host.stop()
+        await self.flows.stop()
         self._store_thread.shutdown()
         self.database.close()
 

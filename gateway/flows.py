@@ -172,6 +172,13 @@ class Flows:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def stop(self) -> None:
+        """Gives up what is still to be said: a start brings the flow back, with what is not acknowledged."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _give_up(self, run: FlowRun, text: str) -> None:
         """Only what is said to be missing may be acknowledged: until then a start brings the flow back, with it."""
         await write_gap(self._store, self._database, run.flow.name, text)

@@ -21,6 +21,7 @@ from edgert.store.database import Database
 from edgert.store.records import FlowCommit
 from gateway import gaps as gateway_gaps
 from gateway.gaps import ABANDONED
+from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.test_fallback import results, rot, with_messages
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
@@ -140,6 +141,29 @@ async def test_what_a_stopped_flow_lacks_is_acknowledged_only_when_a_gap_says_so
     await asyncio.gather(*gateway.flows._tasks)
     assert (len(gaps(gateway)), len(gateway.ingest.inbox.owed)) == (1, 0)
     assert gateway.ingest._subscriptions.sources == []
+    gateway.crash()
+
+
+@in_loop
+async def test_a_gateway_that_ends_does_not_wait_for_what_cannot_be_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, tried, loop = daemon(tmp_path), asyncio.Event(), asyncio.get_running_loop()
+    await board._start()
+    await board.flows._deploy(document(), "mqtt")
+
+    def full(*_: Any, **__: Any) -> None:
+        loop.call_soon_threadsafe(tried.set)
+        raise StoreError("disk full")
+
+    monkeypatch.setattr(board.database, "put_gap", full)
+    board.flows.fail(board.flows.runs["f"], "its slots died")
+    (saying,) = board.flows._tasks
+    await tried.wait()
+    await ends(board)
+    assert saying.cancelled()
+    gateway = Gateway(tmp_path / "gateway.db")
+    assert list(gateway.flows.runs) == ["f"], "nothing was said, so it goes on"
     gateway.crash()
 
 
