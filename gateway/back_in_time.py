@@ -42,7 +42,8 @@ def admit(database: Database, flow: str, message: Acknowledgement) -> int | None
     shared = greatest if greatest in departed else _shipped_unseen(departed, flow, message)
     if shared is None and not mine:  # a new card: what it has went nowhere yet
         names = _named(departed, greatest)
-        database.rebase(flow, names, greatest, landed, gap=str(database.meta("flows_unread", "")))
+        why = database.meta("flows_unread", "") or database.meta("begun_anew", "")  # an older edgert's
+        database.rebase(flow, names, greatest, landed, gap=why)
         return names[max(departed)]
     first = max(mine) if shared is None else shared
     kept, gap = departed[first], _gap(greatest, shared is not None)

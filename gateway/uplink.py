@@ -235,6 +235,7 @@ class Uplink:
     async def _turn(self) -> float:
         """Sends what may leave now; returns how long to wait where nothing is heard meanwhile."""
         if not self._connected:
+            self._trouble("flows", "")  # nothing is tried
             return IDLE_S
         self._limited = IDLE_S
         before, self._unsent = self._unsent, {}

@@ -184,6 +184,14 @@ async def test_what_fails_with_one_flow_holds_up_no_other(
         assert caplog.messages == ["flow a could not be sent: its part is damaged"], "said once"
     await rig.turn()
     assert ({batch.flow for batch in rig.sent}, rig.uplink.status.error) == ({"a"}, "")
+    rig.rows(1, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.database, "departing", failing(departing))
+        await rig.turn()
+        assert rig.uplink.status.error == "flow a: its part is damaged"
+        rig.uplink.disconnected()
+        await rig.turn()
+        assert rig.uplink.status.error == "", "without a connection nobody tries"
 
 
 @in_loop
