@@ -325,6 +325,7 @@ class Flows:
                 await self._write_alone(name, put)
                 del self.failed[name]
             self._stored[name] = replace(self._stored[name], removed=True)
+            self._ingest.forget(name)
             log.info("flow %s is removed; its results still leave", name)
             return True
 

@@ -7,7 +7,8 @@ was made for it, and that this was answered is remembered over restarts. What is
 A broker may hold messages for long, under the identifier of the subscription that brought them. So an identifier never
 means anything else, and stands for what flows read at one time: when a new version of a flow reads other filters,
 those that it had get new identifiers (if anybody still reads them), and what comes under the old ones is given to the
-new version by its topic.
+new version by its topic. Those that it reads now get new ones too (if anybody else read them): what comes under the
+old ones came for the others alone.
 """
 
 from __future__ import annotations
@@ -75,11 +76,11 @@ class Subscriptions:
         """A topic without wildcards of which the gateway itself wants the last value at each connection, and what
         comes later: it is no flow's, and changes nothing for flows that read it too."""
         self.ids: dict[str, int] = {}
-        """Subscription identifier by filter; kept for good, since redeliveries carry the old ones."""
+        """Subscription identifier by filter; kept, since redeliveries carry the old ones: no number is used twice."""
         self.old: dict[int, str] = {}
         """Filters of identifiers that are given up."""
         self.left: dict[int, dict[str, list[str]]] = {}
-        """Of those: flows that had it and read other filters since → all that they read when they had it."""
+        """Of those: flows → all that they read when it was given up."""
         self.read: dict[str, list[str]] = {}
         """Flow → what it reads, or read when it last could."""
         self.subscribed: set[str] = set()
@@ -123,33 +124,39 @@ class Subscriptions:
         self.lost, self._first = True, first
 
     def swap(self, remove: Collection[Source], add: Iterable[Source]) -> None:
-        """Other sources. A flow that has none left is forgotten: deployed again, it is a new one."""
+        """Other sources. A flow that has none left may come back, and is known then."""
         self.sources = [s for s in self.sources if s not in remove] + list(add)
-        for flow in {s.flow for s in remove} - {s.flow for s in self.sources}:
-            self.forget(flow)
         for flow in {s.flow for s in self.sources}:
             reads = sorted({s.filter for s in self.sources if s.flow == flow})
-            before = self.read.get(flow, reads)
-            self.read[flow] = reads
+            before = self.read.setdefault(flow, reads)
             if before != reads:
-                self._leave(flow, before)
+                self._leave(flow, before, reads)
+                self.read[flow] = reads
 
     def forget(self, flow: str) -> None:
-        """The flow was removed."""
+        """The flow was removed: deployed again, it is a new one."""
         self._had.pop(flow, None)
-        self.read.pop(flow, None)
+        reads = self.read.pop(flow, [])
         for flows in self.left.values():
             flows.pop(flow, None)
+        self.left = {number: flows for number, flows in self.left.items() if flows}
+        self._give_up(f for f in reads if not any(f in others for others in self.read.values()))
 
-    def _leave(self, flow: str, filters: list[str]) -> None:
-        """`flow` has read `filters` and reads others now. So what came for it until now can be told from what comes to
-        others who read one of them, that one gets another identifier."""
+    def _give_up(self, filters: Iterable[str]) -> None:
+        """What the broker has of them until it knows this came to each flow by what it reads now."""
         for topic_filter in filters:
             if number := self.ids.pop(topic_filter, 0):
                 self.old[number] = topic_filter
+                if self.read:
+                    self.left[number] = dict(self.read)
+
+    def _leave(self, flow: str, before: list[str], reads: list[str]) -> None:
+        """`flow` has read the filters `before` and now `reads` others. So that what came for it until now can be told
+        from what comes to others who read one of them, that one gets another identifier."""
+        self._give_up([*before, *reads])
         for number, topic_filter in self.old.items():
-            if topic_filter in filters:
-                self.left.setdefault(number, {}).setdefault(flow, filters)
+            if topic_filter in before:
+                self.left.setdefault(number, {}).setdefault(flow, before)
 
     def filter_of(self, number: int) -> str:
         """What was subscribed with this identifier, empty if that is not known."""
@@ -161,12 +168,13 @@ class Subscriptions:
         return tuple(sorted(n for n, f in pairs if covers(f, topic)))
 
     def readers(self, topic: str, number: int) -> list[Source]:
-        """Sources for which a message on `topic` came under an identifier: those of its filter, and of flows that have
-        left it those that read the topic by a filter that they did not have then. Where such a flow had several that
-        brought it, one copy of several counts."""
-        its = self.filter_of(number)
-        found = [source for source in self.all if source.filter == its]
-        for flow, had in self.left.get(number, {}).items():
+        """Sources for which a message on `topic` came under an identifier: those of its filter, but of flows to which
+        it came by others that they had then; and of flows that have left it those that read the topic by a filter that
+        they did not have then. Where such a flow had several that brought it, one copy of several counts."""
+        its, left = self.filter_of(number), self.left.get(number, {})
+        by_others = {flow for flow, had in left.items() if its not in had and any(covers(f, topic) for f in had)}
+        found = [source for source in self.all if source.filter == its and source.flow not in by_others]
+        for flow, had in left.items():
             gone = [f for f in had if f not in self.read.get(flow, ()) and covers(f, topic)]
             if gone[:1] == [its]:
                 new = (s for s in self.sources if s.flow == flow and s.filter not in had)

@@ -3,8 +3,11 @@ back as another one: in another version of MQTT, with another version of a flow,
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ from edgert.core.settings import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected
 from edgert.operators.registry import REGISTRY
+from gateway.subscriptions import Subscriptions
 from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
@@ -138,6 +142,27 @@ async def test_what_came_for_a_flow_goes_to_its_new_version_that_reads_another_f
     assert await board.counted() == {"f": 3, "g": 3}
 
 
+@pytest.mark.parametrize("crash", [False, True])
+@in_loop
+async def test_a_new_version_that_reads_what_another_flow_does_takes_no_copy_that_came_for_that_one(
+    tmp_path: Path, crash: bool
+) -> None:
+    board = Board(tmp_path / "db")
+    await board.deploy("f")
+    saved = await board.deploy("g", "{kind}/a")
+    of_f, of_g = board.ids("x/+"), board.ids("+/a")
+    await board.deploy("f", "{kind}/a")
+    if crash:
+        assert await board.checkpoint()
+        board.crash()
+        board = Board(tmp_path / "db", saved)
+    board.feed(1, 1.0, ids=of_f)  # both copies of one message had waited at the broker
+    board.feed(2, 1.0, ids=of_g)
+    board.feed(2, 1.0, dup=True, ids=of_g)
+    board.feed(3, 2.0, ids=board.ids("+/a"))
+    assert await board.counted() == {"f": 2, "g": 2}
+
+
 # -- a card that has rotted
 
 
@@ -213,20 +238,30 @@ async def test_a_database_that_was_begun_anew_knows_over_starts_that_identifiers
 # -- what is retained
 
 
+def asking() -> Any:
+    """A flow that wants what is retained."""
+    plain = {"in": {"type": "mqtt_source", "topic": "x/{source}", "retained": True}}
+    return from_plain(
+        {"name": "f", "operators": {**plain, "out": {"type": "publish", "input": "in", "topic": "y"}}}, REGISTRY
+    )
+
+
+def give(given: Subscriptions) -> None:
+    """The broker sends what it has retained."""
+    given.asked(1, given.open(list(given.wanted(True).values()), by_id=True))
+    assert given.answered(1, ())
+
+
 @pytest.mark.parametrize("how", ["at a start", "before it"])
 @in_loop
 async def test_a_flow_that_was_removed_is_given_anew_what_is_retained(tmp_path: Path, how: str) -> None:
     """Its file is no longer named; or it was removed while the broker was away, so that this was not saved."""
-    plain = {"in": {"type": "mqtt_source", "topic": "x/{source}", "retained": True}}
-    flow = from_plain(
-        {"name": "f", "operators": {**plain, "out": {"type": "publish", "input": "in", "topic": "y"}}}, REGISTRY
-    )
+    flow = asking()
     first = daemon(tmp_path)
     await first._start()
     await first.flows.deploy(flow, "file")
     given = first.ingest._subscriptions
-    given.asked(1, given.open(list(given.wanted(True).values()), by_id=True))
-    assert given.answered(1, ())
+    give(given)
     first.database.set_meta("subscriptions", given.dump())
     if how == "before it":
         await first.flows.remove("f")
@@ -237,3 +272,42 @@ async def test_a_flow_that_was_removed_is_given_anew_what_is_retained(tmp_path: 
     waits = [second.ingest._subscriptions._waits(source) for source in second.ingest._subscriptions.sources]
     await ends(second)
     assert waits == [True]
+
+
+@in_loop
+async def test_a_flow_that_could_not_start_and_is_removed_is_a_new_one_when_it_is_deployed_again(
+    tmp_path: Path,
+) -> None:
+    board = Board(tmp_path / "db")
+    await board.flows.deploy(asking(), "mqtt")
+    give(board.subscriptions)
+    saved = board.subscribe()
+    board.crash()
+    with sqlite3.connect(tmp_path / "db") as db:
+        db.execute("UPDATE flow SET document = '{}'")
+    board = Board(tmp_path / "db", saved)
+    assert list(board.flows.failed) == ["f"]
+    assert await board.flows.remove("f")
+    await board.deploy("f", "{kind}/{source}")
+    assert board.subscriptions.left == {}, "it inherits nothing"
+    await board.flows.remove("f")
+    await board.flows.deploy(asking(), "mqtt")
+    assert [board.subscriptions._waits(source) for source in board.subscriptions.sources] == [True]
+    board.crash()
+
+
+@in_loop
+async def test_a_flow_that_was_stopped_may_go_on_and_is_known_then(tmp_path: Path) -> None:
+    board = Board(tmp_path / "db")
+    await board.flows.deploy(asking(), "mqtt")
+    give(board.subscriptions)
+    old = board.ids("x/+")
+    board.flows.fail(board.flows.runs["f"], "its slots died")
+    await asyncio.gather(*board.flows._tasks)
+    saved = board.subscribe()
+    board.crash()
+    board = Board(tmp_path / "db", saved)
+    assert [board.subscriptions._waits(source) for source in board.subscriptions.sources] == [False]
+    await board.deploy("f", "{kind}/{source}")
+    board.feed(1, 1.0, ids=old)  # had waited at the broker
+    assert await board.counted() == {"f": 1}

@@ -108,6 +108,7 @@ def test_a_flow_that_is_removed_and_deployed_again_is_a_new_one_and_a_new_versio
     made.swap([old], [version])
     assert subscribe(made) == []
     made.swap([version], ())
+    made.forget("f")
     made.swap((), [source("f", retained=True)])
     assert subscribe(made) == [("a/+", 1, ALWAYS)]
 
@@ -216,6 +217,36 @@ def test_a_flow_that_comes_back_to_a_filter_takes_once_what_had_come_by_it() -> 
     assert len({first, second, *third.values()}) == 4
     assert flows_of(made, "a/b", "a/+", first) == ["f a/+"]
     assert flows_of(made, "a/b", "+/b", second) == ["f #", "f a/+"]
+
+
+def test_what_came_for_others_by_a_filter_that_a_flow_reads_now_is_theirs_alone() -> None:
+    made = Subscriptions()
+    first = change(made, "g", "+/b")["+/b"]
+    change(made, "other", "+/b")
+    mine = change(made, "f", "a/+")["a/+"]
+    second = change(made, "other", "#")["+/b"]
+    now = change(made, "f", "+/b")["+/b"]
+    assert len({first, second, mine, now}) == 4
+    assert flows_of(made, "a/b", "a/+", mine) == ["f +/b"]
+    assert flows_of(made, "a/b", "+/b", first) == ["g +/b", "other #"]
+    assert flows_of(made, "a/b", "+/b", second) == ["g +/b"]
+    assert flows_of(made, "a/b", "+/b", now) == ["f +/b", "g +/b"]
+    assert flows_of(made, "x/b", "+/b", second) == ["f +/b", "g +/b"], "by a/+ it cannot have come"
+    change(made, "f", "c", "a/b")
+    assert flows_of(made, "a/b", "a/+", mine) == ["f a/b"]
+    assert flows_of(made, "a/b", "+/b", second) == ["g +/b"]
+    assert flows_of(made, "a/b", "+/b", now) == ["f a/b", "g +/b"]
+
+
+def test_what_comes_by_the_subscription_of_a_removed_flow_is_for_the_next_that_reads_its_filter() -> None:
+    """The broker does not know of the later versions, so it came by nothing else."""
+    made = Subscriptions()
+    old = change(made, "f", "a/+")["a/+"]
+    made.forget("f")
+    made.sources.clear()
+    change(made, "f", "#")
+    assert change(made, "f", "a/+")["a/+"] != old
+    assert flows_of(made, "a/b", "a/+", old) == ["f a/+"]
 
 
 def test_what_identifiers_meant_is_known_after_a_restart_also_if_a_change_was_not_saved() -> None:
