@@ -42,7 +42,7 @@ class Routes:
         if found is not None:
             return found
         subscriptions = self._subscriptions
-        seed = ids[0] if len(ids) == 1 else xxhash.xxh3_64_intdigest(repr(tuple(sorted(ids))).encode())
+        seed = ids[0] if len(ids) == 1 else _seed_of(tuple(sorted(ids)))
         if subscriptions.lost and not any(map(subscriptions.filter_of, ids)):
             return self._keep((topic, ids), self._as_route(self._trie.match(topic), seed, of_topic=True))
         sources = dict.fromkeys(source for number in ids for source in subscriptions.readers(topic, number))
@@ -51,9 +51,13 @@ class Routes:
 
     def others(self, topic: str, ids: tuple[int, ...]) -> Iterator[Route]:
         """Routes by which a message may have come that is delivered again in another version of MQTT. By another
-        identifier it is another copy, so with one only the route without any."""
+        identifier it is another copy, so with one only the route without any. With several also what it was to an
+        earlier version of the gateway, which took them in the order in which they came."""
         if ids:
             yield self.by_topic(topic)
+            if len(ids) > 1:
+                known = self.by_id(topic, ids)
+                yield Route(known.readers, _seed_of(ids), known.of_topic)
             return
         numbers = self._subscriptions.covering(topic)
         yield from (self.by_id(topic, (number,)) for number in numbers)
@@ -72,3 +76,8 @@ class Routes:
         if not readers and not seed:
             return NOWHERE
         return self._shared.setdefault((readers, seed, of_topic), Route(readers, seed, of_topic))
+
+
+def _seed_of(ids: tuple[int, ...]) -> int:
+    """Of a message that came by several subscriptions."""
+    return xxhash.xxh3_64_intdigest(repr(ids).encode())

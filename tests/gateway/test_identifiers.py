@@ -8,14 +8,17 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import xxhash
 
 from edgert.core.results import RowsBatch, unpack_result_untrusted
 from edgert.core.settings import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.inbox import Route
 from gateway.subscriptions import Subscriptions
 from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.test_flows import Gateway, document
@@ -98,6 +101,25 @@ async def test_of_a_copy_that_one_flow_lacks_only_that_flow_takes_it_in_another_
     for packet_id in (1, 2):
         board.feed(packet_id, 1.0, dup=True)
     assert await board.counted() == {"f": 1, "g": 1}
+
+
+@in_loop
+async def test_a_redelivery_by_several_subscriptions_is_known_in_whatever_order_they_are_named(tmp_path: Path) -> None:
+    """And after an earlier version of the gateway, to which the order meant something."""
+    board = Board(tmp_path / "db")
+    await board.deploy("f")
+    await board.deploy("g", "x/a")
+    there, back = ((*board.ids(one), *board.ids(other)) for one, other in (("x/+", "x/a"), ("x/a", "x/+")))
+    board.feed(1, 1.0, ids=back)
+    board.feed(1, 1.0, dup=True, ids=there)
+    routes = board.ingest._routes
+    route = Route(routes.by_id("x/a", back).readers, xxhash.xxh3_64_intdigest(repr(back).encode()))
+    with patch.object(routes, "by_id", lambda topic, ids: route):
+        board.feed(2, 2.0, ids=back)
+    assert route.readers
+    board.feed(2, 2.0, dup=True, ids=back)
+    assert board.ingest.inbox.counters.redelivered == 2
+    assert await board.counted() == {"f": 2, "g": 2}
 
 
 @in_loop
