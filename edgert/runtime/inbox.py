@@ -257,15 +257,17 @@ class Inbox:
         """The route that is left for a message with a packet id, or a retained one."""
         if message.retain:
             route = self._as_retained(message, route)
-        if not message.qos:
-            return route
         packet_id, payload, table = message.packet_id, message.payload, self.table
-        digest = _digest(message, route.seed)
-        if message.dup and table.indices[packet_id] and table.hashes[packet_id] != digest:
+        digest = _digest(message, route.seed) if message.qos else 0
+        if message.dup and message.qos and table.indices[packet_id] and table.hashes[packet_id] != digest:
             for other in others(message.topic, message.subscription_ids):
                 if table.hashes[packet_id] == (its := _digest(message, other.seed)):
                     route, digest = self._as_retained(message, other) if message.retain else other, its
                     break
+        if message.retain and not route.readers:
+            self.counters.retained_ignored += 1
+        if not message.qos:
+            return route
         if message.dup and table.hashes[packet_id] == digest and (index := table.indices[packet_id]):
             flows = route.flows
             route = self._redelivered(packet_id, index, route, message.qos)
@@ -286,7 +288,6 @@ class Inbox:
     def _as_retained(self, message: Publish, route: Route) -> Route:
         takers = tuple(r for r in route.readers if r.takes(message))
         if not takers:
-            self.counters.retained_ignored += 1
             return NOWHERE
         return route if len(takers) == len(route.readers) else Route(takers, route.seed)
 

@@ -83,3 +83,12 @@ def test_retained_messages_enter_only_flows_that_ask_for_them_and_are_counted() 
         assert taken(inbox, route, message(1, retain=True)) == asks
         assert inbox.counters.retained_ignored == (not asks)
         assert inbox.due() == ([] if asks else [(1, 1)])
+
+
+def test_a_retained_message_that_is_known_by_another_route_is_not_ignored() -> None:
+    inbox, its = inbox_of(Progress(Position()), retained=True)
+    known, other = Route(its.readers, seed=1), Route((), seed=2)
+    assert taken(inbox, known, message(1, retain=True))
+    again = message(1, retain=True, dup=True)
+    assert not inbox.receive([again], lambda topic, ids: other, 0.0, 0.0, others=lambda *_: (known,))
+    assert (inbox.counters.redelivered, inbox.counters.retained_ignored) == (1, 0)
