@@ -1,4 +1,4 @@
-"""The doors of the central side's tables: results in order become commits, each result in exactly one.
+"""The doors of the central side's tables: results in order become commits, the rows of each result in exactly one.
 
 Where a result goes follows from what it says alone: rows and opening batches to `landing/<flow>`, gaps to `gaps`,
 what a flow has dropped to `drops`, what cannot be used to `quarantine`. Whatever table it is, its commit carries
@@ -19,20 +19,20 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Final
 
 from edgert.central import frames
 from edgert.central.acceptance import Key
-from edgert.central.checks import CheckedRows, check_rows, unite
+from edgert.central.checks import unite
 from edgert.central.flow_table import FlowTable
 from edgert.central.frames import Batch
+from edgert.central.judging import Judged, Opened, as_refused, epoch_of, judge
 from edgert.central.lineage import Opening
 from edgert.central.query import literal
 from edgert.central.tables import Conflict, Table, TableError, join, list_tables
-from edgert.core.errors import EdgertError, PayloadError, show
-from edgert.core.result_schema import Schema
-from edgert.core.results import DropsBatch, GapBatch, Numbered, OpenBatch, RefusedBatch
+from edgert.core.errors import EdgertError
+from edgert.core.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch
 
 log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20
@@ -58,24 +58,9 @@ class Report:
     """Flows whose own table could not be read or written, and why: what is not in it yet may be given again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """A batch and where it goes."""
-
-    batch: Batch
-    destination: Literal["landing", "gaps", "drops", "quarantine"]
-    checked: CheckedRows | None = None
-    reason: str = ""
-
-
 def key_of(batch: Batch) -> Key:
     """The stream of a batch."""
     return batch.gateway, batch.flow, batch.epoch, batch.stream
-
-
-def epoch_of(batch: Batch) -> tuple[str, int]:
-    """(gateway, epoch) of a batch."""
-    return batch.gateway, batch.epoch
 
 
 def application(key: Key) -> str:
@@ -226,7 +211,7 @@ class Landing:
                 elif isinstance(pending[0], RefusedBatch):
                     raise
                 else:
-                    pending = [_refused(pending[0], f"could not be landed: {error!r}")]
+                    pending = [as_refused(pending[0], f"could not be landed: {error!r}")]
 
     def quarantine_payloads(self, payloads: Sequence[tuple[str, bytes, str]]) -> None:
         """Keep (topic, payload, reason) of messages that have no number, for people to look at."""
@@ -296,16 +281,16 @@ class Landing:
         """The same of `quarantine`; what was refused is sent again as it was, or not at all."""
         return self._quarantine.version(_BESIDE + batch.application) >= batch.sequence
 
-    def _plan(self, at: FlowTable, pending: Iterable[Batch]) -> list[_Judged]:
-        judged: list[_Judged] = []
-        opening = _Opening(at.schema)
+    def _plan(self, at: FlowTable, pending: Iterable[Batch]) -> list[Judged]:
+        judged: list[Judged] = []
+        opening = Opened(at.schema)
         first: dict[Key, str] = {}
         closed: set[Key] = set()
         for batch in pending:
             key = key_of(batch)
             if key in closed:
                 continue
-            verdict = _judge(batch, at, opening)
+            verdict = judge(batch, at, opening)
             if verdict.destination != "landing" and epoch_of(batch) in opening.epochs:
                 closed.add(key)  # it comes after its epoch's opening, which this round lands
                 continue
@@ -315,9 +300,7 @@ class Landing:
                 closed.add(key)
         return judged
 
-    def _commit_landing(
-        self, at: FlowTable, judged: Sequence[_Judged], beside: Sequence[Batch], report: Report
-    ) -> None:
+    def _commit_landing(self, at: FlowTable, judged: Sequence[Judged], beside: Sequence[Batch], report: Report) -> None:
         refused = [(j.batch, row, reason) for j in judged if j.checked for row, reason in j.checked.refused]
         # Their own identifier: these batches' numbers are taken only when the good rows land.
         new = [r for r in refused if r[0].sequence > self._quarantine.version(f"rows/{application(key_of(r[0]))}")]
@@ -338,49 +321,6 @@ class Landing:
             at.note(Opening(batch.gateway, batch.epoch, batch.parent, batch.cut), batch.schema)
         report.rows += sum(j.checked.count for j in judged if j.checked)
         report.refused_rows += len(refused)
-
-
-@dataclass(slots=True)
-class _Opening:
-    """What a round opens."""
-
-    schema: Schema | None
-    """Of the table, when that has landed."""
-    epochs: dict[tuple[str, int], Schema] = field(default_factory=dict)
-
-
-def _judge(batch: Batch, at: FlowTable, opening: _Opening) -> _Judged:
-    """Where a batch goes."""
-    epoch = epoch_of(batch)
-    if isinstance(batch, GapBatch):
-        return _Judged(batch, "gaps")
-    if isinstance(batch, DropsBatch):
-        return _Judged(batch, "drops")
-    try:
-        if isinstance(batch, RefusedBatch):
-            raise PayloadError(batch.reason)
-        if isinstance(batch, OpenBatch):
-            opening.schema = _checked_open(batch, opening.schema)
-            opening.epochs[epoch] = batch.schema
-            return _Judged(batch, "landing")
-        schema = opening.epochs.get(epoch) or at.schema_of(epoch)
-        if schema is None:
-            raise PayloadError(f"epoch {batch.epoch} was not opened, or its opening batch was refused")
-        return _Judged(batch, "landing", checked=check_rows(batch, schema, at.first_s))
-    except PayloadError as error:
-        return _Judged(batch, "quarantine", reason=str(error))
-
-
-def _refused(batch: Batch, reason: str) -> RefusedBatch:
-    number = {f.name: getattr(batch, f.name) for f in fields(Numbered)}
-    return RefusedBatch(**number, reason=reason, payload=show(batch, frames.KEPT_BYTES).encode())
-
-
-def _checked_open(batch: OpenBatch, table: Schema | None) -> Schema:
-    """The table's schema with that of an epoch's opening."""
-    if (batch.stream, batch.sequence) != (0, 1):
-        raise PayloadError(f"open: expected stream 0, sequence 1, got {batch.stream}, {batch.sequence}")
-    return unite(table, batch.schema)
 
 
 def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
