@@ -20,6 +20,7 @@ from edgert.central.job import Job
 from edgert.central.lease import Lease, own_name
 from edgert.central.publication import Publication
 from edgert.central.readers import Readers
+from edgert.central.session import forget_tables
 from edgert.central.stream_reader import StreamReader
 from edgert.central.supervisor import AllGivenUp, CannotStart, Door, Stream, Supervisor
 from edgert.central.tables import Conflict, TableError, join, list_tables
@@ -63,7 +64,7 @@ class AlertJob(Job):
         lease: Lease | None = None,
     ) -> None:
         own = lease or Lease(root, "alerts", own_name())
-        super().__init__(own, log, Supervisor(in_turn=True))
+        super().__init__(own, log, Supervisor(in_turn=True, on_failure=partial(forget_tables, spark)))
         self._spark = spark
         self._root = root
         self._rules = {READER + rule.name: rule for rule in rules}

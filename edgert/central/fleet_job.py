@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgert.central.fleet_table import FleetTable
 from edgert.central.job import Job
 from edgert.central.lease import Lease, own_name
+from edgert.central.session import forget_tables
 from edgert.central.spark_errors import OF_SPARK, hint, reason, told_by_spark
 from edgert.central.stream_reader import StreamReader, source
 from edgert.central.supervisor import Stream, Supervisor
@@ -31,7 +32,7 @@ class FleetJob(Job):
 
     def __init__(self, spark: SparkSession, root: str, settings: Settings, lease: Lease | None = None) -> None:
         own = lease or Lease(root, "fleet", own_name(), settings.lease_s)
-        super().__init__(own, log, Supervisor())
+        super().__init__(own, log, Supervisor(on_failure=partial(forget_tables, spark)))
         self._spark = spark
         self._root = root
         self._settings = settings

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
@@ -21,7 +22,8 @@ from edgert.core.errors import EdgertError
 
 TABLE: Final = "models"
 KEPT: Final = 100
-"""Versions of a model that are kept, beside the published one: the newest."""
+"""Versions of a model that are kept, of the rejected and of all others so many each: the newest, and the published one.
+Each schedule may reject for months, and what was published before is what a rollback goes to."""
 PUBLISHED: Final = "published"
 REPLACED: Final = "replaced"
 REJECTED: Final = "rejected"
@@ -78,7 +80,13 @@ def with_new(versions: Sequence[Version], new: Version) -> list[Version]:
         for v in versions
     ]
     whole = sorted((new, *others), key=lambda v: -v.version)
-    return [v for at, v in enumerate(whole) if at < KEPT or v.state == PUBLISHED]
+    seen: Counter[bool] = Counter()
+    kept = []
+    for v in whole:
+        seen[v.state == REJECTED] += 1
+        if seen[v.state == REJECTED] <= KEPT or v.state == PUBLISHED:
+            kept.append(v)
+    return kept
 
 
 def rolled_back(versions: Sequence[Version], to: int | None, when: dt.datetime) -> list[Version]:

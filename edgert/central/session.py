@@ -124,6 +124,13 @@ def running(name: str, master: str) -> Iterator[SparkSession]:
             spark.stop()
 
 
+def forget_tables(spark: SparkSession) -> None:
+    """Have what Delta keeps of each table's log read anew: with it stays what failed while it was made (on a full disk
+    a broadcast, of which each later use gets the same error) for as long as the table has no new version."""
+    java: Any = spark._jvm
+    java.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
 @contextmanager
 def set_for(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Settings of a session for as long as this lasts. A stream has a session of its own, so no other sees them."""

@@ -103,9 +103,14 @@ class Supervisor:
     process for its first batch, to which Spark gives 10 s: many at once would all be too late on a small machine.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, *, in_turn: bool = False) -> None:
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, *, in_turn: bool = False,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`on_failure` is called before a stream that failed starts again."""
         self._monotonic = monotonic
         self._in_turn = in_turn
+        self._on_failure = on_failure
         self._watched: dict[str, _Watched] = {}
         self.restarts: Counter[tuple[str, str]] = Counter()
         """(stream, why) -> how often it was started again."""
@@ -134,6 +139,8 @@ class Supervisor:
             if due and not (self._in_turn and any(map(self._begins, self._watched.values()))):
                 try:
                     watched.given_up = False
+                    if watched.failures:
+                        self._on_failure()
                     watched.stream = watched.start()
                     watched.began = self._monotonic()
                 except (*OF_SPARK, TableError, Conflict, CannotStart) as error:  # it looks at the table at once

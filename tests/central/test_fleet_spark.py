@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from edgert.central.fleet_job import FleetJob
 from edgert.central.lease import Lease, LeaseLost
+from edgert.central.session import forget_tables
 from edgert.central.supervisor import NEW_COLUMNS
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.errors import EdgertError
@@ -26,9 +27,6 @@ from edgert.core.settings import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.central.spark_patience import wait_for_spark
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
 
@@ -245,3 +243,25 @@ def test_a_damaged_table_of_a_flow_keeps_no_other_from_being_processed_once(worl
     job = FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "test", 600.0))
     with pytest.raises(EdgertError, match=r"^fleet/aaa: could not be made anew: \[FAILED_READ_FILE.*from a copy$"):
         list(job.rebuild("aaa"))
+
+
+def test_what_spark_keeps_of_a_log_can_be_forgotten(world: World) -> None:
+    gateway = Gateway("g1")
+    world.landing.land([gateway.open()])
+    world.ship(gateway, 0, "a", 1.0)
+    world.run()
+    java: Any = world.spark._jvm
+
+    def kept() -> Any:
+        log = java.org.apache.spark.sql.delta.DeltaLog.forTable(
+            world.spark._jsparkSession, str(world.root / "landing" / FLOW)
+        )
+        return java.java.lang.System.identityHashCode(log)
+
+    before = kept()
+    assert kept() == before
+    forget_tables(world.spark)
+    assert kept() != before
+    world.ship(gateway, 0, "a", 2.0)
+    world.run()
+    world.check()

@@ -60,6 +60,18 @@ def test_the_oldest_are_forgotten_but_never_the_published_one() -> None:
     assert current(versions) == version(1)
 
 
+def test_what_is_rejected_pushes_out_nothing_that_a_rollback_may_go_to() -> None:
+    versions = [version(1)]
+    for number in range(2, KEPT + 50):
+        versions = with_new(versions, version(number))
+    assert [v.version for v in versions] == list(range(KEPT + 49, 49, -1))
+    for number in range(KEPT + 50, 3 * KEPT):
+        versions = with_new(versions, version(number, models.REJECTED))
+    assert [v.version for v in versions if v.state != models.REJECTED] == list(range(KEPT + 49, 49, -1))
+    assert [v.version for v in versions if v.state == models.REJECTED] == list(range(3 * KEPT - 1, 2 * KEPT - 1, -1))
+    assert current(rolled_back(versions, None, WHEN)) is not None
+
+
 def test_a_rollback_says_what_there_is() -> None:
     with pytest.raises(EdgertError, match=r"older version that was published, got 2 \(published\), 1 \(rejected\)"):
         rolled_back(with_new([version(1, models.REJECTED)], version(2)), None, WHEN)

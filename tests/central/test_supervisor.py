@@ -109,6 +109,22 @@ def test_a_stream_with_new_columns_goes_on_at_once(supervisor: Supervisor, caplo
     assert supervisor.restarts["landing/air", FAILURE] == 1
 
 
+def test_what_spark_keeps_is_forgotten_before_a_failed_stream_starts_again(clock: Clock) -> None:
+    forgotten: list[int] = []
+    starts = Starts()
+    supervisor = Supervisor(clock, on_failure=lambda: forgotten.append(len(starts.queries)))
+    supervisor.add("landing/air", starts)
+    supervisor.look()
+    starts.now.fail(CHANGED)
+    supervisor.look()
+    assert (forgotten, len(starts.queries)) == ([], 2)
+    starts.now.fail("Exception thrown in awaitResult")
+    supervisor.look()
+    clock.at += LONGEST_WAIT_S
+    supervisor.look()
+    assert (forgotten, len(starts.queries)) == ([2], 3)
+
+
 def test_a_stream_that_fails_waits_longer_each_time_and_is_given_up(
     supervisor: Supervisor, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
