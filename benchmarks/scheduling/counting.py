@@ -39,6 +39,9 @@ class Uncounted(Pool):
     def _turn(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
         clock = self._clock
         turn = instance.run(entries, Now(clock.monotonic(), clock.wall()))
+        if turn.messages:
+            self._send_safely(instance, turn.messages)
+            turn.messages = ()
         turn.ended = clock.monotonic()
         instance.fast_turns = FAST_TURNS
         return turn

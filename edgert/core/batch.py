@@ -76,3 +76,21 @@ def part(batch: Batch | RawBatch, start: int, stop: int) -> Batch | RawBatch:
         return RawBatch(topics, payloads, batch.arrival, batch.wall, size, batch.owed)
     watermark = batch.watermark if stop == length else NO_WATERMARK
     return Batch(batch.rows[start:stop], batch.arrival, watermark, size)
+
+
+def parts(batch: Batch | RawBatch, rows: int) -> list[Batch | RawBatch]:
+    """All of it in batches of so many rows (≥ 1), the last of what is left; see `part`."""
+    length = len(batch)
+    if not isinstance(batch, RawBatch):
+        return [part(batch, start, min(start + rows, length)) for start in range(0, length, rows)]
+    topics, payloads, arrival, wall, whole, owed = (
+        batch.topics, batch.payloads, batch.arrival, batch.wall, batch.size, batch.owed,
+    )  # fmt: skip
+    cut: list[Batch | RawBatch] = []
+    before = 0
+    for start in range(0, length, rows):
+        stop = start + rows
+        until = whole * stop // length if stop < length else whole
+        cut.append(RawBatch(topics[start:stop], payloads[start:stop], arrival, wall, until - before, owed))
+        before = until
+    return cut

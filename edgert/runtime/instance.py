@@ -239,8 +239,9 @@ class Instance:
             counters.queued_s += at_head - put
         else:
             at_head = put
-        counters.scheduling_s += self.started - (at_head if at_head > self.ready else self.ready)
-        took = turn.ended - self.started
+        started, ended = self.started, turn.ended
+        counters.scheduling_s += started - (at_head if at_head > self.ready else self.ready)
+        took = ended - started
         counters.busy_s += took
         if self.region is not None:
             self.unshared_s += took
@@ -256,7 +257,7 @@ class Instance:
             if entry.source in first:
                 counters.rows_in -= len(entry.batch)
         for arrival, rows in turn.left:
-            self.latency.add(turn.ended - arrival, rows)
+            self.latency.add(ended - arrival, rows)
 
     def take_profile(self) -> Profile | None:
         """What rows have cost and given since the last call; None if they are too few to say so. From then on turns are

@@ -15,7 +15,7 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
 from edgert.runtime.instance import Instance, Turn
-from edgert.runtime.lending import MOST_WORKERS, SLOW_S, Lending, Mine, fast
+from edgert.runtime.lending import FAST_TURNS, MOST_WORKERS, SLOW_S, Lending, Mine, fast
 from edgert.runtime.pauses import Pauses
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
@@ -243,10 +243,10 @@ class Pool(Pauses):
     def _goes_on(self, instance: Instance, turn: Turn) -> list[Entry]:
         """What an instance takes next if it fed nobody and nobody else could be chosen: a choice could only name it
         again, and costs more than the work on a few rows. Empty where a choice is due."""
-        queue, number = instance.queue, instance.number
+        queue, number, gate = instance.queue, instance.number, self._gate
         if (
-            turn.out or turn.back or not queue.entries or not fast(instance) or not self._gate.idle()
-            or number in self._gate.held or self._watching or self._stopping
+            not queue.entries or turn.out or turn.back or instance.fast_turns < FAST_TURNS or instance.waits
+            or not gate.idle() or number in gate.held or self._watching or self._stopping
         ):  # fmt: skip
             return []
         before = queue.rows
@@ -335,14 +335,15 @@ class Pool(Pauses):
         clock = self._clock
         started = instance.started = clock.monotonic()
         turn = instance.run(entries, Now(started, clock.wall()))
-        turn.ended = clock.monotonic()
-        took = turn.ended - started
-        instance.fast_turns = instance.fast_turns + 1 if took < SLOW_S else 0
-        instance.count(entries, turn)
         if instance.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
             turn.out = instance.send_away(turn.out)
         if turn.messages:
             self._send_safely(instance, turn.messages)
+            turn.messages = ()  # freed here: to send them, and to be rid of them, is its work and not the schedule's
+        turn.ended = clock.monotonic()
+        took = turn.ended - started
+        instance.fast_turns = instance.fast_turns + 1 if took < SLOW_S else 0
+        instance.count(entries, turn)
         if turn.failed:
             instance.log_failure(turn)
         return turn

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from edgert.core.batch import Batch, RawBatch, part
+from edgert.core.batch import Batch, RawBatch, parts
 
 OWED_BYTES: Final = 8_388_608
 """More than can be owed an acknowledgement at a time: twice the input at which the gateway stops reading."""
@@ -139,14 +139,12 @@ class Queue:
     def _pop(self, at: int = 0) -> Entry:
         entry = self.entries[at]
         del self.entries[at]
-        self.rows -= len(entry.batch) or 1
-        self._left(entry.batch)
-        return entry
-
-    def _left(self, batch: Batch | RawBatch) -> None:
+        batch = entry.batch
+        self.rows -= len(batch) or 1
         self.size -= batch.size
         if batch.owed:
             self.owed_bytes -= batch.size
+        return entry
 
     def take(self, limit: int) -> list[Entry]:
         """Whole batches up to `limit` rows; the first is cut when it alone has more. IndexError if there is none: who
@@ -155,12 +153,12 @@ class Queue:
             raise IndexError("expected a batch to take, got an empty queue")
         if self.rows <= limit:
             return self.take_all()
-        first = self.entries[0].batch
-        if len(first) > limit:
-            return [self._cut(limit)]
+        left = limit - len(self.entries[0].batch)
+        if left < 0:
+            self._cut(limit)
+            left = 0
         taken = [self._pop()]
-        left = limit - len(taken[0].batch)
-        while self.entries and len(self.entries[0].batch) <= left:
+        while left > 0 and self.entries and len(self.entries[0].batch) <= left:
             taken.append(self._pop())
             left -= len(taken[-1].batch) or 1
         return taken
@@ -172,14 +170,8 @@ class Queue:
         self.rows = self.size = self.owed_bytes = 0
         return taken
 
-    def _cut(self, limit: int) -> Entry:
-        """The first `limit` rows of the first batch, which has more. All of it is cut now: to copy what is left at each
-        turn would cost the square of its length."""
+    def _cut(self, limit: int) -> None:
+        """The first batch, which has more than `limit` rows, into batches of so many. All of it is cut at once: to copy
+        what is left at each turn would cost the square of its length."""
         source, batch, put, producer = self.entries.popleft()
-        rows = len(batch)
-        parts = [Entry(source, part(batch, at, min(at + limit, rows)), put, producer) for at in range(0, rows, limit)]
-        first = parts.pop(0)
-        self.entries.extendleft(reversed(parts))
-        self.rows -= limit
-        self._left(first.batch)
-        return first
+        self.entries.extendleft([Entry(source, part, put, producer) for part in reversed(parts(batch, limit))])
