@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
+from edgert.operators.logic import Message
 from edgert.operators.region import Edge, Region
+from edgert.runtime.instance import Instance
 from edgert.runtime.latency import quantile_s
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import at_most
-from tests.runtime.pools import Pass, instance, rows
+from tests.runtime.pools import Pass, instance, known, rows
 
 
 def test_times_of_a_turn_are_told_apart() -> None:
@@ -153,3 +157,25 @@ def test_a_pause_is_not_waiting_for_a_worker() -> None:
     one.fast_turns = FAST_TURNS
     pool.lend(1e-9)
     assert (one.counters.scheduling_s, one.counters.queued_s) == (0.5, 0.0)
+
+
+def test_to_send_what_a_turn_gives_is_part_of_it() -> None:
+    clock = VirtualClock()
+    one = instance("one", Pass(lambda batch: one.logic.messages.append(Message("t", b""))))
+    sent: list[Message] = []
+
+    def send(sender: Instance, messages: Sequence[Message]) -> None:
+        assert sender.running
+        clock.advance(2.0)
+        sent.extend(messages)
+
+    pool = Pool(clock, consumption=at_most(1), send=send)
+    pool.add([one])
+    known(one)
+    pool.put([(one, 0, rows(1)), (one, 0, rows(2))], wake=False)
+    for _ in range(2):
+        known(one)
+        pool.lend(1e-9)
+    assert len(sent) == 2
+    assert (one.counters.busy_s, one.counters.scheduling_s, one.counters.queued_s) == (4.0, 0.0, 2.0)
+    assert quantile_s(one.latency.counts, 1.0) == pytest.approx(4.0, rel=0.1)
