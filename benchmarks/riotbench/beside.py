@@ -1,5 +1,5 @@
 """What a row costs in the engine, in a bare loop over the same operator functions, and written by hand: in one process,
-by turns of a second each, since a machine's speed may change from one second to the next.
+by turns of 1.25 s each, since a machine's speed may change from one second to the next.
 
 Each side works on what is due while it has its turn, and its first fifth does not count: till then it brings back into
 the processor's caches what another has driven out. What the pool's own threads do while the engine has its turn is
