@@ -9,7 +9,6 @@ counted to it.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -108,7 +107,6 @@ def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
         sides.append(Side(BY_HAND, pred(told[2]), told[2]))
     before: Seen | None = None
     turns = max(1, round(seconds / (TURN_S - COLD_S))) * len(sides)
-    gc.freeze()  # as a gateway does with what lives until the end
     at, counts, began = 0, False, time.monotonic()
     everything = mine = 0.0
     for batch in feed.due((turns + 0.5) * TURN_S):  # the last half only ends the turn before it
