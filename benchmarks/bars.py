@@ -18,12 +18,12 @@ def draw(report: Report, folder: Path, panels: Sequence[tuple[str, float, str]])
 
     picture, places = plt.subplots(1, len(panels), figsize=(11, 5), squeeze=False, layout="constrained")
     for axes, (unit, scale, label) in zip(places[0], panels, strict=True):
-        figures = [figure for figure in report.figures.values() if figure.unit == unit]
+        figures = [f for f in report.figures.values() if f.unit == unit and f.measured]
         names = [figure.name.replace(": ", ":\n") for figure in figures]
         medians = [figure.median / scale for figure in figures]
         spread = [
-            [m - min(f.values) / scale for m, f in zip(medians, figures, strict=True)],
-            [max(f.values) / scale - m for m, f in zip(medians, figures, strict=True)],
+            [m - min(f.measured) / scale for m, f in zip(medians, figures, strict=True)],
+            [max(f.measured) / scale - m for m, f in zip(medians, figures, strict=True)],
         ]
         axes.barh(names, medians, xerr=spread, capsize=3, color="#4878a8", height=0.6)
         axes.invert_yaxis()

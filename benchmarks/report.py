@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,12 @@ class Figure:
 
     @property
     def median(self) -> float:
-        return statistics.median(self.values) if self.values else float("nan")
+        return statistics.median(self.measured) if self.measured else float("nan")
+
+    @property
+    def measured(self) -> list[float]:
+        """Without what came to no number: of a latency when nothing came out."""
+        return [value for value in self.values if math.isfinite(value)]
 
     @property
     def valid(self) -> bool:
@@ -56,12 +62,12 @@ class Figure:
     def plain(self) -> dict[str, Any]:
         """As it stands in the JSON file."""
         plain: dict[str, Any] = {
-            "median": self.median if self.values else None,
-            "minimum": min(self.values, default=None),
-            "maximum": max(self.values, default=None),
+            "median": self.median if self.measured else None,
+            "minimum": min(self.measured, default=None),
+            "maximum": max(self.measured, default=None),
             "unit": self.unit,
             "repetitions": len(self.values),
-            "values": self.values,
+            "values": [value if math.isfinite(value) else None for value in self.values],
             "valid": self.valid,
         }
         if self.faults:
@@ -94,6 +100,8 @@ class Report:
         if figure.unit != unit:
             raise ValueError(f"expected {name} in {figure.unit} as before, got {unit}")
         figure.values.append(value)
+        if not math.isfinite(value):
+            figure.faults.append(f"a repetition came to {value}")
         if fault:
             figure.faults.append(fault)
         if remark:
@@ -128,7 +136,7 @@ class Report:
         """For a terminal."""
         rows = [("", "median", "minimum", "maximum", "unit", "")]
         for figure in (*self.figures.values(), *self.ratios.values()):
-            numbers = (figure.median, min(figure.values), max(figure.values)) if figure.values else ()
+            numbers = (figure.median, min(figure.measured), max(figure.measured)) if figure.measured else ()
             cells = [_number(number) for number in numbers] or ["-"] * 3
             rows.append((figure.name, cells[0], cells[1], cells[2], figure.unit or "ratio", figure.verdict))
         about = f"{self.name}: {self.about}\n" + ", ".join(f"{k} {v}" for k, v in self.machine.items())

@@ -32,7 +32,7 @@ def draw(report: Report, folder: Path) -> Path:
 def _bars(axes: Any, figures: list[Figure], title: str, unit: str) -> None:
     names = [figure.name.removeprefix("latency added ") for figure in figures]
     medians = [figure.median for figure in figures]
-    spread = [[f.median - min(f.values) for f in figures], [max(f.values) - f.median for f in figures]]
+    spread = [[f.median - min(f.measured) for f in figures], [max(f.measured) - f.median for f in figures]]
     colours = [RED if not f.valid else GREY if f.name.startswith("paho") else BLUE for f in figures]
     bars = axes.barh(names, medians, xerr=spread, color=colours, error_kw={"ecolor": "#333333", "capsize": 3})
     axes.bar_label(bars, labels=[f"{value:.2f}" for value in medians], padding=6, fontsize=8)

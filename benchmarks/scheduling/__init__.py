@@ -1,5 +1,5 @@
-"""Claim: to choose the next instance costs at most 2 µs, counting at most 2 % of the time, and all of the pool's own
-work at most 3 %."""
+"""Claim: to choose the next instance costs at most 2 µs, counting at most 2 % of the time, and the schedule (T_S and
+the policy) at most 3 % of the operators'."""
 
 from __future__ import annotations
 

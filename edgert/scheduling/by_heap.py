@@ -9,6 +9,8 @@ from edgert.scheduling.candidates import Candidates, May
 
 _SLACK = 16
 """Entries of the heap that may be out of date beyond one per candidate and one more."""
+_PASSED = 12
+"""So many candidates that may not run are taken out and put back, before a look at each is cheaper."""
 Entry = tuple[float | tuple[float, float], int, int]
 """(what to order by, the smaller first; turn; instance)"""
 
@@ -43,13 +45,20 @@ class ByHeap(Candidates):
 
     def _best(self, may: May | None) -> int | None:
         heap, current = self._heap, self._entry
-        while True:
+        passed: list[Entry] = []
+        first = None
+        while heap:
             entry = heap[0]
-            if current.get(entry[2]) is entry:
+            if current.get(entry[2]) is not entry:
+                heappop(heap)
+            elif may is None or may(entry[2]):
+                first = entry
                 break
-            heappop(heap)
-        if may is None or may(entry[2]):
-            return entry[2]
-        # a look at each, but with nothing taken out of the heap and put back
-        first = min([entry for entry in current.values() if may(entry[2])], default=None)
+            elif len(passed) < _PASSED:
+                passed.append(heappop(heap))
+            else:
+                first = min([entry for entry in current.values() if may(entry[2])], default=None)
+                break
+        for entry in passed:
+            heappush(heap, entry)
         return first and first[2]

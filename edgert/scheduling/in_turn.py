@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Final
 
 from edgert.scheduling.candidates import Candidates, May
+
+_DRAWS: Final = 8
+"""Of one among all, each as probable as before if it may run, before a look at each."""
 
 
 class RoundRobin(Candidates):
@@ -36,5 +40,12 @@ class Random(Candidates):
             self._place[last] = place
 
     def _best(self, may: May | None) -> int | None:
-        among = self._all if may is None else list(filter(may, self._all))
+        every = self._all
+        if may is None:
+            return every[int(self._draw() * len(every))]
+        for _ in range(_DRAWS):
+            drawn = every[int(self._draw() * len(every))]
+            if may(drawn):
+                return drawn
+        among = list(filter(may, every))
         return among[int(self._draw() * len(among))] if among else None

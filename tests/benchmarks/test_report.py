@@ -24,6 +24,23 @@ def filled() -> Report:
     return made
 
 
+def test_what_comes_to_no_number_is_said_and_keeps_nothing_from_being_written(tmp_path: Path) -> None:
+    made = report()
+    for value in (2.0, float("nan"), 4.0):
+        made.add("ours", value, "ms")
+        made.add("theirs", 1.0, "ms")
+        made.add("none", float("nan"), "ms")
+    made.ratio("ours / theirs", "ours", "theirs")
+    plain = json.loads(made.write_json(tmp_path).read_text())
+    ours, none = plain["figures"]["ours"], plain["figures"]["none"]
+    assert (ours["median"], ours["minimum"], ours["maximum"]) == (3.0, 2.0, 4.0)
+    assert (ours["values"], ours["valid"]) == ([2.0, None, 4.0], False)
+    assert (none["median"], none["values"], none["valid"]) == (None, [None] * 3, False)
+    assert plain["ratios"]["ours / theirs"]["values"] == [2.0, None, 4.0]
+    assert "NOT VALID: a repetition came to nan" in made.table()
+    assert not made.holds
+
+
 def test_a_figure_tells_median_minimum_maximum_unit_and_repetitions() -> None:
     plain = filled().plain()["figures"]["ours"]
     assert (plain["median"], plain["minimum"], plain["maximum"]) == (2.0, 1.0, 3.0)
