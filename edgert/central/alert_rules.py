@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from edgert.central.written import Bounds, instead_of, read_file
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
-from edgert.core.ids import FLOW_NAME
+from edgert.core.ids import TABLE_NAME
 from edgert.core.result_schema import COLUMN_NAME
 from edgert.flow.document import read_untrusted
 
@@ -101,7 +101,7 @@ class _Reader:
         self._name = name
         self._given: Mapping[str, Any] = given if isinstance(given, dict) else {}
         self._problems = problems
-        if not FLOW_NAME.fullmatch(name):
+        if not TABLE_NAME.fullmatch(name):
             self._fault("", "a name of 1 to 63 of a-z, 0-9, '_', '-', a letter or digit first", show(name))
         if not isinstance(given, dict):
             self._fault("", "a table", show(given))
@@ -117,7 +117,7 @@ class _Reader:
         for key in self._given.keys() - set(_KEYS[kind]):
             self._fault(key, f"a known key of {kind} ({instead_of(key, _KEYS[kind])})", "an unknown one")
         flow = self._given.get("flow")
-        if not isinstance(flow, str) or not FLOW_NAME.fullmatch(flow):
+        if not isinstance(flow, str) or not TABLE_NAME.fullmatch(flow):
             self._fault("flow", "a flow's name", show(flow))
         numbers = {key: value for key in _NUMBERS if (value := self._number(key)) is not None}
         rule = Rule(

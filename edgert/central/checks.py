@@ -29,6 +29,11 @@ class CheckedRows:
     """(row as it came, reason)."""
 
 
+def fits(table: Schema, new: Schema) -> bool:
+    """Whether rows of `new` have the windows and the keys of a table's rows: others cannot be merged with them."""
+    return table.window_s == new.window_s and sorted(table.keys) == sorted(new.keys)
+
+
 def unite(table: Schema | None, new: Schema) -> Schema:
     """The schema of a table after rows of `new` came to those of `table`. Raises `PayloadError` if they do not fit.
 

@@ -1,4 +1,4 @@
-"""The landing table of one flow, and what its opening rows say."""
+"""A landing table, and what its opening rows say."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ class Spoilt(TableError):
 
 
 class FlowTable:
-    """`landing/<flow>` and what its opening rows say: the schema of each epoch and of the table."""
+    """`landing/<name>` and what its opening rows say: the schema of each epoch and of the table."""
 
-    def __init__(self, root: str, flow: str) -> None:
-        self.table = Table(join(root, "landing", flow))
+    def __init__(self, root: str, name: str) -> None:
+        self.table = Table(join(root, "landing", name))
         self.first_s = 0.0
         """Windows that begin earlier are gone by retention (s since the epoch): contributions to them come too late."""
         self._forget()
 
     def _forget(self) -> None:
         self._loads = self.table.loads
+        self._noted: set[tuple[str, int]] = set()
+        """(gateway, epoch) that were opened elsewhere."""
         self.opened: dict[tuple[str, int], Schema] = {}
         """(gateway, epoch) -> schema."""
         self.greatest: dict[str, int] = {}
@@ -67,11 +69,18 @@ class FlowTable:
             self.read_opens()
         return self.opened.get(epoch)
 
-    def note(self, opening: Opening, schema: Schema) -> None:
-        """An epoch was opened."""
+    def note(self, opening: Opening, schema: Schema | None) -> None:
+        """An epoch was opened; with `schema` None in another table of the flow."""
+        epoch = (opening.gateway, opening.epoch)
+        if schema is None:
+            if epoch not in self._noted:
+                self._noted.add(epoch)
+                self.openings.append(opening)
+            return
         self.schema = unite(self.schema, schema)  # first: what does not fit is not noted at all
-        self.openings.append(opening)
-        self.opened[(opening.gateway, opening.epoch)] = schema
+        if epoch not in self._noted:
+            self.openings.append(opening)
+        self.opened[epoch] = schema
         self.greatest[opening.gateway] = max(opening.epoch, self.greatest.get(opening.gateway, opening.epoch))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from edgert.central.checks import CheckedRows
+from edgert.central.lineage import Opening
 from edgert.central.tables import TIME
 from edgert.core.errors import show
 from edgert.core.result_schema import Schema, partial_columns, schema_untrusted
@@ -89,6 +90,18 @@ def landing_rows(batches: Iterable[tuple[Batch, CheckedRows | None]], schema: Sc
     return pa.concat_tables(parts) if parts else whole.empty_table()
 
 
+def noted_rows(openings: Iterable[Opening], schema: Schema) -> pa.Table:
+    """Opening rows for a table in which those epochs have no rows: without a schema."""
+    rows = [
+        {"gateway": o.gateway, "epoch": o.epoch, "stream": 0, "sequence": 1, "lineage": _noted(o)} for o in openings
+    ]
+    return pa.Table.from_pylist(rows, schema=landing_schema(schema))
+
+
+def _noted(opening: Opening) -> str:
+    return json.dumps({"parent": opening.parent, "cut": dict(opening.cut)})
+
+
 def _landing_part(batch: Batch, checked: CheckedRows | None, whole: pa.Schema) -> pa.Table:
     count = checked.count if checked else 1
     columns: dict[str, list[Any]] = dict(checked.columns) if checked else {}
@@ -154,10 +167,11 @@ def payload_rows(payloads: Sequence[tuple[str, bytes, str]], wall: float) -> pa.
     return pa.Table.from_pylist(rows, schema=_QUARANTINE)
 
 
-def lineage_of(text: str) -> tuple[Schema, int | None, dict[int, int]]:
-    """(schema, parent, cut) from the `lineage` column of an opening row."""
+def lineage_of(text: str) -> tuple[Schema | None, int | None, dict[int, int]]:
+    """(schema, parent, cut) from the `lineage` column of an opening row; no schema where it is only noted."""
     plain = json.loads(text)
-    return schema_untrusted(plain["schema"]), plain["parent"], {int(s): int(n) for s, n in plain["cut"].items()}
+    schema = schema_untrusted(plain["schema"]) if "schema" in plain else None
+    return schema, plain["parent"], {int(s): int(n) for s, n in plain["cut"].items()}
 
 
 def _number(batch: Batch) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """The doors of the central side's tables: results in order become commits, the rows of each result in exactly one.
 
-Where a result goes follows from what it says alone: rows and opening batches to `landing/<flow>`, gaps to `gaps`,
-what a flow has dropped to `drops`, what cannot be used to `quarantine`. Whatever table it is, its commit carries
-(stream, sequence) as Delta's transaction identifier. The one rule that makes this safe over several tables: **a commit
-of sequence n to any table comes after everything below n is committed, in whichever table.** Results of one stream with
-different tables therefore go in several rounds. Of an epoch that is opened, the landing table tells the truth, after a
-crash at any point: it takes the numbers of all that goes elsewhere as well, after its rows stand in their tables, on
-the disk (there under `beside/`). So what is lost with a landing table, or with an older copy of it that is put back,
-is missed, whatever the others say. Of an epoch that was never opened the others alone tell.
+Where a result goes follows from what it says alone: rows and opening batches to the landing table of their epoch
+(`flow_tables`), gaps to `gaps`, what a flow has dropped to `drops`, what cannot be used to `quarantine`. Whatever
+table it is, its commit carries (stream, sequence) as Delta's transaction identifier. The one rule that makes this safe
+over several tables: **a commit of sequence n to any table comes after everything below n is committed, in whichever
+table.** Results of one stream with different tables therefore go in several rounds. Of an epoch that is opened, the
+landing table tells the truth, after a crash at any point: it takes the numbers of all that goes elsewhere as well,
+after its rows stand in their tables, on the disk (there under `beside/`). So what is lost with a landing table, or
+with an older copy of it that is put back, is missed, whatever the others say. Of an epoch that was never opened the
+others alone tell.
 
 Single rows that are refused are copied to `quarantine` first, under an identifier of their own; then the rest of
 their batch lands and takes its number.
@@ -22,16 +23,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+import pyarrow as pa
+
 from edgert.central import frames
 from edgert.central.acceptance import Key
-from edgert.central.checks import unite
+from edgert.central.checks import fits, unite
 from edgert.central.flow_table import FlowTable
+from edgert.central.flow_tables import FlowTables, flow_of
 from edgert.central.frames import Batch
 from edgert.central.judging import Judged, Opened, as_refused, epoch_of, judge
-from edgert.central.lineage import Opening
+from edgert.central.lineage import Epoch, Opening
 from edgert.central.query import literal
 from edgert.central.tables import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
+from edgert.core.result_schema import Schema
 from edgert.core.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch
 
 log = logging.getLogger("edgert.central.landing")
@@ -86,8 +91,8 @@ class Landing:
         self._wall = wall
         self._monotonic = monotonic
         self._looked_at = float("-inf")
-        self._flows: dict[str, FlowTable] = {}
-        """Those whose table exists: names alone, which anybody can send, are not kept."""
+        self._flows: dict[str, FlowTables] = {}
+        """Those of which a table exists: names alone, which anybody can send, are not kept."""
         self._quarantine = Table(join(root, "quarantine"))
         self._gaps = Table(join(root, "gaps"))
         self._drops = Table(join(root, "drops"))
@@ -96,7 +101,7 @@ class Landing:
 
     def version(self, key: Key) -> int:
         """The last sequence of a stream that is in the tables (0: none)."""
-        return self._version(key, self._refresh(key[1]))
+        return self._version(key, self._refresh(key[1]).of((key[0], key[2])))
 
     def look_anew(self) -> None:
         """Others may have landed results of gateways that are ours now: the next `known` looks at all tables."""
@@ -108,21 +113,21 @@ class Landing:
         `flow` is looked at now. What another collector opened in other flows may be up to `LOOK_S` old.
         """
         if self._monotonic() - self._looked_at >= LOOK_S:
-            for name in list_tables(self.root, "landing"):
+            for name in dict.fromkeys(map(flow_of, list_tables(self.root, "landing"))):
                 with self._others_go_on(name, flow):
                     self._refresh(name).read_opens()
             self._looked_at = self._monotonic()
         elif flow:
             self._refresh(flow).read_opens()
         known: dict[Key, int] = {}
-        for name in [name for name, at in self._flows.items() if gateway in at.greatest]:
+        for name in [name for name, tables in self._flows.items() if tables.greatest(gateway) is not None]:
             with self._others_go_on(name, flow):
                 known |= self._streams(gateway, name)
         return known
 
     def is_fault_of(self, flow: str, error: TableError) -> bool:
-        """Whether it is the fault of a flow's own table, which does not concern other flows."""
-        return error.uri == join(self.root, "landing", flow)
+        """Whether it is the fault of a flow's own tables, which do not concern other flows."""
+        return flow_of(error.uri) == join(self.root, "landing", flow)
 
     @contextmanager
     def _others_go_on(self, name: str, flow: str) -> Iterator[None]:
@@ -136,21 +141,22 @@ class Landing:
 
     def of_flow(self, gateway: str, flow: str, epochs: Iterable[int] = ()) -> dict[Key, int]:
         """As `known`, for one flow, and for these `epochs` of it besides."""
-        at = self._refresh(flow)
-        at.read_opens()
-        if gateway not in at.greatest:
+        tables = self._refresh(flow)
+        tables.read_opens()
+        if tables.greatest(gateway) is None:
             return {}
         known = self._streams(gateway, flow)
         for epoch in epochs:
-            known |= self._streams_of(gateway, flow, epoch, at)
+            known |= self._streams_of(gateway, flow, epoch, tables)
         return known
 
     def _streams(self, gateway: str, flow: str) -> dict[Key, int]:
-        at = self._refresh(flow)
-        epoch = at.greatest.get(gateway)  # none, if the table is another since its flows were listed
-        return {} if epoch is None else self._streams_of(gateway, flow, epoch, at)
+        tables = self._refresh(flow)
+        epoch = tables.greatest(gateway)  # none, if the table is another since its flows were listed
+        return {} if epoch is None else self._streams_of(gateway, flow, epoch, tables)
 
-    def _streams_of(self, gateway: str, flow: str, epoch: int, at: FlowTable) -> dict[Key, int]:
+    def _streams_of(self, gateway: str, flow: str, epoch: int, tables: FlowTables) -> dict[Key, int]:
+        at = tables.of((gateway, epoch))
         known: dict[Key, int] = {}
         stream = missed = 0
         # Stream numbers go up by one, and at most two are open: two unknown in a row are the end.
@@ -182,17 +188,19 @@ class Landing:
     def _land_flow(self, flow: str, pending: Sequence[Batch], report: Report) -> None:
         attempts = 0
         while pending:
-            at = self._refresh(flow)
+            tables = self._refresh(flow)
             if any(isinstance(batch, OpenBatch) for batch in pending):
-                at.read_opens()  # another collector may have widened the schema; from here on that conflicts
+                tables.read_opens()  # another collector may have widened a schema; from here on that conflicts
+            places = _places(tables, pending)
             for key in {key_of(b) for b in pending}:
-                report.versions[key] = self._version(key, at)
+                report.versions[key] = self._version(key, places[key[0], key[2]])
             pending = _due(pending, report.versions)
             if not pending:
                 break
             self._guard()
+            at = places[epoch_of(pending[0])]
             try:
-                self._round(at, pending, report)
+                self._round(at, tables, [b for b in pending if places[epoch_of(b)] is at], report)
                 attempts = 0
             except Conflict as error:
                 attempts += 1
@@ -220,24 +228,23 @@ class Landing:
         self._quarantine.append(frames.payload_rows(payloads, self._wall()), {})
         self._quarantine.settle()
 
-    def _refresh(self, flow: str) -> FlowTable:
+    def _refresh(self, flow: str) -> FlowTables:
         """Look at what is committed. What is seen is on the disk, so that it may be acknowledged."""
         # The landing table last: whoever sees a number as taken, in whichever table, sees what opened its epoch.
         for table in self._shared:
             table.refresh()
             table.settle()
-        at = self._flows.get(flow) or FlowTable(self.root, flow)
-        if at.refresh():
-            self._flows[flow] = at
-        at.table.settle()
-        return at
+        tables = self._flows.get(flow) or FlowTables(self.root, flow)
+        if tables.refresh():
+            self._flows[flow] = tables
+        return tables
 
     def _version(self, key: Key, at: FlowTable) -> int:
         name = application(key)
         return max(t.version(name) for t in (at.table, *self._shared))
 
-    def _round(self, at: FlowTable, pending: Sequence[Batch], report: Report) -> None:
-        """Commit, for each stream, its next batches with one destination."""
+    def _round(self, at: FlowTable, tables: FlowTables, pending: Sequence[Batch], report: Report) -> None:
+        """Commit, for each stream, its next batches with one destination. `at`: of `tables` that of their epochs."""
         judged = self._plan(at, pending)
         landing = [j for j in judged if j.destination == "landing"]
         gaps = [j.batch for j in judged if isinstance(j.batch, GapBatch)]
@@ -261,7 +268,7 @@ class Landing:
             report.reasons += [j.reason for j in new[:3]]
         beside = [b for b in (*said, *(j.batch for j in refused)) if epoch_of(b) in opened]
         if landing or beside:
-            self._commit_landing(at, landing, beside, report)
+            self._commit_landing(at, tables, landing, beside, report)
         report.commits += bool(new_gaps) + bool(new_drops) + bool(new) + bool(landing or beside)
 
     @staticmethod
@@ -300,7 +307,9 @@ class Landing:
                 closed.add(key)
         return judged
 
-    def _commit_landing(self, at: FlowTable, judged: Sequence[Judged], beside: Sequence[Batch], report: Report) -> None:
+    def _commit_landing(
+        self, at: FlowTable, tables: FlowTables, judged: Sequence[Judged], beside: Sequence[Batch], report: Report
+    ) -> None:
         refused = [(j.batch, row, reason) for j in judged if j.checked for row, reason in j.checked.refused]
         # Their own identifier: these batches' numbers are taken only when the good rows land.
         new = [r for r in refused if r[0].sequence > self._quarantine.version(f"rows/{application(key_of(r[0]))}")]
@@ -316,11 +325,38 @@ class Landing:
             schema = unite(schema, batch.schema)
         assert schema is not None, "rows are judged by the schema of an opened epoch"
         rows = frames.landing_rows([(j.batch, j.checked) for j in judged], schema)
+        openings = [Opening(b.gateway, b.epoch, b.parent, b.cut) for b in opened]
+        elsewhere: list[Opening] = []
+        if openings:
+            elsewhere = tables.unknown_to(at, ())
+            tables.note(openings, at)  # first: who sees the epoch in its own table finds it in the others
+            rows = pa.concat_tables([rows, frames.noted_rows(elsewhere, schema)])
         at.table.append(rows, _versions([*(j.batch for j in judged), *beside]))
-        for batch in opened:
-            at.note(Opening(batch.gateway, batch.epoch, batch.parent, batch.cut), batch.schema)
+        for opening in elsewhere:
+            at.note(opening, None)
+        for opening, batch in zip(openings, opened, strict=True):
+            at.note(opening, batch.schema)
         report.rows += sum(j.checked.count for j in judged if j.checked)
         report.refused_rows += len(refused)
+
+
+def _places(tables: FlowTables, pending: Iterable[Batch]) -> dict[Epoch, FlowTable]:
+    """The table of each epoch; of one that is opened, the one that it is opened in."""
+    places: dict[Epoch, FlowTable] = {}
+    begun: Schema | None = None
+    for batch in pending:
+        epoch = epoch_of(batch)
+        if isinstance(batch, OpenBatch) and epoch not in places:
+            place = tables.to_open(epoch, batch.schema)
+            if place.schema is None:
+                begun = begun or batch.schema
+                if not fits(begun, batch.schema):
+                    place = tables.behind()  # of two that would make the same table the second waits for a round
+            places[epoch] = place
+    for batch in pending:
+        if epoch_of(batch) not in places:
+            places[epoch_of(batch)] = tables.of(epoch_of(batch))
+    return places
 
 
 def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:

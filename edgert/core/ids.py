@@ -6,8 +6,10 @@ import hashlib
 import re
 from typing import Final
 
-FLOW_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-"""Flows and operators: short, safe as topic level, file name and table name."""
+TABLE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+"""What is short and safe as topic level, file name and table name."""
+FLOW_NAME: Final = re.compile(rf"(?!.*_v[0-9]+$){TABLE_NAME.pattern}")
+"""Flows: `<flow>_v2` is the name of another table of `<flow>`."""
 GATEWAY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 """Gateways, fleets and collectors: one topic level that may be a host name."""
 _MACHINE_ID: Final = re.compile(r"[0-9a-fA-F]{32}")

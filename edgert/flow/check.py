@@ -6,12 +6,12 @@ A value's fault hides no other: what cannot be used is left out and the rest goe
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
 from edgert.core.errors import Problem, show
+from edgert.core.ids import FLOW_NAME, TABLE_NAME
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow import delivery, full_outbox, on_error
 from edgert.flow.delivery import Delivery
@@ -22,8 +22,8 @@ from edgert.flow.parameters import parse_parameters, parse_values
 from edgert.flow.spec import COMMON, INSTANCES, SLOT, OperatorSpec, Registry
 from edgert.flow.structure import field_problems, graph_problems, in_order, keys_above
 
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 NAME_RULE: Final = "a name of 1 to 63 small letters, digits, _ and -, beginning with a letter or digit"
+FLOW_RULE: Final = f"{NAME_RULE}, not ending with _v and a number: so tables of later versions are called"
 MAX_OPERATORS: Final = 500
 MAX_PROBLEMS: Final = 100
 """Beyond these the report ends with a line that counts the rest."""
@@ -86,8 +86,9 @@ class _Checker:
         name = self.document.get("name")
         if "name" not in self.document:
             self.report("name", NAME_RULE, "nothing")
-        elif not isinstance(name, str) or not NAME.fullmatch(name):
-            self.report("name", NAME_RULE, show(name))
+        elif not isinstance(name, str) or not FLOW_NAME.fullmatch(name):
+            rule = FLOW_RULE if isinstance(name, str) and TABLE_NAME.fullmatch(name) else NAME_RULE
+            self.report("name", rule, show(name))
         return name if isinstance(name, str) else ""
 
     def delivery(self, given: Any) -> Delivery:
@@ -135,7 +136,7 @@ class _Checker:
         """The node of one operator's table, with the parameters that are right; None if its type is not known."""
         path = f"operators.{name}"
         before = len(self.problems)
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        if not isinstance(name, str) or not TABLE_NAME.fullmatch(name):
             self.report(path, NAME_RULE, show(name))
         spec = self.spec(path, table)
         node = None

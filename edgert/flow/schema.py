@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgert.core.ids import FLOW_NAME, TABLE_NAME
 from edgert.flow import delivery, full_outbox
-from edgert.flow.check import MAX_OPERATORS, NAME
+from edgert.flow.check import MAX_OPERATORS
 from edgert.flow.on_error import ACTIONS
 from edgert.flow.parameters import described
 from edgert.flow.spec import COMMON, INSTANCES, REQUIRED, SLOT, OperatorSpec, Parameter, Registry
@@ -15,7 +16,7 @@ _TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean
 
 def json_schema(registry: Registry) -> dict[str, Any]:
     """JSON Schema (2020-12) of a flow document; what needs the graph or an expression is checked by `load` only."""
-    name = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+    name = {"type": "string", "pattern": f"^{TABLE_NAME.pattern}$"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "edgert flow",
@@ -23,7 +24,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
         "required": ["name", "operators"],
         "additionalProperties": False,
         "properties": {
-            "name": name,
+            "name": name | {"pattern": f"^{FLOW_NAME.pattern}$"},
             "description": {"type": "string", "maxLength": 1000},
             "delivery": {"enum": list(delivery.DELIVERIES), "default": delivery.DEFAULT},
             "checkpoint": {

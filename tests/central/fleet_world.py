@@ -44,7 +44,7 @@ class World:
 
     def fleet(self, flow: str = FLOW) -> list[dict[str, Any]]:
         table = query(DeltaTable(str(self.root / "fleet" / flow)))
-        return sorted(table, key=lambda r: (r["window_start"], r["source"] or ""))
+        return sorted(table, key=lambda r: (r["window_start"], r.get("source") or ""))
 
     def writes(self) -> list[str]:
         """What was done to the fleet table, oldest first, but for what is done once."""

@@ -114,6 +114,7 @@ def test_when_all_streams_are_given_up_the_job_lives_on_and_tries_them_once_an_h
     job = make_job(tmp_path)
     clock, tries = [0.0], []
     monkeypatch.setattr(job.streams, "_monotonic", lambda: clock[0])
+    monkeypatch.setattr(job.streams, "_on_failure", lambda: None)
 
     def start() -> Stream:
         tries.append(clock[0])

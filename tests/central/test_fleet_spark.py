@@ -265,3 +265,22 @@ def test_what_spark_keeps_of_a_log_can_be_forgotten(world: World) -> None:
     world.ship(gateway, 0, "a", 2.0)
     world.run()
     world.check()
+
+
+def test_a_version_with_other_keys_has_a_fleet_table_of_its_own_and_what_it_makes_void_is_void(world: World) -> None:
+    first, second, third = Gateway("g1"), Gateway("g1", 2 << 32), Gateway("g1", 3 << 32)
+    second.schema = Schema(60.0, (("room", "string"),), SCHEMA.aggregates)
+    world.landing.land([first.open()])
+    world.ship(first, 0, "a", 1.0)
+    world.ship(first, 1, "a", 9.0, counts=False)
+    world.run()
+    # It fell back to what was before the last batch, took other keys, and went back to the former ones.
+    world.landing.land([second.open(parent=first.epoch, cut={0: 2}), second.rows(contribution(1, "kitchen", 4.0))])
+    world.run()
+    world.check()
+    world.landing.land([third.open(parent=second.epoch, cut={0: 2})])
+    world.ship(third, 2, "a", 5.0)
+    world.run()
+    world.check()
+    (row,) = world.fleet(f"{FLOW}_v2")
+    assert (row["room"], row["n"], row["total"]) == ("kitchen", 1, 4.0)

@@ -168,15 +168,6 @@ def test_flow_without_a_usable_opening_goes_to_quarantine_whole(landing: Landing
     assert Landing(str(tmp_path)).land([g.rows(contribution(0, "a", 1.0))]).versions[key_of(rows)] == 3
 
 
-def test_other_keys_are_refused_with_a_reason_and_the_other_gateway_goes_on(landing: Landing, tmp_path: Path) -> None:
-    g, other = Gateway("g1"), Gateway("g2", schema=Schema(60.0, (("room", "string"),), SCHEMA.aggregates))
-    landing.land([g.open()])
-    landing.land([other.open(), g.rows(contribution(0, "a", 1.0)), other.rows(contribution(0, "r", 2.0))])
-    reasons = [r["reason"] for r in read(tmp_path, "quarantine")]
-    assert any(r == "keys: expected source (string) like the table's rows, got room (string)" for r in reasons)
-    assert [r[0] for r in landed_rows(tmp_path)] == ["g1"]
-
-
 def test_new_aggregate_evolves_the_table(landing: Landing, tmp_path: Path) -> None:
     old = Gateway("g1")
     landing.land([old.open(), old.rows(contribution(0, "a", 1.0))])

@@ -127,7 +127,7 @@ def test_an_epoch_whose_opening_is_gone_again_is_not_taken_for_open(tmp_path: Pa
     assert landing.land([rows(e)]).versions == {key: 0}
     assert landing.land([opening]).versions == {key: 1}
     at = landing._refresh(FLOW)
-    assert counted(at.openings) == {("g1", e.epoch): None, ("g1", g.epoch): {0: 3}}
+    assert counted(at.first.openings) == {("g1", e.epoch): None, ("g1", g.epoch): {0: 3}}
     assert landed_rows(tmp_path / "tables")[-1][1] == g.epoch
 
 

@@ -161,6 +161,7 @@ def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(jobs, "RETRY_S", 0.01)
     storage = Storage(Lease(str(tmp_path), "fleet", "me"))
     job = fleet_job.FleetJob(cast(Any, NoStreams()), str(tmp_path), Settings(), cast(Lease, storage))
+    monkeypatch.setattr(job.streams, "_on_failure", lambda: None)
     thread = threading.Thread(target=job.run, daemon=True)
     thread.start()
 
@@ -182,13 +183,16 @@ def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path, monkeypatch: 
     assert not thread.is_alive()
 
 
-def test_a_table_that_cannot_be_read_is_the_failure_of_its_rule_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_the_failure_of_its_rule_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Landing(str(tmp_path)).land([Gateway("g1", flow=flow).open() for flow in ("bad", "good")])
     table = Table(str(tmp_path / "landing" / "bad"))
     table.refresh()
     table.append(pa.table({"gateway": ["x"], "epoch": pa.array([2], pa.int64()), "lineage": ["no json"]}), {})
     rules = parse("".join(f'[rules.{f}]\nflow = "{f}"\nkind = "silent"\nafter_s = 60\n' for f in ("bad", "good")))
     job = AlertJob(cast(Any, NoStreams()), str(tmp_path), rules, Alerts())
+    monkeypatch.setattr(job.streams, "_on_failure", lambda: None)
     job.start()
     try:
         wait_until(lambda: len(job.streams.restarts) == 2, "a start of each rule's stream")

@@ -1,0 +1,116 @@
+"""The landing tables of a flow: `landing/<flow>`, and `landing/<flow>_v2`, ... of versions with other keys or windows.
+
+Each epoch has its rows in one of them: in the first whose windows and keys are its own. Where it comes from is noted in
+all others too (an opening row without a schema): what a gateway has shipped to one table may be void by an epoch in
+another, and a version that goes back to former windows goes on with what its gateway had in their table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from edgert.central import frames
+from edgert.central.checks import fits
+from edgert.central.flow_table import FlowTable
+from edgert.central.lineage import Epoch, Opening
+from edgert.core.result_schema import Schema
+
+_LATER: Final = re.compile(r"_v[1-9][0-9]*$")
+
+
+def flow_of(table: str) -> str:
+    """The flow whose landing table has this name: no flow's own name ends as those of later tables do."""
+    return _LATER.sub("", table)
+
+
+class FlowTables:
+    """Those that there are, `landing/<flow>` first. What others add is found when it is needed: an epoch that is in
+    none of those known is looked for behind them."""
+
+    def __init__(self, root: str, flow: str) -> None:
+        self._root, self._flow = root, flow
+        self._tables = [FlowTable(root, flow)]
+
+    def __iter__(self) -> Iterator[FlowTable]:
+        return iter(self._tables)
+
+    @property
+    def first(self) -> FlowTable:
+        return self._tables[0]
+
+    def refresh(self) -> bool:
+        """As `FlowTable.refresh` of all that are known. What is seen is on the disk, so that it may be acknowledged.
+        Returns whether there is any."""
+        exist = [self._look(table) for table in self._tables]
+        while len(exist) > 1 and not exist[-1]:  # removed
+            exist.pop()
+            self._tables.pop()
+        return any(exist)
+
+    def read_opens(self) -> None:
+        """As `FlowTable.read_opens` of all that there are."""
+        self._find()
+        for table in self._tables:
+            table.read_opens()
+
+    def greatest(self, gateway: str) -> int | None:
+        """The greatest epoch of a gateway that was opened in any of them; None: there is none."""
+        return max([table.greatest[gateway] for table in self._tables if gateway in table.greatest], default=None)
+
+    def of(self, epoch: Epoch) -> FlowTable:
+        """The table of an epoch; the first, if it was opened in none."""
+        return self._opened(epoch) or self.first
+
+    def to_open(self, epoch: Epoch, schema: Schema) -> FlowTable:
+        """The table of an epoch, or that in which it is to be opened; it may have to be made."""
+        if table := self._opened(epoch):
+            return table
+        for table in self._tables:
+            if table.schema is None or fits(table.schema, schema):
+                return table
+        return self.behind()
+
+    def unknown_to(self, table: FlowTable, new: Sequence[Opening]) -> list[Opening]:
+        """Openings, those of `new` epochs besides, that a table lacks."""
+        known = {(o.gateway, o.epoch) for o in table.openings}
+        every = [*(o for other in self._tables for o in other.openings), *new]
+        lacking = {(o.gateway, o.epoch): o for o in every if (o.gateway, o.epoch) not in known}
+        return list(lacking.values())
+
+    def note(self, new: Sequence[Opening], at: FlowTable) -> None:
+        """Notes openings in all tables but `at`. Raises `Conflict` if another did so first, and `TableError`."""
+        for table in self._tables:
+            if table is not at and table.schema is not None and (lacking := self.unknown_to(table, new)):
+                versions = {f"elsewhere/{o.gateway}/{self._flow}/{o.epoch}": 1 for o in lacking}
+                table.table.append(frames.noted_rows(lacking, table.schema), versions)
+                table.table.settle()  # a power cut must not leave the epoch without it
+                for opening in lacking:
+                    table.note(opening, None)
+
+    def _opened(self, epoch: Epoch) -> FlowTable | None:
+        known = next((table for table in self._tables if epoch in table.opened), None)
+        if known is None:
+            known = next((table for table in self._tables if table.schema_of(epoch) is not None), None)
+        if known is None and self._find():
+            known = next((table for table in self._tables if table.schema_of(epoch) is not None), None)
+        return known
+
+    def _find(self) -> bool:
+        """Looks for tables behind those known. Returns whether there are."""
+        found = False
+        while self._tables[-1].schema is not None and self._look(table := self.behind()):
+            self._tables.append(table)
+            found = True
+        return found
+
+    def behind(self) -> FlowTable:
+        """The one after those known, which may have to be made."""
+        return FlowTable(self._root, f"{self._flow}_v{len(self._tables) + 1}")
+
+    @staticmethod
+    def _look(table: FlowTable) -> bool:
+        exists = table.refresh()
+        table.table.settle()
+        return exists

@@ -1,0 +1,206 @@
+"""A version of a flow with other keys or windows has a table of its own, and what counts is told by all tables."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from edgert.central.flow_table import FlowTable
+from edgert.central.flow_tables import flow_of
+from edgert.central.frames import Batch
+from edgert.central.landing import Landing, key_of
+from edgert.central.lineage import Cut, Epoch, Opening, counted
+from edgert.central.tables import Conflict, Table, list_tables
+from edgert.core.result_schema import Schema
+from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
+from tests.central.test_landing import read
+
+ROOMS = Schema(60.0, (("room", "string"),), SCHEMA.aggregates)
+SHORT = Schema(30.0, SCHEMA.keys, SCHEMA.aggregates)
+V2, V3 = f"{FLOW}_v2", f"{FLOW}_v3"
+
+
+def shipped(root: Path, table: str) -> list[tuple[str, int, int]]:
+    """(gateway, epoch, sequence) of the contributions in a landing table."""
+    found = [r for r in read(root, f"landing/{table}") if not r["lineage"]]
+    return sorted((r["gateway"], r["epoch"], r["sequence"]) for r in found)
+
+
+def lineage(root: Path, table: str) -> dict[Epoch, Cut]:
+    """What counts of the epochs that have their rows in a table."""
+    at = FlowTable(str(root), table)
+    at.refresh()
+    return {epoch: cut for epoch, cut in counted(at.openings).items() if epoch in at.opened}
+
+
+def short(window: int, source: str, *values: float) -> list[Any]:
+    row = contribution(window, source, *values)
+    return [row[0], row[0] + 30, *row[2:]]
+
+
+def ordinal(number: int) -> int:
+    return number << 32
+
+
+def test_other_keys_and_other_windows_get_tables_of_their_own_and_all_goes_on(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path))
+    g, rooms, halves = Gateway("g1"), Gateway("g2", schema=ROOMS), Gateway("g3", schema=SHORT)
+    report = landing.land([g.open(), rooms.open(), halves.open()])
+    assert (report.refused_batches, list_tables(str(tmp_path), "landing")) == (0, [FLOW, V2, V3])
+    landing.land(
+        [g.rows(contribution(0, "a", 1.0)), rooms.rows(contribution(0, "r", 2.0)), halves.rows(short(0, "a", 3.0))]
+    )
+    assert shipped(tmp_path, FLOW) == [("g1", ordinal(1), 2)]
+    assert shipped(tmp_path, V2) == [("g2", ordinal(1), 2)]
+    assert shipped(tmp_path, V3) == [("g3", ordinal(1), 2)]
+    assert read(tmp_path, "quarantine") == []
+    for again in (landing, Landing(str(tmp_path))):
+        assert again.land([g.rows(contribution(1, "a", 1.0))]).rows == 1
+        assert again.land([rooms.rows(contribution(1, "a", 1.0))]).rows == 1
+        for name in ("g1", "g2", "g3"):
+            assert set(again.known(name)) == set(again.of_flow(name, FLOW)) == {(name, FLOW, ordinal(1), 0)}
+    assert again.version(("g2", FLOW, ordinal(1), 0)) == 4
+
+
+def test_a_version_that_goes_back_to_former_windows_goes_on_with_what_its_gateway_had_there(tmp_path: Path) -> None:
+    first = Gateway("g1")
+    second = Gateway("g1", ordinal(2), ROOMS)
+    third = Gateway("g1", ordinal(3))
+    landing = Landing(str(tmp_path))
+    landing.land([first.open(), first.rows(contribution(0, "a", 1.0))])
+    landing.land([second.open(ordinal(1), {0: 2}), second.rows(contribution(1, "r", 1.0))])
+    landing.land([third.open(ordinal(2), {0: 2}), third.rows(contribution(2, "a", 1.0))])
+    assert list_tables(str(tmp_path), "landing") == [FLOW, V2]
+    assert lineage(tmp_path, FLOW) == {("g1", ordinal(1)): {0: 2}, ("g1", ordinal(3)): None}
+    assert lineage(tmp_path, V2) == {("g1", ordinal(2)): {0: 2}}
+    assert set(landing.known("g1")) == {("g1", FLOW, ordinal(3), 0)}
+    assert set(landing.of_flow("g1", FLOW, [ordinal(2)])) == {("g1", FLOW, ordinal(n), 0) for n in (2, 3)}
+
+
+def test_what_a_fallback_makes_void_is_void_though_the_new_epoch_stands_in_another_table(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path))
+    first = Gateway("g1")
+    landing.land([first.open(), *(first.rows(contribution(n, "a", 1.0)) for n in range(3))])
+    landing.land([Gateway("g1", ordinal(2), ROOMS).open(ordinal(1), {0: 3})])
+    assert lineage(tmp_path, FLOW) == {("g1", ordinal(1)): {0: 3}}
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_collector_that_ends_before_or_behind_the_note_does_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Its commits: the note in the first table, then the opening in the second."""
+    first, second = Gateway("g1"), Gateway("g1", ordinal(2), ROOMS)
+    Landing(str(tmp_path)).land([first.open(), first.rows(contribution(0, "a", 1.0))])
+    opening, rows = second.open(ordinal(1), {0: 2}), second.rows(contribution(0, "r", 1.0))
+    append, count = Table.append, 0
+
+    def ends(self: Table, data: pa.Table, versions: Mapping[str, int]) -> None:
+        nonlocal count
+        count += 1
+        if count == at:
+            raise KeyboardInterrupt
+        append(self, data, versions)
+
+    with monkeypatch.context() as during:
+        during.setattr(Table, "append", ends)
+        with pytest.raises(KeyboardInterrupt):
+            Landing(str(tmp_path)).land([opening])
+    assert list_tables(str(tmp_path), "landing") == [FLOW]
+    report = Landing(str(tmp_path)).land([opening, rows])
+    assert report.versions[key_of(rows)] == 2
+    assert len([r for r in read(tmp_path, f"landing/{FLOW}") if r["lineage"]]) == 2, "the epoch's, and the note"
+    assert lineage(tmp_path, FLOW) == {("g1", ordinal(1)): {0: 2}}
+    assert shipped(tmp_path, V2) == [("g1", ordinal(2), 2)]
+
+
+def test_of_two_collectors_that_make_the_same_table_one_decides_again(tmp_path: Path) -> None:
+    Landing(str(tmp_path)).land([Gateway("g1").open()])
+    other = Landing(str(tmp_path))
+    halves = Gateway("g3", schema=SHORT)
+    meanwhile: list[list[Batch]] = [[halves.open(), halves.rows(short(0, "a", 1.0))]]
+
+    def comes_first() -> None:
+        if meanwhile:
+            other.land(meanwhile.pop())
+
+    landing = Landing(str(tmp_path), guard=comes_first)
+    rooms = Gateway("g2", schema=ROOMS)
+    report = landing.land([rooms.open(), rooms.rows(contribution(0, "r", 1.0))])
+    assert (report.rows, report.refused_batches) == (1, 0)
+    assert (shipped(tmp_path, V2), shipped(tmp_path, V3)) == ([("g3", ordinal(1), 2)], [("g2", ordinal(1), 2)])
+
+
+def test_an_aggregate_of_another_kind_is_refused_as_ever(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path))
+    other = Schema(60.0, SCHEMA.keys, (("n", "sum"), *SCHEMA.aggregates[1:]))
+    report = landing.land([Gateway("g1").open(), Gateway("g2", schema=other).open()])
+    assert (report.refused_batches, list_tables(str(tmp_path), "landing")) == (1, [FLOW])
+    assert "aggregate n: expected count like the table's rows, got sum" in report.reasons[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_versions_back_and_forth_by_several_collectors_that_end_at_any_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Each result is in one table once; and each table tells of its epochs what all openings together do."""
+    draw = random.Random(seed)
+    print(f"seed {seed}")
+    append = Table.append
+
+    def fails_at_times(self: Table, data: pa.Table, versions: Mapping[str, int]) -> None:
+        fate = draw.random()
+        if fate < 0.08:
+            raise KeyboardInterrupt
+        append(self, data, versions)
+        if fate < 0.16:
+            raise KeyboardInterrupt
+        if fate < 0.2:
+            raise Conflict("as if another came first")
+
+    collectors = [Landing(str(tmp_path)) for _ in range(2)]
+    openings: list[Opening] = []
+    sent: set[tuple[str, int, int]] = set()
+    now: dict[str, Gateway] = {}
+    for _ in range(14):
+        name = draw.choice(["g1", "g2"])
+        before, schema = now.get(name), draw.choice([SCHEMA, ROOMS, SHORT])
+        gateway = now[name] = Gateway(name, ordinal(1) + (before.epoch if before else 0), schema)
+        cut = {0: draw.randint(1, before.sequences[0])} if before else {}
+        row = short(0, "a", 1.0) if schema is SHORT else contribution(0, "a", 1.0)
+        batches: list[Any] = [gateway.open(before.epoch if before else None, cut)]
+        batches += [gateway.rows(row) for _ in range(draw.randint(0, 3))]
+        openings.append(Opening(name, gateway.epoch, before.epoch if before else None, cut))
+        sent |= {(name, gateway.epoch, b.sequence) for b in batches[1:]}
+        with monkeypatch.context() as during:
+            during.setattr(Table, "append", fails_at_times)
+            for _ in range(40):
+                which = draw.randrange(2)
+                try:
+                    collectors[which].land(batches)
+                    break
+                except KeyboardInterrupt:
+                    collectors[which] = Landing(str(tmp_path))
+        for each in collectors:  # whoever lands it again, nothing is doubled
+            each.land(batches)
+            assert each.version(key_of(batches[-1])) == batches[-1].sequence
+    tables = list_tables(str(tmp_path), "landing")
+    landed = [row for table in tables for row in shipped(tmp_path, table)]
+    assert sorted(sent) == sorted(landed)
+    assert read(tmp_path, "quarantine") == []
+    told: dict[Epoch, Cut] = {}
+    for table in tables:
+        told |= lineage(tmp_path, table)
+    assert told == counted(openings)
+    assert len(tables) <= 3
+
+
+def test_a_table_tells_whose_it_is() -> None:
+    assert [flow_of(name) for name in ("air", V2, "air_v12", "air_v2_indoor", "a/landing/air_v3")] == [
+        "air", "air", "air", "air_v2_indoor", "a/landing/air",
+    ]  # fmt: skip
