@@ -211,10 +211,14 @@ BY_TIME: Final = frozenset({"etl"})
 """Those that look at event times: they must go on when the trace begins anew."""
 
 
+UNDIVIDED: Final = frozenset({"distinct", "fit", "rows"})
+"""Operators that keep one state for all devices."""
+
+
 def split(application: str, copies: int) -> dict[str, Any]:
-    """The application with so many copies of each operator."""
+    """The application with so many copies of each operator that can have them."""
     plain = APPLICATIONS[application]()
-    for operator in plain["operators"].values():
-        if operator["type"] != "key_by" and copies > 1:
+    for name, operator in plain["operators"].items():
+        if operator["type"] != "key_by" and name not in UNDIVIDED and copies > 1:
             operator["instances"] = copies
     return plain

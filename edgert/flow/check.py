@@ -224,7 +224,7 @@ class _Checker:
         spec = self.registry[node.type]
         if node.instances > 1 and spec.role == "inner" and spec.divides_by is not None:
             keys = keys_above(flow, self.registry, node.name)
-            if not spec.divides_by(node, keys):
+            if spec.divides_by(node, keys) == ():
                 expected = "1, or a key_by before it (rows of one key meet in one instance)"
                 yield Problem(f"operators.{node.name}.{INSTANCES.name}", expected, str(node.instances))
 

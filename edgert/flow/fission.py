@@ -83,7 +83,8 @@ def divided_among(flow: Flow, registry: Registry, node: Node) -> Keys | None:
     spec = registry[node.type]
     if spec.role != "inner" or spec.stateless or spec.divides_by is None:
         return None
-    return _plain(spec.divides_by(node, keys_above(flow, registry, node.name)))
+    keys = spec.divides_by(node, keys_above(flow, registry, node.name))
+    return None if keys is None else _plain(keys)
 
 
 def _loses(node: Node, registry: Registry, keys: Keys) -> bool:
@@ -112,14 +113,14 @@ def _order(flow: Flow, registry: Registry, consumer: Sequence[Node]) -> Keys | N
             continue
         seen.add((node.name, written))
         spec = registry[node.type]
-        if spec.stateless:
+        keys = keys_above(flow, registry, node.name)
+        asked = spec.divides_by(node, keys) if spec.divides_by else keys
+        if spec.stateless or asked is None:
             use = spec.fields(node)
             behind = written | (use.writes or frozenset())
             waiting += [(other, behind) for other in flow.outputs(node.name)]
         elif spec.ordered:
-            keys = keys_above(flow, registry, node.name)
-            asked = _plain(spec.divides_by(node, keys)) if spec.divides_by else keys
-            wanted.append(frozenset(pair for pair in asked or BY_DEVICE if pair[0] not in written))
+            wanted.append(frozenset(pair for pair in _plain(asked) or BY_DEVICE if pair[0] not in written))
     if not wanted:
         return None
     return tuple(sorted(frozenset.intersection(*wanted))) or BY_DEVICE

@@ -92,11 +92,11 @@ class OperatorSpec:
     """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless ones are compiled instead."""
     keyed: bool = True
     """Whether a stateful operator is kept apart by the key that a marker above it declares."""
-    divides_by: Callable[[Node, Keys], Keys] | None = None
+    divides_by: Callable[[Node, Keys], Keys | None] | None = None
     """By what rows may be divided among copies of an operator, given the key that a marker declares: rows that are
-    alike in these fields meet in one copy. Not asked of stateless ones, which any row may go to. Without it there is
-    one copy; who has it and keeps state also has `Logic.shared`. A source is divided by the device that a topic
-    names if it gives that, else by topic."""
+    alike in these fields meet in one copy; None: any row may go to any of them, as with stateless ones, which are not
+    asked. Without it there is one copy; who has it and keeps state also has `Logic.shared`. A source is divided by the
+    device that a topic names if it gives that, else by topic."""
     ordered: bool = True
     """Whether the order of rows of one key matters to it; not asked of stateless ones."""
     reads_port: int = 0

@@ -157,6 +157,9 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
     p, path = node.parameters, f"operators.{node.name}"
     if p["mode"] == "known" and not p["values"]:
         yield Problem(f"{path}.values", 'the keys to let through, or mode = "first_seen"', "nothing")
+    if p["mode"] == "first_seen" and node.instances > 1:
+        # as one, the filters of several copies would hold more than they can, and take most keys for repetitions
+        yield Problem(f"{path}.instances", '1 with mode = "first_seen"', str(node.instances))
     if p["mode"] == "first_seen" and p["values"]:
         yield Problem(f"{path}.values", 'none with mode = "first_seen"', f"{len(p['values'])} values")
     if p["mode"] == "known" and len(p["fields"]) > 1:
@@ -180,6 +183,7 @@ SPECS = (
         fields=lambda node: FieldUse(frozenset(node.parameters["fields"])),
         keyed=False,
         logic=_make,
+        divides_by=lambda node, keys: None,
         parameters=(
             Parameter(
                 "fields",

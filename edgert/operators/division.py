@@ -9,7 +9,8 @@ import xxhash
 
 from edgert.core.batch import Row
 from edgert.core.topic_template import TopicTemplate
-from edgert.flow.spec import Keys
+from edgert.flow.graph import Node
+from edgert.flow.spec import ANY, Keys
 from edgert.operators.aggregates import compile_function
 from edgert.operators.keys import CONSTANTS, key_source
 
@@ -103,6 +104,11 @@ def shared_by_key(
     entries = [entry for snapshot in snapshots if snapshot for entry in snapshot[name]]
     parts = divided(entries, copies, lambda entry: copy_of(entry[0]))
     return [{"gone": [], name: part} if part else None for part in parts]
+
+
+def as_they_are(node: Node, keys: Keys) -> Keys:
+    """`OperatorSpec.divides_by` of an operator that keeps its state by the values of the key, whatever their types."""
+    return tuple((name, ANY) for name, _ in keys)
 
 
 def _source(keys: Keys) -> str:

@@ -7,7 +7,7 @@ a 12:00 dust 380       ─┘           dust 380                       or the wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any, Final
@@ -15,7 +15,8 @@ from typing import Any, Final
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
-from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
+from edgert.operators.division import divided
 from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
@@ -159,6 +160,11 @@ class JoinObservations(Logic):
             self.open[at] = {**self._nothing, **row}
             self._told.add(at)
 
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        waiting = [entry for snapshot in snapshots if snapshot for entry in snapshot["open"]]
+        parts = divided(waiting, copies, lambda entry: copy_of(entry[1]))
+        return [{"gone": [], "open": part} if part else None for part in parts]
+
 
 def _wanted(names: Sequence[str]) -> tuple[str, ...]:
     if len(field_names(names)) < 2:
@@ -188,6 +194,7 @@ SPECS = (
         fields=lambda node: FieldUse(frozenset((*node.parameters["on"], *node.parameters["fields"]))),
         keyed=False,
         logic=_make,
+        divides_by=lambda node, keys: tuple((name, ANY) for name in node.parameters["on"]),
         parameters=(
             Parameter(
                 "fields",

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.by_key import ByKey
+from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 from edgert.sketches.hashing import hash_of
@@ -107,6 +108,9 @@ class Sketched(Logic, ABC):
                 held = self.kept[key] = Kept(period, self.fresh())
             held.sketch.apply(changes)
 
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        return shared_by_key("kept", snapshots, copies, copy_of)
+
 
 class DistinctCount(Sketched):
     """HyperLogLog per key."""
@@ -165,6 +169,7 @@ SPECS = (
         doc="Adds how many different values a field has had so far, per key: an estimate (HyperLogLog).",
         fields=_fields,
         logic=lambda build: DistinctCount(*_common(build)),
+        divides_by=as_they_are,
         parameters=(
             _FIELD,
             Parameter("output", "string", "Field for the estimate.", "distinct", parse=new_field),
@@ -187,6 +192,7 @@ SPECS = (
         "of one value n².",
         fields=_fields,
         logic=lambda build: Moment(*_common(build)),
+        divides_by=as_they_are,
         parameters=(
             _FIELD,
             Parameter("output", "string", "Field for the estimate.", "moment", parse=new_field),

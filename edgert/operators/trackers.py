@@ -13,9 +13,9 @@ from typing import Any
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
-from edgert.flow.spec import ANY, FieldUse, Keys, OperatorSpec, Parameter
+from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.by_key import ByKey
-from edgert.operators.division import shared_by_key
+from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
@@ -154,11 +154,6 @@ def _output(node: Node) -> str:
     return str(node.parameters.get("output") or node.parameters["field"])
 
 
-def _as_they_are(node: Node, keys: Keys) -> Keys:
-    """A track is found by the values of the key, whatever their types."""
-    return tuple((name, ANY) for name, _ in keys)
-
-
 def _common(build: Build) -> tuple[str, str, list[str]]:
     return build.node.parameters["field"], _output(build.node), [name for name, _ in build.keys]
 
@@ -185,7 +180,7 @@ SPECS = (
         doc="Adds a field with the noise of a sensor taken out (a Kalman filter for a value that drifts), per key.",
         fields=_fields,
         logic=_kalman,
-        divides_by=_as_they_are,
+        divides_by=as_they_are,
         parameters=(
             _FIELD,
             Parameter("output", "string", "Field for the estimate.", "estimate", parse=new_field),
@@ -204,7 +199,7 @@ SPECS = (
         "are so many.",
         fields=_fields,
         logic=_sliding_regression,
-        divides_by=_as_they_are,
+        divides_by=as_they_are,
         parameters=(
             _FIELD,
             Parameter("output", "string", "Field for the prediction.", "ahead", parse=new_field),
@@ -217,7 +212,7 @@ SPECS = (
         doc="Fills a field that is null with the mean of its last values, per key.",
         fields=_fields,
         logic=_interpolate,
-        divides_by=_as_they_are,
+        divides_by=as_they_are,
         parameters=(
             Parameter("field", "string", "The field to fill.", parse=new_field),
             Parameter("window", "integer", "Values that the mean is of.", 5, minimum=1, maximum=100),

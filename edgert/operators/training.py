@@ -18,6 +18,7 @@ from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import compile_function
 from edgert.operators.by_key import ByKey
+from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
@@ -205,6 +206,9 @@ class TrainRegression(Logic):
         for key, slots in self._by_key.told(state):
             self.windows[key] = Sums.of(slots, len(self._columns))
 
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        return shared_by_key("windows", snapshots, copies, copy_of)
+
 
 def row_head(row: Row) -> Row:
     """What every row has."""
@@ -248,6 +252,7 @@ SPECS = (
         check=_check,
         fields=_fields,
         logic=_make,
+        divides_by=as_they_are,
         parameters=(
             Parameter("target", "string", "The field to predict.", parse=field_name),
             Parameter("fields", "strings", "The fields to predict it from.", parse_item=field_name, parse=_inputs),

@@ -18,6 +18,7 @@ from benchmarks.riotbench.flows import (
     TRAINED,
     known_devices,
     pred,
+    split,
     train,
 )
 from edgert.core.batch import RawBatch
@@ -95,6 +96,13 @@ def run(plain: dict[str, Any], fusion: Fusion, count: int = ROWS, devices: int =
 def checkpoint(made: FlowRun) -> bytes:
     deltas = {name: place.logic.delta() for name, place in made.places.items()}
     return pack_state({name: delta for name, delta in deltas.items() if delta is not None})
+
+
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_an_application_in_copies_is_a_flow(application: str) -> None:
+    flow = from_plain(split(application, 3), REGISTRY)
+    assert {node.instances for node in flow.nodes.values()} >= {3}
+    assert flow.nodes["readings"].instances == 3
 
 
 @EVERY_FUSION

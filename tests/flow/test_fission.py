@@ -199,6 +199,25 @@ def test_a_join_is_divided_by_what_must_be_equal_at_both_its_inputs() -> None:
     assert {o.input for o in made.instances["other#3"].outputs} == {1}
 
 
+def test_a_list_of_known_keys_is_in_every_copy_so_any_row_may_go_to_any() -> None:
+    known = op("bloom_filter", "in", 2, values=["a"])
+    freely = planned(known=known, by=op("key_by", "known", keys=["room"]), w=window("by"), out=op("ship", "w"))
+    assert edges(freely) == {"in → known#1": "shuffle", "known#1 → w": "gather", "w → out": "forward"}
+    in_order = planned(known=known, out=op("publish", "known", topic="o/{room}"))
+    assert edges(in_order)["in → known#1"] == "key (room)"
+    in_line = planned(source=2, known=known, by=op("key_by", "known", keys=["source"]), w=window("by", 2),
+                      out=op("ship", "w"))  # fmt: skip
+    assert [edges(in_line)[edge] for edge in ("in#1 → known#1", "known#1 → w#1")] == ["forward", "forward"]
+
+
+def test_observations_are_divided_by_what_must_be_equal() -> None:
+    made = planned(
+        j={"type": "join_observations", "inputs": ["in"], "on": ["room"], "fields": ["t", "h"], "instances": 2},
+        out=op("publish", "j", topic="o"),
+    )
+    assert edges(made) == {"in → j#1": "key (room)", "j#1 → out": "gather"}
+
+
 def errors(**operators: dict[str, Any]) -> dict[str, str]:
     with pytest.raises(DocumentError) as caught:
         from_plain({"name": "f", "operators": {"in": SOURCE, **operators}}, REGISTRY)
@@ -211,6 +230,10 @@ def test_what_cannot_be_split_is_refused_with_the_reason() -> None:
     }
     assert errors(by=op("key_by", "in", 2, keys=["room"]), w=window("by"), out=op("ship", "w")) == {
         "operators.by.instances": "expected 1 (key_by is no instance by itself), got 2"
+    }
+    seen = op("bloom_filter", "in", 2, mode="first_seen")
+    assert errors(seen=seen, out=op("publish", "seen", topic="o")) == {
+        "operators.seen.instances": 'expected 1 with mode = "first_seen", got 2'
     }
 
 
