@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import DocumentError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
+from edgert.flow.fission import uncopied
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import UnixLink
@@ -29,7 +31,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.report import report
-from edgert.runtime.targets import Target
+from edgert.runtime.targets import Spread, Target
 
 DAEMON: Final = -1
 """The daemon, where slots have numbers."""
@@ -80,6 +82,7 @@ class SlotRun:
             if at != slot:
                 instance.remote = partial(self._send, at, place)
                 instance.number = self._elsewhere(place)
+        self._keep_near(where)
         self._checkpoint = (blobs, queue)
         self.capturing = 0
         """The checkpoint under way; 0: none."""
@@ -103,6 +106,20 @@ class SlotRun:
         """Why a capture (or results ahead of one) could not be told to the daemon. What it took is lost with that, so
         there is no other until the run begins anew from its last checkpoint."""
         self._aside: list[tuple[int, list[Any]]] = []
+
+    def _keep_near(self, where: Sequence[int]) -> None:
+        """Local-or-shuffle: batches that may go to any copy go to those in this process, unless that left a slot with
+        copies of the consumer, but none of who feeds it, without rows."""
+        at = {instance.name: slot for instance, slot in zip(self._all, where, strict=True)}
+        for instance in self._instances:
+            givers = {slot for name, slot in at.items() if uncopied(name)[0] == uncopied(instance.name)[0]}
+            for edge in chain.from_iterable(instance.outputs.values()):
+                if (
+                    isinstance(edge, Spread)
+                    and edge.divide is None
+                    and givers.issuperset(takers := [at[i.name] for i in edge.instances])
+                ):
+                    edge.near = [n for n, slot in enumerate(takers) if slot == self._slot] or edge.near
 
     def start(self) -> None:
         """Brings back the checkpoint, and goes."""

@@ -46,6 +46,8 @@ class Spread:
     targets: Sequence[Target]
     divide: Callable[[Sequence[Row]], Sequence[list[Row]]] | None
     """Rows to those of each copy; None: whole batches in turn."""
+    near: Sequence[int] = ()
+    """Numbers of the targets among which whole batches go; unsaid means all."""
     watermark: float = NO_WATERMARK
     """The greatest that a batch has carried."""
     _told: list[float] = None  # type: ignore[assignment]
@@ -55,6 +57,7 @@ class Spread:
 
     def __post_init__(self) -> None:
         self._told = [NO_WATERMARK] * len(self.targets)
+        self.near = self.near or range(len(self.targets))
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -69,8 +72,8 @@ class Spread:
         if not rows:
             return
         if self.divide is None:
-            self._put(self._next, batch, out)
-            self._next = (self._next + 1) % len(self.targets)
+            self._put(self.near[self._next % len(self.near)], batch, out)
+            self._next += 1
             return
         for number, part in enumerate(self.divide(rows)):
             if part:

@@ -15,7 +15,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.runtime.slot_run import BACKLOG_BYTES, DAEMON, SlotRun
-from edgert.runtime.targets import Target
+from edgert.runtime.targets import Outgoing, Target
 from tests.runtime.test_flow_run import DOCUMENT
 
 WHERE = [0, 1, 0, 1]
@@ -57,6 +57,31 @@ class Half:
     def data(self, origin: int, place: int = 0, rows: int = 1) -> None:
         raw = ["raw", 10, 0.0, 1_000.0, ["x/a"] * rows, [b'{"time": 1, "v": 1}'] * rows, False]
         self.run.frame(origin, [frames.DATA, 5, place, 0, 0, raw])
+
+
+@pytest.mark.parametrize(
+    ("sources", "where", "near"),
+    [
+        (2, [0, 1, 0, 0, 1, 1, 0, 0], {"ok#1", "ok#2"}),
+        (3, [0, 1, 0, 0, 1, 1, 1, 0, 0], {"ok#1"}),
+        (2, [0, 0, 0, 0, 1, 1, 0, 0], {"ok#1", "ok#2", "ok#3", "ok#4"}),  # or slot 1 would have nothing to do
+        (2, [0, 1, 1, 1, 1, 1, 0, 0], {"ok#1", "ok#2", "ok#3", "ok#4"}),
+    ],
+)
+def test_batches_for_any_copy_stay_in_the_slot_unless_another_had_none_then(
+    sources: int, where: list[int], near: set[str]
+) -> None:
+    operators = {name: dict(operator) for name, operator in DOCUMENT["operators"].items()}
+    operators["in"]["instances"] = sources
+    operators["ok"]["instances"] = 4
+    links: Any = {DAEMON: Wire(), 1: Wire()}
+    run = SlotRun(5, 0, links, Pool(VirtualClock(), workers=0), REGISTRY, VirtualClock(),
+                  {**DOCUMENT, "operators": operators}, 1, 1, "chains", True, where, [], b"")  # fmt: skip
+    out: Outgoing = []
+    for _ in range(8):
+        (edge,) = run.flow_run.instances["in#1"].outputs[0]
+        edge.give(Batch([{"time": 0.0, "source": "a", "v": 1}], 0.0), out)
+    assert {f"ok#{target.instance.name[-1]}" for target, _ in out} == near
 
 
 def test_no_marker_is_sent_while_a_turn_is_under_way() -> None:

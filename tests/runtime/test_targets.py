@@ -46,6 +46,13 @@ def test_batches_go_round_and_the_watermark_goes_to_all() -> None:
         ("2", 1, 6.0), ("0", 1, 7.0), ("1", 0, 7.0), ("2", 0, 7.0)]  # fmt: skip
 
 
+def test_batches_go_round_among_the_near_and_the_watermark_goes_to_all() -> None:
+    edge = spread(4)
+    edge.near = [1, 3]
+    assert given_out(edge, *(Batch(rows("a"), 0.0, 5.0) for _ in range(3))) == [
+        ("1", 1, 5.0), ("3", 1, 5.0), ("1", 1, 5.0), ("0", 0, 5.0), ("2", 0, 5.0)]  # fmt: skip
+
+
 def test_however_many_batches_a_turn_gives_each_copy_is_told_once() -> None:
     told = given_out(spread(4, "source"), *(Batch([], 0.0, float(n)) for n in range(20)))
     assert told == [(str(n), 0, 19.0) for n in range(4)]
