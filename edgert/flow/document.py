@@ -16,9 +16,22 @@ from edgert.flow.spec import Registry
 MAX_BYTES: Final = 256 * 1024
 MAX_NESTING: Final = 32
 MAX_DOTS: Final = 64
-"""Dots in one line of TOML: `tomllib` takes time quadratic in the parts of a dotted key."""
+"""Dots in one key of TOML: `tomllib` takes time quadratic in the parts of a dotted key."""
 Format = Literal["toml", "json", "auto"]
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_NO_KEY = re.compile(
+    r"""
+    \#[^\n]*+                                                    # a comment
+    | \"{3} (?: [^"\\]++ | \\[\s\S] | "{1,2}(?!") )*+ (?: "{3,5} | \\?\Z )
+    | '{3} (?: [^']++ | '{1,2}(?!') )*+ (?: '{3,5} | \Z )
+    | " (?: [^"\\\n]++ | \\[^\n] )*+ "?
+    | ' [^'\n]*+ '?
+    """,
+    re.VERBOSE,
+)
+"""A comment or a string of TOML; one that does not end goes on to where `tomllib` gives up."""
+_DOTTED = re.compile(r"""[\w"-]++(?:[ \t]*+\.[ \t]*+[\w"-]++)*+""", re.ASCII)
+"""A key or a number, where each string is a quotation mark."""
 _TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|(end of document))\)", re.DOTALL)
 
 
@@ -103,9 +116,8 @@ def _no_constant(name: str) -> Any:
 
 
 def _read_toml(text: str) -> Any:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.count(".") > MAX_DOTS:
-            raise _SyntaxFault(f"line {number}", f"at most {MAX_DOTS} dots in a line", str(line.count(".")))
+    if any(line.count(".") > MAX_DOTS for line in text.split("\n")):
+        _check_keys(text)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -121,6 +133,19 @@ def _read_toml(text: str) -> Any:
         raise _SyntaxFault("document", f"at most {MAX_NESTING} levels of nesting", "more") from None
     except ValueError as error:  # an integer of thousands of digits, a date that is none
         raise _SyntaxFault("document", "TOML with values in range", show(str(error))) from None
+
+
+def _check_keys(text: str) -> None:
+    """Raises if a key of a TOML text has too many dots. Linear: what a repetition has taken it never gives back."""
+
+    def in_short(found: re.Match[str]) -> str:
+        return ("" if found[0][0] == "#" else '"') + "\n" * found[0].count("\n")
+
+    short = _NO_KEY.sub(in_short, text)
+    for found in _DOTTED.finditer(short):
+        if (dots := found[0].count(".")) > MAX_DOTS:
+            line = short.count("\n", 0, found.start()) + 1
+            raise _SyntaxFault(f"line {line}", f"at most {MAX_DOTS} dots in a key", str(dots))
 
 
 def _deeper_than(document: Any, limit: int) -> bool:

@@ -206,7 +206,7 @@ def test_a_field_that_a_select_took_away_cannot_be_read_behind_it() -> None:
         ('{"a": ' + "[" * 40 + "]" * 40 + "}", "document", "at most 32 levels of nesting, got more"),
         ("a = " + "[" * 100_000, "document", "levels of nesting"),
         (".".join("a" * 60) + " = 1", "document", "at most 32 levels of nesting, got more"),
-        (".".join("a" * 100_000) + " = 1", "line 1", "at most 64 dots in a line, got 99999"),
+        (".".join("a" * 100_000) + " = 1", "line 1", "at most 64 dots in a key, got 99999"),
         ('{"a": ' + "9" * 100_000 + "}", "document", "numbers of reasonable length"),
         ("a = " + "9" * 100_000, "document", "TOML with values in range"),
         ("a = 2020-99-99", "line 1, column 9", "TOML (Expected"),
