@@ -36,7 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", choices=(*POLICIES, ALL), default=ALL, help="default: all, one after the other")
     parser.add_argument("--consumption", choices=tuple(CONSUMPTIONS), default="at-most", help="default: at-most")
     parser.add_argument("--rows", type=_count, default=200, help="of at-most (default: 200)")
-    parser.add_argument("--workers", type=_count, default=1, help="(default: 1; in Python more do not compute faster)")
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        default=1,
+        help="that compute side by side, as only operators do that release the interpreter's lock (default: 1)",
+    )
     boards = "; ".join(f"{name}: {board.slower:g} times slower" for name, board in BOARDS.items())
     parser.add_argument("--board", choices=tuple(BOARDS), default="here", help=f"scales all costs ({boards})")
     parser.add_argument(
@@ -72,12 +77,15 @@ def run(args: argparse.Namespace) -> int:
     here = _profiles(args, physical)
     profiles = {at[name]: p._replace(cost_s=p.cost_s * slower) for name, p in here.items()}
     demands = _demands_s(graph, profiles, copies)
-    sustainable = sustainable_rate(demands, balanced_weights(demands, 1.0))
+    # an instance is run by one worker at a time
+    alone = sustainable_rate(demands, dict.fromkeys(demands, 1.0))
+    sustainable = min(alone, sustainable_rate(demands, balanced_weights(demands, args.workers)))
+    bearers = "one worker bears" if args.workers == 1 else f"{args.workers} workers bear"
     print(f"flow {physical.flow.name} on {args.board}, {args.rate:g} rows/s into each source, seed {args.seed}")
     for name, profile in here.items():
         used = demands[at[name]] * args.rate
-        print(f"  {name}: {profile.cost_s * slower * 1e6:.1f} µs per row, {used:.1%} of the worker")
-    print(f"one worker bears {sustainable:,.0f} rows/s at most (Σ q c, turns not counted)\n")
+        print(f"  {name}: {profile.cost_s * slower * 1e6:.1f} µs per row, {used:.1%} of a worker")
+    print(f"{bearers} {sustainable:,.0f} rows/s at most (Σ q c, turns not counted)\n")
     print(f"{'policy':17}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
     for policy in POLICIES if args.policy == ALL else (args.policy,):
         draw = random.Random(args.seed).random
@@ -86,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             workers=args.workers, turn_s=TURN_S * slower, cost=exponential(draw), copies=copies,
         )  # fmt: skip
         outcome = made.run(poisson(args.rate, draw), args.seconds, args.seconds / 10)
-        busy = sum(s.computing_s for s in outcome.instances.values()) / outcome.span_s / args.workers
+        busy = sum(s.busy_s for s in outcome.instances.values()) / outcome.span_s / args.workers
         longest = max(s.longest for s in outcome.instances.values())
         p50, p99 = (outcome.latency_s(part) * 1e3 for part in (0.5, 0.99))
         print(
@@ -94,9 +102,9 @@ def run(args: argparse.Namespace) -> int:
             f"{busy:7.0%}{outcome.balance():9.2f}"
         )
     print("\nlatency: from a row's arrival to the sink; longest, waiting: rows in a queue at most, in all at the end;")
-    print("balance: variation of the instances' utilisation, 0 = all alike")
+    print("busy: part of the workers' time in turns; balance: variation of the instances' utilisation, 0 = all alike")
     if args.rate >= sustainable:
-        print(f"edgert: {args.rate:g} rows/s are more than the worker bears: queues grow for ever", file=sys.stderr)
+        print(f"edgert: {args.rate:g} rows/s are more than {bearers}: queues grow for ever", file=sys.stderr)
         return 1
     return 0
 

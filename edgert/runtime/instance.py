@@ -15,16 +15,13 @@ from edgert.operators.region import Region
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
+from edgert.scheduling.consumption import most_rows
 from edgert.scheduling.profile import Profile
 
 log = logging.getLogger(__name__)
 
 PROFILED_ROWS: Final = 100
 """Fewer rows than this say too little of what a row costs."""
-TURN_S: Final = 0.01
-"""A turn is to take no longer, by what rows have cost: on a slow board a turn of a whole flow would hold up others."""
-LEAST_ROWS: Final = 10
-"""So many may be taken in any case."""
 LOGGED_S: Final = 1.0
 """An instance whose operators raise says so in the log at most this often."""
 
@@ -268,7 +265,7 @@ class Instance:
             return None
         self.profiled = (c.rows_in, c.busy_s, c.rows_out)
         cost_s = (c.busy_s - busy_s) / count
-        self.most_rows = max(LEAST_ROWS, int(TURN_S / max(cost_s, 1e-9)))
+        self.most_rows = most_rows(cost_s)
         return Profile(cost_s, (c.rows_out - out) / count)
 
     def log_failure(self, turn: Turn) -> None:

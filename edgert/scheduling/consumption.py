@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
+TURN_S: Final = 0.01
+"""A turn is to take no longer, by what rows have cost: on a slow board a turn of a whole flow would hold up others."""
+LEAST_ROWS: Final = 10
+"""So many may be taken in any case."""
 Consumption = Callable[[int], int]
 """Rows waiting (at least 1) → rows to take (at least 1)."""
 
@@ -21,6 +26,11 @@ def everything(waiting: int) -> int:
 def half(waiting: int) -> int:
     """Half of what waits: long queues get long turns, and yet come back to the policy."""
     return (waiting + 1) // 2
+
+
+def most_rows(cost_s: float) -> int:
+    """How many rows of that cost a turn takes at most, whatever the consumption says."""
+    return max(LEAST_ROWS, int(TURN_S / max(cost_s, 1e-9)))
 
 
 CONSUMPTIONS: Mapping[str, Callable[[int], Consumption]] = {

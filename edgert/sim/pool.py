@@ -1,7 +1,8 @@
 """A pool on a virtual clock: the product's own policies and consumptions over operators that only cost time.
 
-Discrete events: a row arrives, a turn ends. As in the real pool a worker takes what the consumption says, is away for
-as long as these rows cost, hands on what came of them, and asks the policy again.
+Discrete events: a row arrives, a turn ends. As in the real pool a worker takes what the consumption says
+(but not more rows than cost 10 ms, by their mean), is away for as long as these rows cost, hands on what came of them,
+and asks the policy again. Workers compute side by side.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import cycle
 
-from edgert.scheduling.consumption import Consumption
+from edgert.scheduling.consumption import Consumption, most_rows
 from edgert.scheduling.policies import Policy
 from edgert.scheduling.profile import Profile
 
@@ -51,6 +52,8 @@ class Seen:
     """Σ over rows, from the queue's end to the beginning of their turn (T_Q + T_S)."""
     computing_s: float = 0.0
     """Σ over rows of their cost (T_C)."""
+    busy_s: float = 0.0
+    """Time in turns."""
     empty_s: float = 0.0
     longest: int = 0
     """Greatest queue length, rows."""
@@ -99,7 +102,7 @@ class _Instance:
     """Fractions of rows that the selectivity has promised and that are not given out yet."""
     running: bool = False
     since: float = 0.0
-    """Time of the last change of the queue."""
+    """Time of the last change of the queue, or of `running`."""
     seen: Seen = field(default_factory=Seen)
 
 
@@ -185,14 +188,17 @@ class Simulation:
         passed, length = now - instance.since, len(instance.queue)
         instance.since = now
         instance.seen.area += passed * length
-        if not length and not instance.running:
+        if instance.running:
+            instance.seen.busy_s += passed
+        elif not length:
             instance.seen.empty_s += passed
 
     def _dispatch(self, now: float) -> None:
         while self._free and (k := self._policy.choose(now)) is not None:
             instance = self._instances[k]
             self._note(instance, now)
-            rows = [instance.queue.popleft() for _ in range(self._consumption(len(instance.queue)))]
+            count = min(self._consumption(len(instance.queue)), most_rows(instance.profile.cost_s))
+            rows = [instance.queue.popleft() for _ in range(count)]
             instance.running = True
             self._free -= 1
             self._policy.busy(k)

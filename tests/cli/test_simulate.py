@@ -51,8 +51,8 @@ def test_costs_come_from_a_gateways_status_and_from_the_command_line(
     arguments = ["--rate", "1000", "--seconds", "1", "--policy", "round-robin", "--status", str(status)]
     assert main(["simulate", str(file), *arguments, "--cost", "minute=50,0.1", "--board", "pi4"]) == 0
     told = capsys.readouterr().out
-    assert "readings: 16.0 µs per row, 1.6% of the worker" in told
-    assert "minute: 200.0 µs per row, 10.0% of the worker" in told, "half of the rows reach it"
+    assert "readings: 16.0 µs per row, 1.6% of a worker" in told
+    assert "minute: 200.0 µs per row, 10.0% of a worker" in told, "half of the rows reach it"
 
 
 def test_what_was_computed_in_one_function_with_the_source_costs_nothing_more(
@@ -74,7 +74,30 @@ def test_what_was_computed_in_one_function_with_the_source_costs_nothing_more(
 def test_more_than_the_worker_bears_is_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--rate", "20000", "--seconds", "0.2", "--policy", "random", "--cost", "readings=100"]
     assert main(["simulate", str(file), *arguments]) == 1
-    assert "20000 rows/s are more than the worker bears" in capsys.readouterr().err
+    assert "20000 rows/s are more than one worker bears" in capsys.readouterr().err
+
+
+def test_more_workers_bear_more_but_run_an_instance_one_at_a_time(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--seconds", "0.5", "--policy", "random", "--cost", "readings=300", "--cost", "minute=300"]
+    assert main(["simulate", str(file), *arguments, "--rate", "2500"]) == 1
+    assert "are more than one worker bears" in capsys.readouterr().err
+    assert main(["simulate", str(file), *arguments, "--rate", "2500", "--workers", "4"]) == 0
+    told = capsys.readouterr().out
+    assert "4 workers bear 3,333 rows/s at most" in told
+    assert main(["simulate", str(file), *arguments, "--rate", "4000", "--workers", "4"]) == 1
+    assert "are more than 4 workers bear: queues grow" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("consumption", ["all", "half"])
+def test_no_worker_is_busy_for_more_than_all_of_the_time(
+    file: Path, consumption: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--rate", "9000", "--seconds", "0.3", "--cost", "readings=400", "--consumption", consumption]
+    assert main(["simulate", str(file), *arguments]) == 1
+    told = rows(capsys.readouterr().out)
+    assert {told[policy][5] for policy in POLICIES} == {"100%"}
 
 
 @pytest.mark.parametrize(
@@ -115,11 +138,11 @@ def test_copies_share_the_work_of_one(file: Path, capsys: pytest.CaptureFixture[
     arguments = ["simulate", str(file), "--rate", "1000", "--seconds", "1", "--policy", "round-robin"]
     assert main([*arguments, "--cost", "minute=60", "--cost", "readings#2=30"]) == 0
     told = capsys.readouterr().out
-    assert "readings#1: 10.0 µs per row, 0.5% of the worker" in told
-    assert "readings#2: 30.0 µs per row, 1.5% of the worker" in told
+    assert "readings#1: 10.0 µs per row, 0.5% of a worker" in told
+    assert "readings#2: 30.0 µs per row, 1.5% of a worker" in told
     assert [line for line in told.splitlines() if "minute#" in line] == [
-        f"  minute#{n}: 60.0 µs per row, 2.0% of the worker" for n in (1, 2, 3)
+        f"  minute#{n}: 60.0 µs per row, 2.0% of a worker" for n in (1, 2, 3)
     ]
     assert float(rows(told)["round-robin"][0].replace(",", "")) == pytest.approx(2_000, rel=0.2), "no row is doubled"
     assert main([*arguments, "--cost", "minute=60", "--fission", "off"]) == 0
-    assert "minute: 60.0 µs per row, 6.0% of the worker" in capsys.readouterr().out
+    assert "minute: 60.0 µs per row, 6.0% of a worker" in capsys.readouterr().out

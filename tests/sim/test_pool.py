@@ -79,15 +79,23 @@ def test_rows_are_neither_lost_nor_doubled() -> None:
         consumption = CONSUMPTIONS[draw.choice(sorted(CONSUMPTIONS))](draw.randint(1, 60))
         made = Simulation(graph, profiles, policy, consumption, workers=draw.randint(1, 3))
         outcome = made.run(regular(20.0), 10.0)
+        came = {k: outcome.instances[k].rows + len(made._instances[k].queue) for k in graph}
+        under_way = {k: len(turn) for _, _, k, turn, _ in made._events if turn}
+        gave = {k: outcome.instances[k].rows - under_way.get(k, 0) for k in graph}
         fed = {j for targets in graph.values() for j in targets}
-        for k, targets in graph.items():
-            came = outcome.instances[k].rows + len(made._instances[k].queue)
-            gave = dict.fromkeys(targets, outcome.instances[k].rows)
-            assert came or k in fed, f"seed {seed}"
-            for j in gave:
-                assert outcome.instances[j].rows + len(made._instances[j].queue) <= sum(
-                    outcome.instances[i].rows for i in graph if j in graph[i]
-                ), f"seed {seed}"
+        for j in fed:
+            assert came[j] == sum(gave[i] for i in graph if j in graph[i]), f"seed {seed}"
+        assert sum(came[k] for k in graph if k not in fed) == outcome.entered > 0, f"seed {seed}"
+        assert sum(gave[k] for k, targets in graph.items() if not targets) == outcome.left, f"seed {seed}"
+
+
+def test_a_turn_takes_no_more_rows_than_the_real_pool_does() -> None:
+    """10 ms, or 10 rows."""
+    for cost_s, most in ((0.001, 10), (0.0001, 100), (0.01, 10)):
+        made = Simulation({0: []}, {0: Profile(cost_s, 1.0)}, RoundRobin(), everything)
+        seen = made.run(regular(2.0 / cost_s), 1_000 * cost_s).instances[0]
+        assert most / 2 < seen.rows / seen.turns <= most, "shorter ones only while the queue grows"
+        assert seen.busy_s == pytest.approx(1_000 * cost_s, rel=0.01)
 
 
 def test_min_latency_has_less_latency_than_first_come_first_served_and_min_memory_shorter_queues() -> None:
