@@ -18,7 +18,7 @@ METRICS = (
         "edgert_flow_latency_seconds",
         "gauge",
         "seconds",
-        "Time from arrival to a sink within which so many of a flow's rows of the last second came.",
+        "Time from arrival to a sink within which so many of a flow's rows came, of those since the request before.",
         ("flow", "quantile"),
         latency,
     ),

@@ -76,7 +76,7 @@ METRICS = (
         "edgert_operator_utilisation_ratio",
         "gauge",
         "ratio",
-        "Part of the last second in which something was queued or running; for a region of operators at its first.",
+        "Part of the time since the request before in which something was queued or running; of a region at its first.",
         _LABELS,
         each_operator("utilisation"),
     ),
