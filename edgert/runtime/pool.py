@@ -106,14 +106,15 @@ class Pool(Pauses):
             self._connect()
 
     def _connect(self) -> None:
-        """Tells the policy the graph."""
-        known = self._instances
-        self._policy.connect(
-            {
-                number: [other.number for other in instance.reaches() if other.number in known]
-                for number, instance in known.items()
-            }
-        )
+        """Tells the policy the graph to its sinks, with what runs in other processes behind an instance here."""
+        known, graph = self._instances, dict[int, list[int]]()
+        waiting = list(known.values())
+        for instance in waiting:
+            if instance.number not in graph:
+                behind = [other for other in instance.reaches() if other.remote or other.number in known]
+                graph[instance.number] = [other.number for other in behind]
+                waiting += behind
+        self._policy.connect(graph)
 
     def profile(self) -> None:
         """Tells the policy what rows have cost and given since the last call; to be called every second or so."""

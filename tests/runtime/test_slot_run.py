@@ -16,6 +16,7 @@ from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.runtime.slot_run import BACKLOG_BYTES, DAEMON, SlotRun
 from edgert.runtime.targets import Outgoing, Target
+from edgert.scheduling.ranked import MinLatency
 from tests.runtime.test_flow_run import DOCUMENT
 
 WHERE = [0, 1, 0, 1]
@@ -82,6 +83,19 @@ def test_batches_for_any_copy_stay_in_the_slot_unless_another_had_none_then(
         (edge,) = run.flow_run.instances["in#1"].outputs[0]
         edge.give(Batch([{"time": 0.0, "source": "a", "v": 1}], 0.0), out)
     assert {f"ok#{target.instance.name[-1]}" for target, _ in out} == near
+
+
+def test_the_policy_knows_how_far_it_is_to_a_sink_in_another_slot() -> None:
+    policy = MinLatency()
+    links: Any = {DAEMON: Wire(), 1: Wire()}
+    pool = Pool(VirtualClock(), workers=0, policy=policy)
+    run = SlotRun(5, 0, links, pool, REGISTRY, VirtualClock(), DOCUMENT, 1, 1, "none", True, WHERE, [], b"")
+    run.start()
+    hops = {name: policy._rank[run.flow_run.instances[name].number][0] for name in run.mine}
+    assert hops == {"in": 3, "minute": 1}
+    run.stop()
+    assert run.remove()
+    assert not policy._rank
 
 
 def test_no_marker_is_sent_while_a_turn_is_under_way() -> None:
