@@ -11,19 +11,21 @@ an operator whose state may hold it already: see `Guard`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite, isnan
 from typing import Any, Final
 
 import msgspec
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, part
 from edgert.flow.on_error import OnError
-from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.operators.logic import Emission, Logic, Message, Now, foreign
 
 CAREFUL_ROWS: Final = 1_000
 """After an operator that cannot be asked twice has raised, so many rows are given to it one by one."""
 FAILED: Final = "operator failed"
 """The reason under which rows are counted that are lost because an operator raised."""
+EXPECTED: Final = "expected an emission: (port, Batch) with a list of rows, its arrival and its watermark, seconds"
 _NOTHING: Final[Mapping[str, int]] = {}
 Process = Callable[[Batch | RawBatch, int, Now], Sequence[Emission]]
 
@@ -40,14 +42,15 @@ class Guard:
     """
 
     __slots__ = (
-        "_careful", "_own", "_stuck", "_tried", "dead_letters", "errors", "failures", "flow", "held", "logic",
-        "operator", "patient", "policy", "repeatable", "retries", "wait_s",
+        "_careful", "_foreign", "_own", "_stuck", "_tried", "dead_letters", "errors", "failures", "flow", "held",
+        "logic", "operator", "patient", "policy", "repeatable", "retries", "wait_s",
     )  # fmt: skip
 
     def __init__(self, logic: Logic, process: Process | None = None, repeatable: bool | None = None) -> None:
         """`process`: what is called instead of the logic's own, if that is only a part of it."""
         self.logic = logic
         self._own = process
+        self._foreign = foreign(logic)
         self.repeatable = repeats(logic) if repeatable is None else repeatable
         self.flow = self.operator = ""
         self.policy = OnError()
@@ -78,6 +81,8 @@ class Guard:
         before = dict.copy(logic.drops) if logic.drops else _NOTHING
         try:
             emissions = (self._own or logic.process)(batch, source, now)
+            if self._foreign:
+                emissions = checked(emissions)
         except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
             self._take_back(messages, before)
             return self._apart(batch, source, now, error)
@@ -88,7 +93,8 @@ class Guard:
     def flush(self, now: Now) -> Sequence[Emission]:
         """As `Logic.flush`, but nothing is raised."""
         try:
-            return self.logic.flush(now)
+            emissions = self.logic.flush(now)
+            return checked(emissions) if self._foreign else emissions
         except Exception as error:  # noqa: BLE001 - the flow must still be able to end
             self._failed(error)
             self.logic.drops[FAILED] += 1
@@ -100,6 +106,8 @@ class Guard:
         messages, before = len(logic.messages), dict(logic.drops)
         try:
             emissions = (self._own or logic.process)(batch, source, now)
+            if self._foreign:
+                emissions = checked(emissions)
         except Exception:
             self._take_back(messages, before)
             raise
@@ -223,6 +231,31 @@ class Guard:
         self.logic.messages.append(Message(topic.filled(names), payload, 1, reason=f"{self.operator}: {reason}"))
 
 
+def checked(emissions: Iterable[Any]) -> list[Emission]:
+    """What somebody else's operator returned, all of it: what a generator raises is raised here, in front of its guard
+    and not behind it. Raises `TypeError` for what is no emission."""
+    if not isinstance(emissions, Iterable):
+        raise TypeError(f"expected a list of emissions, got {_shown(emissions)[:200]}")
+    whole: list[Emission] = []
+    for emission in emissions:
+        match emission:
+            case (int() as port, Batch() as batch) if _is_whole(batch):
+                whole.append(Emission(port, batch))
+            case _:
+                raise TypeError(f"{EXPECTED}, got {_shown(emission)[:200]}")
+    return whole
+
+
+def _is_whole(batch: Batch) -> bool:
+    """Whether queues and instances can reckon with it. Of its rows the first is looked at: what is wrong with others
+    costs the operators behind, not the runtime."""
+    found: tuple[Any, ...] = batch.rows, batch.arrival, batch.watermark, batch.size
+    match found:
+        case ([] | [{}, *_]) as rows, int() | float() as arrival, int() | float() as watermark, int():
+            return isinstance(rows, list) and isfinite(arrival) and not isnan(watermark)
+    return False
+
+
 def repeats(logic: Logic) -> bool:
     """Whether a batch may be given again: `Logic.repeatable`, with its default."""
     if logic.repeatable is not None:
@@ -242,7 +275,7 @@ def dead_letter(flow: str, operator: str, error: str, row: Row) -> bytes:
         return msgspec.json.encode({**head, "row": _shown(row)})
 
 
-def _shown(row: Row) -> str:
+def _shown(row: object) -> str:
     try:
         return _text(repr(row))[:10_000]
     except Exception as error:  # noqa: BLE001 - as in `dead_letter`

@@ -64,7 +64,8 @@ class Logic:
         """Rows that it dropped and counted because they are at fault, and why, for the dead letters."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
-        """Takes one batch that came from input number `source`; returns what it gives on."""
+        """Takes one batch that came from input number `source`; returns what it gives on. Of a package's operator any
+        iterable of pairs (port, `Batch`) will do, a generator too."""
         raise TypeError(f"{type(self).__name__} takes no batches")
 
     def flush(self, now: Now) -> Sequence[Emission]:
@@ -88,6 +89,11 @@ class Logic:
         """The snapshots of all copies of this operator, as those of `copies` copies; `copy_of`: the number, from 0, of
         the copy to which the rows of a key go. Asked of one copy when there are more or fewer than there were."""
         raise TypeError(f"{type(self).__name__} cannot be given to another number of copies")
+
+
+def foreign(logic: Logic) -> bool:
+    """Whether it is somebody else's code, of which less is known than of this library's."""
+    return not type(logic).__module__.startswith("edgert.")
 
 
 @dataclass(frozen=True, slots=True)

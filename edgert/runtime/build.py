@@ -161,7 +161,9 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Log
         raise TypeError(f"operator type {node.type} has no logic: its specification must say `logic=...`")
     needed = fields_needed(physical.flow, registry, node.name) if planned.kind == "source" else None
     ports = frozenset(output.port for output in planned.outputs)
-    logic: Logic = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports))
+    logic: object = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports))
+    if not isinstance(logic, Logic) or not hasattr(logic, "drops"):  # it may be somebody else's
+        raise TypeError(f"the logic of operator type {node.type} must be a Logic, and call super().__init__()")
     return logic
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from edgert.core.batch import Batch, RawBatch, size_of
 from edgert.operators.guard import FAILED, Guard
-from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.operators.logic import Emission, Logic, Message, Now, foreign
 from edgert.operators.region import Region
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
@@ -141,11 +141,10 @@ class Instance:
             before = region.left if region else 0
             try:
                 emissions = process(batch, entry.source, now)
-            except Exception as error:  # noqa: BLE001 - a fault of our own, since guards let none through
+                if emissions:
+                    self._give_out(emissions, turn.out)
+            except Exception as error:  # noqa: BLE001 - a row that cannot be divided; or a fault of our own
                 self._astray(error, len(batch))
-                emissions = ()
-            if emissions:
-                self._give_out(emissions, turn.out)
             held = self._held(entry) if (region.held if region else guard.held) else ()
             rows = 0
             if region:
@@ -160,7 +159,7 @@ class Instance:
                     turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
                 break
         if outputs:
-            self.settle(turn.out)
+            self._settle_safely(turn.out)
         if self.logic.messages or self.errors:
             self._said(turn)
         return turn
@@ -187,6 +186,12 @@ class Instance:
         for targets in self.outputs.values():
             for target in targets:
                 target.settle(out)
+
+    def _settle_safely(self, out: Outgoing) -> None:
+        try:
+            self.settle(out)
+        except Exception as error:  # noqa: BLE001 - as in `run`
+            self._astray(error, 0)
 
     def time_by(self, clock: Callable[[], float]) -> None:
         """From now on the parts of a region are timed, now and then, by `clock`, seconds."""
@@ -297,17 +302,16 @@ class Instance:
         turn = Turn()
         try:
             emissions = self.region.flush(now) if self.region else self.guards[0].flush(now)
+            self._give_out(emissions, turn.out)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._astray(error, 1)
-        else:
-            self._give_out(emissions, turn.out)
-        self.settle(turn.out)
+        self._settle_safely(turn.out)
         self._said(turn)
         return turn
 
 
 def _waits(logic: Logic) -> bool:
-    return logic.waits if logic.waits is not None else not type(logic).__module__.startswith("edgert.")
+    return logic.waits if logic.waits is not None else foreign(logic)
 
 
 class Turn:

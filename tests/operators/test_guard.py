@@ -266,3 +266,59 @@ def test_a_dead_letter_is_json_whatever_the_row_holds() -> None:
         letter = json.loads(dead_letter("f", "op", "why", row))
         assert (letter["flow"], letter["operator"], letter["error"]) == ("f", "op", "why")
         assert letter["row"] == shown or letter["row"] == repr(row)
+
+
+class Lazy(Logic):
+    """Somebody else's operator, which gives each row by itself, as a generator, and raises on row 3."""
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Any:
+        assert isinstance(batch, Batch)
+        for row in batch.rows:
+            if row["n"] == 3:
+                raise ValueError("row 3")
+            yield Emission(0, Batch([row], batch.arrival, batch.watermark))
+
+    def flush(self, now: Now) -> Any:
+        yield Emission(0, Batch([{"n": 9}], 0.0))
+        raise ValueError("the end")
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_what_a_generator_raises_is_raised_in_its_guard(repeatable: bool) -> None:
+    logic = Lazy()
+    logic.repeatable = repeatable
+    guard = Guard(logic)
+    out: list[Emission] = []
+    for batch in (Batch([{"n": n}], 0.0, float(n)) for n in range(5)):
+        out += guard.process(batch, 0, NOW)
+    out += guard.process(Batch([{"n": n} for n in range(5)], 0.0, 9.0), 0, NOW)
+    assert [row["n"] for emission in out for row in emission.batch.rows] == [0, 1, 2, 4, 0, 1, 2, 4]
+    assert (guard.failures, logic.drops[FAILED]) == (2, 2)
+    assert (guard.flush(NOW), guard.failures) == ((), 3)
+
+
+def odd(rows: Any, arrival: Any = 0.0, watermark: Any = 0.0) -> Batch:
+    return Batch(rows, arrival, watermark)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        None, 7, Batch([{"n": 1}], 0.0), [Batch([{"n": 1}], 0.0)], [(0, [{"n": 1}])], [(None, Batch([], 0.0))],
+        [(0, odd(iter([{"n": 1}])))], [(0, odd([7]))], [(0, odd([], None))], [(0, odd([], float("nan")))],
+        [(0, odd([], 0.0, None))], [(0, odd([], 0.0, float("nan")))],
+    ],
+)  # fmt: skip
+def test_what_is_no_emission_costs_the_rows_for_which_it_was_returned(returned: Any) -> None:
+    class Odd(Logic):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Any:
+            return returned if len(batch) else ()
+
+        def flush(self, now: Now) -> Any:
+            return returned
+
+    guard = Guard(Odd())
+    assert list(guard.process(Batch([{"n": 1}], 0.0), 0, NOW)) == []
+    assert list(guard.flush(NOW)) == []
+    assert (guard.failures, guard.logic.drops[FAILED]) == (2, 2)
+    assert "expected a" in str(guard.errors)

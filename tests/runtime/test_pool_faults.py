@@ -10,8 +10,10 @@ import pytest
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.operators.logic import Emission, Message, Now
+from edgert.operators.region import Edge, Region
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
+from edgert.runtime.targets import Outgoing, Spread, Target
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows, running
 
@@ -78,3 +80,46 @@ def test_a_fault_in_the_last_words_of_an_operator_is_counted_and_ends_nothing() 
     one = instance("one", Mute())
     assert one.finish(Now(0.0, 0.0)).out == []
     assert (one.failures, one.logic.drops["operator failed"]) == (1, 1)
+
+
+def test_a_row_that_cannot_be_handed_on_costs_its_batch_and_ends_nothing() -> None:
+    class Odd(Spread):
+        def give(self, batch: Batch, out: Outgoing) -> None:
+            if batch.rows[0]["n"] == 3:
+                raise ValueError("as told")
+            super().give(batch, out)
+
+        def settle(self, out: Outgoing) -> None:
+            raise TypeError("as told")
+
+    after = instance("after", Pass())
+    one = instance("one", Pass())
+    one.outputs[0] = [Odd([Target(after, 0)], None)]
+    with running(one, after, consumption=at_most(1)) as pool:
+        pool.put([(one, 0, rows(n)) for n in range(6)])
+        assert pool.wait_empty([one, after], DEADLINE_S)
+    assert [n for _, n in after.logic.seen] == [0, 1, 2, 4, 5]  # type: ignore[attr-defined]
+    assert one.logic.drops["operator failed"] == 1
+    turn = one.finish(Now(0.0, 0.0))
+    assert isinstance(turn.failed, TypeError)
+
+
+def test_an_operator_written_as_a_generator_stops_no_worker() -> None:
+    """In a region with others, as beside them."""
+
+    class Lazy(Pass):
+        def process(self, batch: Any, source: int, now: Now) -> Any:
+            for emission in super().process(batch, source, now):
+                if emission.batch.rows[0]["n"] == 3:
+                    raise ValueError("as told")
+                yield emission
+
+    after = instance("after", Pass())
+    alone = instance("alone", Lazy(), after)
+    first, last = Lazy(), Pass()
+    line = instance("line", Region([first, last], [Edge(0, 0, 1, 0)]))
+    with running(alone, after, line, consumption=at_most(1)) as pool:
+        pool.put([(to, 0, rows(n)) for n in range(6) for to in (alone, line)])
+        assert pool.wait_empty([alone, after, line], DEADLINE_S)
+    assert [n for _, n in after.logic.seen] == [n for _, n in last.seen] == [0, 1, 2, 4, 5]  # type: ignore[attr-defined]
+    assert (alone.failures, line.failures, first.drops["operator failed"]) == (1, 1, 1)
