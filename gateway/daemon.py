@@ -220,8 +220,9 @@ class Daemon:
                     log.info("flow file %s is not used: flow %s was deployed over MQTT since", name, flow.name)
                 else:
                     await self.flows.deploy(flow, "file")
-            except (OSError, EdgertError) as error:
-                log.error("flow file %s is not deployed: %s", name, error)
+            except Exception as error:  # an operator of a package that cannot be made may raise anything
+                foreseen = isinstance(error, OSError | EdgertError)
+                log.error("flow file %s is not deployed: %s", name, error, exc_info=not foreseen)
         if len(named) < len(self.settings.flows.files):
             return  # one that cannot be read may be that of any flow
         known = (*self.flows.runs, *self.flows.failed)

@@ -111,10 +111,11 @@ class Flows:
                     say_gap(self._database, stored.name, LATE)
                     stored = self._stored[stored.name] = replace(stored, epoch=run.epoch)
                 self._host.begin(run, at.blobs, at.queue)
-            except (DocumentError, DamagedError, MisfitError) as error:
-                log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
-                self.failed[stored.name] = str(error)
-                say_gap(self._database, stored.name, f"{GIVEN_UP}: {error}")
+            except Exception as error:
+                if not _is_alone(error):
+                    raise
+                self._not_started(stored.name, error)
+                say_gap(self._database, stored.name, f"{GIVEN_UP}: {self.failed[stored.name]}")
                 continue
             inbox.flows.append(run.progress)
             self._sources[stored.name] = sources_of(run)
@@ -144,13 +145,18 @@ class Flows:
             try:
                 await self.deploy(from_plain(stored.document, self.registry, what=f"flow {stored.name}"), stored.origin)
                 self.gaps[stored.name] = why
-            except EdgertError as error:
-                log.error("flow %s cannot go on and is not started; deploy it anew: %s", stored.name, error)
-                self.failed[stored.name] = str(error)
+            except Exception as error:  # noqa: BLE001 - as in `load`
+                self._not_started(stored.name, error)
                 kept = self._stored[stored.name] = replace(stored, epoch=successor(stored.epoch), position=now)
                 await self._write(partial(self._database.put_flow, kept, None, None))
         gaps = {stored.name: why for stored in rescued if stored.name in self.runs}
         await self._store(lambda: self._database.restored(gaps))
+
+    def _not_started(self, name: str, error: Exception) -> None:
+        ours = isinstance(error, EdgertError)
+        self.failed[name] = str(error) if ours else repr(error)
+        again = "deploy it anew" if ours else "the next start tries again, or deploy it anew"
+        log.error("flow %s cannot go on and is not started; %s: %s", name, again, error, exc_info=not ours)
 
     def fail(self, run: FlowRun, why: str) -> None:
         """A flow that began could not go on after all: nothing is fed to it, and nobody waits for it."""
@@ -413,6 +419,12 @@ class Flows:
             self._stored[name] = replace(self._stored[name], epoch=epoch)
         if name in self.runs:
             self.runs[name].epoch = epoch
+
+
+def _is_alone(error: Exception) -> bool:
+    """Whether it is one flow's that cannot be started: of its document, what is stored of it, or an operator of a
+    package, which may raise anything; not that of a database which cannot be read or written."""
+    return isinstance(error, DocumentError | DamagedError | MisfitError) or not isinstance(error, EdgertError)
 
 
 def _leave(sources: Sequence[Source]) -> None:
