@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
+from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
+from edgert.flow.on_error import OnError
 from edgert.runtime.lending import FAST_TURNS, SLOW_S
 from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import at_most
@@ -65,6 +67,28 @@ def test_of_much_that_comes_alone_one_turn_is_in_the_hand_and_the_rest_follows()
         assert (one.idle, [n for _, n in one.logic.seen]) == (True, [*range(7)])  # type: ignore[attr-defined]
         one.logic.seen.clear()  # type: ignore[attr-defined]
     assert one.counters.turns == 3 + 4
+
+
+def test_nothing_overtakes_a_row_that_a_lent_thread_is_to_try_again() -> None:
+    faults = [2]
+
+    def act(batch: Batch) -> None:
+        if faults and batch.rows[0]["n"] == faults[0]:
+            faults.pop()
+            raise ValueError("as told")
+
+    one = instance("one", Pass(act))
+    known(one)
+    one.guards[0].policy = OnError("retry", None, 3, 0.01)
+    clock = VirtualClock()
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(5)))], wake=False)
+    pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [0, 1]  # type: ignore[attr-defined]
+    clock.advance(1.0)
+    pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [0, 1, 2, 3, 4]  # type: ignore[attr-defined]
 
 
 def test_between_two_turns_of_a_lent_thread_others_have_their_choice() -> None:

@@ -47,6 +47,8 @@ def quiet() -> Iterator[None]:
 class Relay(Logic):
     """Gives each row on `copies` times. It raises on rows in `bad` as often as that says."""
 
+    waits = False  # or a lent thread would leave it to the workers
+
     def __init__(self, copies: int, bad: dict[int, int]) -> None:
         super().__init__()
         self.copies, self.bad = copies, Counter(bad)
@@ -153,6 +155,12 @@ class World:
         else:
             self.pool.hold([instance], 0.0)
 
+    def hold_for_a_while(self, instance: Instance) -> None:
+        """Now and then, while its turn is under way."""
+        if self.draw.random() < 0.02:
+            self.pool.begin_hold([instance])
+            self.workers.at(self.clock.monotonic() + 0.02, lambda: self.pool.release([instance]))
+
     def check(self) -> None:
         """After each event: nobody idles who could work, and no queue is far over its budget."""
         if self.workers.free:
@@ -206,11 +214,16 @@ def is_subsequence(part: Sequence[int], whole: Sequence[int]) -> bool:
 def test_rows_are_delivered_in_order_queued_or_counted_within_the_budgets(
     seed: int, workers: int, policy: str, overload: Overload
 ) -> None:
-    """At about three times what the pool bears, with operators that block, are held, and raise."""
-    world = World(seed, workers, policy, overload)
+    overload_with_faults(World(seed, workers, policy, overload))
+
+
+def overload_with_faults(world: World) -> None:
+    """At about three times what the pool bears, or a third, with operators that block, are held, and raise."""
     draw, events = world.draw, world.workers
+    events.meanwhile = world.hold_for_a_while
+    span_s = draw.choice([0.5, 5.0])
     for _ in range(150):
-        at, source = draw.uniform(0.0, 0.5), draw.choice(world.sources)
+        at, source = draw.uniform(0.0, span_s), draw.choice(world.sources)
         events.at(at, lambda s=source: world.arrive(s, draw.randint(1, MOST_ROWS)))  # type: ignore[misc]
     for _ in range(draw.randint(0, 12)):
         at, one = draw.uniform(0.0, 1.0), draw.choice(world.instances)
@@ -220,6 +233,29 @@ def test_rows_are_delivered_in_order_queued_or_counted_within_the_budgets(
         events.at(at, lambda i=one: world.blocked.add(i.name))  # type: ignore[misc]
     world.settle()
     world.check_ledger()
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_the_threads_lent_in_it_take_rows_at_once_and_go_on(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test above is to find faults in does run there."""
+    said: Counter[str] = Counter()
+
+    def noted(name: str) -> None:
+        real = getattr(Pool, name)
+
+        def note(pool: Pool, *arguments: Any) -> Any:
+            answer = real(pool, *arguments)
+            said[name] += bool(answer)
+            return answer
+
+        monkeypatch.setattr(Pool, name, note)
+
+    noted("_hands")
+    noted("_goes_on")
+    for seed in range(5):
+        overload_with_faults(World(seed, 1 + seed % 4, policy, "shed-oldest"))
+    assert said["_hands"] > 20
+    assert said["_goes_on"] > 20
 
 
 @pytest.mark.parametrize("seed", range(20))

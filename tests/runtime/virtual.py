@@ -14,16 +14,21 @@ from edgert.runtime.queue import Entry
 
 
 class VirtualWorkers:
-    """K workers of `pool`, which is not started. `cost_s` says how long a turn takes."""
+    """K workers of `pool`, which is not started. `cost_s` says how long a turn takes; a lent thread's takes none."""
 
     def __init__(self, pool: Pool, clock: VirtualClock, workers: int, cost_s: Callable[[Instance, int], float]) -> None:
         self.pool, self.clock, self.free, self.cost_s = pool, clock, workers, cost_s
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self.after_each: Callable[[], None] = lambda: None
+        self.meanwhile: Callable[[Instance], None] = lambda instance: None
+        """Called while a turn of an instance is under way."""
         self.taken: Counter[str] = Counter()
         self.given: Counter[str] = Counter()
-        """By instance: the most bytes that one turn took, and gave to one other."""
+        """By instance: the most bytes that one turn took, and gave to one other; of lent turns too."""
+        self._turn = pool._turn
+        if workers:
+            pool._turn = self._measured  # type: ignore[method-assign]
 
     def at(self, time: float, act: Callable[[], None]) -> None:
         """`act` is called when the clock shows `time`, seconds."""
@@ -48,17 +53,19 @@ class VirtualWorkers:
                 number = pool._gate.choose(self.clock.monotonic())
                 if number is None:
                     return
-                assert number not in pool._gate.held
                 assert number not in pool._gate.resting
                 instance, entries = pool._take(number)
                 assert not over_behind(instance)
             turn = pool._turn(instance, entries)
             self.free -= 1
-            self._measure(instance, entries, turn)
             took = self.cost_s(instance, sum(len(entry.batch) for entry in entries))
             self.at(self.clock.monotonic() + took, lambda i=instance, t=turn: self._end(i, t))  # type: ignore[misc]
 
-    def _measure(self, instance: Instance, entries: Sequence[Entry], turn: Turn) -> None:
+    def _measured(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
+        """A turn, of a worker or of a lent thread."""
+        assert instance.number not in self.pool._gate.held
+        self.meanwhile(instance)
+        turn = self._turn(instance, entries)
         given: Counter[int] = Counter()
         for target, batch in turn.out:
             given[target.instance.number] += batch.size
@@ -66,6 +73,7 @@ class VirtualWorkers:
         self.given[instance.name] = max(self.given[instance.name], most)
         taken = sum(entry.batch.size for entry in entries)
         self.taken[instance.name] = max(self.taken[instance.name], taken)
+        return turn
 
     def _end(self, instance: Instance, turn: Turn) -> None:
         turn.ended = self.clock.monotonic()
