@@ -363,7 +363,7 @@ class Ingest:
             try:
                 self.client.publish(message.topic, message.payload, message.qos, message.retain, properties)
             except (PublishRefused, ValueError) as error:
-                instance.unsent += 1
+                instance.unsent[instance.giver(message)] += 1
                 log.debug("a message to %s was not sent: %s", message.topic, error)
 
     def _spawn(self, work: Awaitable[None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from edgert.core.errors import show
@@ -70,6 +71,14 @@ class TopicTemplate:
         """The named levels of `topic`, which must match `filter`."""
         levels = topic.split("/")
         return {name: levels[at] for at, name in self._captures if at < len(levels)}
+
+    def may_give(self, topic: str) -> bool:
+        """Whether a sink's template, filled from some row, gives `topic`."""
+        return self._given.fullmatch(topic) is not None
+
+    @cached_property
+    def _given(self) -> re.Pattern[str]:
+        return re.compile("[^/]+".join(map(re.escape, _NAME.split(self.text)[::2])))
 
     def fill(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """The topic for each row. Raises `ValueError` when a field is missing or would not make a valid topic."""

@@ -89,6 +89,10 @@ class Publish(Logic):
         parts = zip(self._topic.fill(rows), payloads, repeat(self._qos), repeat(self._retain), repeat(""), strict=False)
         return list(map(_message, parts))
 
+    def may_give(self, topic: str) -> bool:
+        """Whether a message to `topic` may be one of its own."""
+        return self._topic.may_give(topic)
+
 
 class Ship(Logic):
     """Holds contributions until they are taken: by the checkpoint, or by another thread between two of them."""

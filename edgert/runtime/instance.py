@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +13,7 @@ from edgert.core.batch import Batch, RawBatch, size_of
 from edgert.operators.guard import FAILED, Guard
 from edgert.operators.logic import Emission, Logic, Message, Now, foreign
 from edgert.operators.region import Region
+from edgert.operators.sinks import Publish
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
@@ -63,8 +65,8 @@ class Instance:
     counters: Counters = field(default_factory=Counters)
     shed: int = 0
     """Rows dropped from the queue because it was over its budget."""
-    unsent: int = 0
-    """Messages that the connection did not take."""
+    unsent: Counter[int] = field(default_factory=Counter)
+    """Messages that the connection did not take, by the part (from 0) that gave them."""
     running: bool = False
     fast_turns: int = 0
     """Turns in a row that were not slow."""
@@ -210,6 +212,19 @@ class Instance:
         if messages:
             self.logic.messages = []
         return messages
+
+    def giver(self, message: Message) -> int:
+        """The part, from 0, that gave a message: a dead letter names it, other topics tell. For messages that are lost:
+        too dear for all. Of parts that publish to the same topic the first."""
+        guards = self.guards
+        if len(guards) == 1:
+            return 0
+        if message.reason:
+            gave = (n for n, guard in enumerate(guards) if message.reason.startswith(f"{guard.operator}: "))
+        else:
+            ours = [n for n, g in enumerate(guards) if isinstance(g.logic, Publish) and g.logic.may_give(message.topic)]
+            gave = (n for n in ours or [n for n, guard in enumerate(guards) if foreign(guard.logic)])
+        return next(gave, 0)
 
     def _astray(self, error: Exception, rows: int) -> None:
         self.errors[:] = [(self.name, error)]

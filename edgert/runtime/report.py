@@ -74,9 +74,9 @@ _SUMS = (
 def drops_of(place: Place) -> dict[str, int]:
     """What a place in this process has dropped, by reason."""
     drops = Counter(place.logic.drops)
+    drops["not sent"] += place.instance.unsent[place.part]
     if not place.part:
         drops["queue over budget"] += place.instance.shed
-        drops["not sent"] += place.instance.unsent
     return dict(+drops)
 
 

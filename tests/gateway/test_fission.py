@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from edgert.flow.document import from_plain
+from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Publish
 from edgert.operators.logic import Message
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Queue
+from edgert.runtime.report import drops_of
+from gateway.hosted import Hosted
 from tests.gateway.test_flows import Gateway
 from tests.runtime.pools import Pass
 from tests.waiting import in_loop
@@ -102,5 +105,33 @@ async def test_what_a_flow_gives_out_before_the_gateway_is_ready_leaves_when_it_
     assert sent == []
     await gateway.ingest.start()
     assert sent == ["a", "b"]
-    assert instance.unsent == 0
+    assert not instance.unsent
+    gateway.crash()
+
+
+@in_loop
+async def test_a_message_that_is_not_taken_is_counted_at_the_operator_that_gave_it(tmp_path: Path) -> None:
+    """Also where all of a flow is one instance."""
+
+    def refuse(*message: object) -> int:
+        raise PublishRefused("as told")
+
+    gateway = Gateway(tmp_path / "db")
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "hot": {"type": "filter", "input": "in", "where": "t > 30"},
+        "raw": {"type": "publish", "input": "in", "topic": "raw/{source}"},
+        "told": {"type": "publish", "input": "hot", "topic": "hot/{source}-{t}/x"},
+    }
+    await gateway.flows.deploy(from_plain({"name": "f", "operators": operators}, REGISTRY), "mqtt")
+    run = gateway.flows.runs["f"]
+    (instance,) = run.all
+    gateway.ingest.client.publish = refuse  # type: ignore[assignment, method-assign]
+    topics = {"raw/a": 3, "hot/a-31.5/x": 2, "else/where": 1}
+    messages = [Message(topic, b"") for topic, times in topics.items() for _ in range(times)]
+    for message in [*messages, Message("hot/a/x", b"", reason="hot: ValueError")]:
+        gateway.ingest._publish(instance, [message])
+    said = {"in": 1, "hot": 1, "raw": 3, "told": 2}  # what nobody gave is the first one's
+    assert {name: drops_of(place)["not sent"] for name, place in run.places.items()} == said
+    assert {name: Hosted(run, [0]).report(name).drops["not sent"] for name in run.places} == said
     gateway.crash()
