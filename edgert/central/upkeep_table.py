@@ -31,6 +31,7 @@ _TOMBSTONES_S: Final = (300.0, 172_800.0)
 is held longer is found by its age."""
 _STRAY: Final = dt.timedelta(days=1)
 """No writer takes longer from a file to the commit that adds it."""
+_SUM: Final = ".crc"
 _LOG_NAME: Final = re.compile(r"(\d{20})\.(?:(\d{20})\.)?(.+)")
 
 
@@ -51,7 +52,7 @@ class _Entry:
     version: int
     """Of a file over several commits: the last one."""
     kind: str
-    """`json`, `checkpoint.parquet`, ..."""
+    """`json`, `checkpoint.parquet`, ...; of a checksum that Spark wrote beside it, `sum of json`, ..."""
     written: dt.datetime
 
 
@@ -137,21 +138,28 @@ class KeptTable:
 
     def delete_files(self, bound: int) -> tuple[int, int]:
         """Delete the files that were removed from the table up to version `bound`, and what was left lying about by
-        writers that died; returns (files, bytes)."""
+        writers that died; returns (files, bytes). Spark's checksums go with their files, and are not counted."""
         with told(self._uri, "files could not be deleted"):
             then = DeltaTable(self._uri, version=bound)
             gone = set(then.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
             live = _paths(self._table)
-            there = {info.path: info for info in self._data_files()}
+            there, sums = self._data_files()
             # A file may have come back: by RESTORE, for example.
             doomed = (gone - live) & there.keys()
             written = [e.written for e in self._log() if e.kind == "json" and e.version == bound]
+            orphans: set[str] = set()
             if written and live <= there.keys():
                 # What is older than all that can have been committed after `bound`, and was no part of it.
-                strays = {path for path, info in there.items() if info.mtime < written[0] - _STRAY}
+                strays, orphans = (
+                    {path for path, info in found.items() if info.mtime < written[0] - _STRAY}
+                    for found in (there, sums)
+                )
                 doomed |= strays - live - _paths(then)
+                orphans -= there.keys()
             for path in sorted(doomed):
                 self._storage.delete_file(path)
+            for path in sorted(orphans | (doomed & sums.keys())):
+                self._storage.delete_file(sums[path].path)
             return len(doomed), sum(there[path].size or 0 for path in doomed)
 
     def delete_log(self, bound: int) -> int:
@@ -168,11 +176,18 @@ class KeptTable:
                 self._storage.delete_file(entry.path)
             return len(old)
 
-    def _data_files(self) -> list[fs.FileInfo]:
-        """All files of the table's folder but those of its log and others of which it is not for us to judge."""
-        found = self._storage.get_file_info_selector(fs.FileSelector("", recursive=True))
-        files = [info for info in found if info.type == fs.FileType.File and info.path.endswith(".parquet")]
-        return [info for info in files if not info.path.startswith(("_", "."))]
+    def _data_files(self) -> tuple[dict[str, fs.FileInfo], dict[str, fs.FileInfo]]:
+        """All files of the table's folder but those of its log and others of which it is not for us to judge, and the
+        checksums that Spark writes beside its own; both by the path of the data file."""
+        files: dict[str, fs.FileInfo] = {}
+        sums: dict[str, fs.FileInfo] = {}
+        for info in self._storage.get_file_info_selector(fs.FileSelector("", recursive=True)):
+            folder, slash, name = info.path.rpartition("/")
+            summed = _summed(name)
+            path = f"{folder}{slash}{summed}"
+            if info.type == fs.FileType.File and path.endswith(".parquet") and not path.startswith(("_", ".")):
+                (files if summed == name else sums)[path] = info
+        return files, sums
 
     def _partitions(self) -> dict[dt.date | None, _Files]:
         with told(self._uri, "its files could not be listed"):
@@ -187,9 +202,11 @@ class KeptTable:
     def _log(self) -> list[_Entry]:
         entries = []
         for info in self._storage.get_file_info_selector(fs.FileSelector("_delta_log")):
-            named = _LOG_NAME.fullmatch(info.base_name)
+            summed = _summed(info.base_name)
+            named = _LOG_NAME.fullmatch(summed)
             if named:
                 first, last, kind = named.groups()
+                kind = kind if summed == info.base_name else f"sum of {kind}"
                 entries.append(_Entry(info.path, int(last or first), kind, info.mtime))
         return entries
 
@@ -204,3 +221,8 @@ def first_day(uri: str, properties: Mapping[str, str | None]) -> dt.date | None:
 def _paths(table: DeltaTable) -> set[str]:
     """The files of a version of a table, as its folder has them."""
     return {unquote(path) for path in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()}
+
+
+def _summed(name: str) -> str:
+    """The file whose checksum one is, as Hadoop names it; of any other its own name."""
+    return name[1 : -len(_SUM)] if name.startswith(".") and name.endswith(_SUM) else name

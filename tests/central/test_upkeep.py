@@ -252,6 +252,30 @@ def test_what_a_writer_left_that_died_is_deleted_when_nobody_can_be_writing_it_a
     assert site.sequences() == there
 
 
+def test_the_checksums_that_spark_writes_beside_its_files_go_with_them(site: Site) -> None:
+    """Hadoop's on a local disk: hidden, and in no log."""
+
+    def sums() -> set[Path]:
+        return set((site.root / LANDING).rglob(".*.crc"))
+
+    def summed(path: Path) -> Path:
+        return path.with_name(path.name.removeprefix(".").removesuffix(".crc"))
+
+    site.ship(20)
+    for path in [p for p in (site.root / LANDING).rglob("*") if p.is_file()]:
+        path.with_name(f".{path.name}.crc").write_bytes(b"crc")
+    orphans = [site.root / LANDING / "day=2024-10-04" / f".part-{name}.parquet.crc" for name in ("old", "young")]
+    for path, age_s in zip(orphans, (25 * 3600, 23 * 3600), strict=True):
+        path.write_bytes(b"crc")
+        os.utime(path, (time.time() - age_s,) * 2)
+    done = site.keep()
+    assert done.deleted == 20
+    assert not orphans[0].exists(), "an older upkeep left it"
+    assert {p for p in sums() if not summed(p).exists()} == {orphans[1]}, "its file may be on its way"
+    assert len(sums()) >= 2, "those of files that are there stay"
+    assert len(site.sequences()) == 20
+
+
 def test_a_first_day_that_is_none_is_an_error_that_names_the_table(site: Site) -> None:
     table = DeltaTable(str(site.root / LANDING))
     table.alter.set_table_properties({FIRST_DAY: "soon"}, raise_if_not_exists=False)
