@@ -38,6 +38,8 @@ class Job(ABC):
         self._stopping = threading.Event()
         self._trouble = ""
         """Why the last look came to nothing."""
+        self._waits_for = ""
+        """Who has the lease, as far as it was said."""
 
     @abstractmethod
     def _follow(self) -> None:
@@ -57,14 +59,15 @@ class Job(ABC):
             self._run()
 
     def _run(self) -> None:
-        while not self._stopping.is_set() and not self._acquired():
-            self._stopping.wait(RETRY_S)
+        self._wait_for_lease()
         try:
             while not self._stopping.is_set():
                 self._round()
         finally:
-            self.streams.end()
-            self._lease.release()
+            try:
+                self.streams.end()
+            finally:  # whatever became of Spark, the next job need not wait
+                self._lease.release()
 
     def _round(self) -> None:
         try:
@@ -75,8 +78,7 @@ class Job(ABC):
         except LeaseLost as error:
             self._log.error("%s; its streams stop here", error)
             self.streams.end()
-            if not self._acquired():
-                self._stopping.wait(RETRY_S)
+            self._wait_for_lease()
             return
         except self._waits_out as error:
             self._failed(error)
@@ -84,15 +86,23 @@ class Job(ABC):
             self._trouble = ""
         self._stopping.wait(LOOK_S)
 
+    def _wait_for_lease(self) -> None:
+        while not self._stopping.is_set() and not self._acquired():
+            self._stopping.wait(RETRY_S)
+
     def _acquired(self) -> bool:
         try:
             self._lease.acquire()
         except LeaseLost as error:
-            self._log.warning("%s; waiting", error)
+            holder = error.holder or str(error)
+            if holder != self._waits_for:  # a standby waits for weeks
+                self._log.warning("%s; waiting", error)
+            self._waits_for = holder
             return False
         except TableError as error:
             self._failed(error)
             return False
+        self._waits_for = ""
         return True
 
     def _failed(self, error: EdgertError) -> None:

@@ -31,7 +31,11 @@ RELEASED: Final = 0.0
 
 
 class LeaseLost(EdgertError):
-    """Another holds the lease, or ours ran out."""
+    """Another holds the lease (`holder`, "" where it is not known), or ours ran out."""
+
+    def __init__(self, text: str, holder: str = "") -> None:
+        super().__init__(text)
+        self.holder = holder
 
 
 class Lease:
@@ -74,7 +78,8 @@ class Lease:
         if newest is not None and newest["holder"] != self._holder and self._lives(newest):
             raise LeaseLost(
                 f"lease {self._name}: held by {newest['holder']} until {newest['expires']:%H:%M:%S} UTC; "
-                "only one may write these tables"
+                "only one may write these tables",
+                str(newest["holder"]),
             )
         self._claim(token, token + 1)
 

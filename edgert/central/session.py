@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -32,9 +33,11 @@ _JAVA: Final = (
 _TOLD_BY_US: Final = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator",
     "org.apache.spark.sql.execution.streaming",
 )
-"""Java's loggers of what comes to us as an error: a task or a batch that failed, each with a stack of its own."""
+"""Java's loggers of what comes to us as an error (a task or a batch that failed, each with a stack of its own) or is
+none: code too long for Java to compile, with all of that code, is interpreted."""
 _TIMES: Final = ("spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType")
 _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark brings all of this itself; without the exclusions Delta's package pulls in 74 MB of it a second time.
@@ -114,7 +117,8 @@ def running(name: str, master: str) -> Iterator[SparkSession]:
 
     gone = (Py4JNetworkError, ConnectionError, EOFError)
     try:
-        yield spark
+        with without_lost_calls():
+            yield spark
     except gone as error:
         raise EdgertError(
             "Spark's Java process is gone (killed, or out of memory?); what was committed stays: start this again"
@@ -122,6 +126,20 @@ def running(name: str, master: str) -> Iterator[SparkSession]:
     finally:
         with suppress(*gone):
             spark.stop()
+
+
+@contextmanager
+def without_lost_calls() -> Iterator[None]:
+    """Keep py4j's tracebacks of calls that Java's end cut short out of the log: it raises them as well."""
+
+    def kept(record: logging.LogRecord) -> bool:
+        return record.msg != "Exception while sending command."
+
+    logging.getLogger().addFilter(kept)  # py4j has no logger of its own for these
+    try:
+        yield
+    finally:
+        logging.getLogger().removeFilter(kept)
 
 
 def forget_tables(spark: SparkSession) -> None:
