@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from edgert.central.fleet_table import FleetTable
+from edgert.central.fleet_written import Written
 from edgert.central.job import Job
 from edgert.central.lease import Lease, own_name
 from edgert.central.session import forget_tables
@@ -17,6 +18,7 @@ from edgert.central.stream_reader import StreamReader, source
 from edgert.central.supervisor import Stream, Supervisor
 from edgert.central.tables import Conflict, Table, TableError, join, list_tables
 from edgert.central.touched import COLUMNS
+from edgert.central.windows_table import APPLICATION
 from edgert.core.errors import EdgertError
 from edgert.core.settings import FleetJob as Settings
 
@@ -64,7 +66,8 @@ class FleetJob(Job):
         self._lease.acquire()
         try:
             with self._lease.kept(), told_by_spark(f"fleet/{flow}: could not be made anew"):
-                yield from FleetTable(self._root, flow, self._lease).rebuild(self._spark)
+                written = Written(self._reader.checkpoint(flow))
+                yield from FleetTable(self._root, flow, self._lease, written).rebuild(self._spark)
         finally:
             self._lease.release()
 
@@ -78,9 +81,11 @@ class FleetJob(Job):
 
     def _start(self, flow: str, once: bool) -> Stream:
         fleet = Table(join(self._root, "fleet", flow))
-        if why := self._reader.ready(flow, "" if fleet.refresh() else f"there is no fleet/{flow}"):
+        written = Written(self._reader.checkpoint(flow))
+        lacks = written.lacks(fleet, APPLICATION) if fleet.refresh() else f"there is no fleet/{flow}"
+        if why := self._reader.ready(flow, lacks):
             log.warning("landing/%s: %s, reading all of it again", flow, why)
-        table = FleetTable(self._root, flow, self._lease)
+        table = FleetTable(self._root, flow, self._lease, written)
         landing = (
             self._spark.readStream.format("delta")
             .option("skipChangeCommits", "true")

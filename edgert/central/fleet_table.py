@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import recompute as sums
+from edgert.central.fleet_written import Written
 from edgert.central.flow_table import FlowTable
 from edgert.central.lease import Lease
 from edgert.central.lineage import Opening, counted, unsettled
@@ -43,19 +44,27 @@ _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 class FleetTable:
-    """Keeps `fleet/<flow>` as `landing/<flow>` says. `update` is the function of Spark's `foreachBatch`."""
+    """Keeps `fleet/<flow>` as `landing/<flow>` says. `update` is the function of Spark's `foreachBatch`.
 
-    def __init__(self, root: str, flow: str, lease: Lease) -> None:
+    `written`: of the stream; learns what came into the table."""
+
+    def __init__(self, root: str, flow: str, lease: Lease, written: Written | None = None) -> None:
         self.flow = flow
         self._landing_uri = join(root, "landing", flow)
         self._landing = FlowTable(root, flow)
         self._windows = WindowsTable(join(root, "fleet", flow), lease)
         self._lease = lease
+        self._written = written
         self.door = Door()
 
     def update(self, batch: DataFrame, _batch_id: int) -> None:
         """Recompute the windows that a batch of landing rows touches. Raises `BatchFailed`."""
-        self.door.run(lambda: self._update_beside_others(batch))
+
+        def update() -> None:
+            self._update_beside_others(batch)
+            self._note()
+
+        self.door.run(update)
 
     def rebuild(self, spark: SparkSession) -> Iterator[tuple[dt.date, int]]:
         """Puts every day of which there are contributions in the place of what the fleet table says of it, one by one;
@@ -66,6 +75,8 @@ class FleetTable:
         schema = self._landing.schema
         if schema is None:
             raise EdgertError(f"landing/{self.flow}: expected a table with results of this flow, found none")
+        if self._written and self._windows.lacks(self._written):
+            self._written.doubt()  # if this ends before all days are made, the stream must begin anew
         landing = spark.read.format("delta").load(self._landing_uri)
         lineage = sums.Lineage(spark, counted(self._landing.openings))
         rows = landing.where("day IS NOT NULL").select("day").distinct().collect()
@@ -73,6 +84,12 @@ class FleetTable:
             windows = sums.merged(landing.where(F.col("day") == F.lit(day)), lineage, schema)
             self._windows.widen(schema)
             yield day, self._windows.put_day(windows, day)
+        self._note()
+
+    def _note(self) -> None:
+        table, number = self._windows.written()
+        if self._written and number:
+            self._written.note(table, number)
 
     def _update_beside_others(self, batch: DataFrame) -> None:
         """Again, when a compaction came first: to recompute is the same as often as it is done."""

@@ -69,7 +69,7 @@ class StreamReader:
             if not why:
                 return ""
         with told(self.checkpoint(flow), "the stream's checkpoint could not be deleted"):
-            filesystem, path = _opened(self.checkpoint(flow))
+            filesystem, path = opened(self.checkpoint(flow))
             if filesystem.get_file_info(path).type == fs.FileType.Directory:
                 filesystem.delete_dir(path)
         # Whatever the register says was read up to here: what this stream reads again must stay until it has.
@@ -139,7 +139,7 @@ class StreamReader:
             return None
         texts: list[str] = []
         with told(self.checkpoint(flow), _UNREADABLE):
-            filesystem, path = _opened(self.checkpoint(flow))
+            filesystem, path = opened(self.checkpoint(flow))
             ended = _numbers(filesystem, f"{path}/commits")
             if filesystem.get_file_info(f"{path}/metadata").size == 0:
                 raise Torn(f"{path}/metadata: expected the stream's name, found nothing")
@@ -174,7 +174,7 @@ class StreamReader:
     def _table_of(self, flow: str) -> str:
         """Delta's id of the table that a stream reads ("": its checkpoint does not say)."""
         with told(self.checkpoint(flow), _UNREADABLE):
-            filesystem, path = _opened(self.checkpoint(flow))
+            filesystem, path = opened(self.checkpoint(flow))
             return str(_offset(_text(filesystem, f"{path}/offsets/{self._begun(flow)[-1]}")).get("reservoirId", ""))
 
     def _commit(self, flow: str, version: int) -> str:
@@ -182,7 +182,7 @@ class StreamReader:
         `_NONE`: there is none yet)."""
         folder = join(self._root, "landing", flow, "_delta_log")
         with told(folder, "a commit could not be read"):
-            filesystem, path = _opened(folder)
+            filesystem, path = opened(folder)
             entry = f"{path}/{version:020}.json"
             if filesystem.get_file_info(entry).type == fs.FileType.File:
                 return hashlib.blake2s(_text(filesystem, entry).encode()).hexdigest()
@@ -193,7 +193,7 @@ class StreamReader:
     def _kept(self, flow: str) -> dict[str, Any] | None:
         """Which commit of the landing table the stream had read when it last told (None: not known)."""
         with told(self.checkpoint(flow), _UNREADABLE):
-            filesystem, path = _opened(f"{self.checkpoint(flow)}/{_COMMIT}")
+            filesystem, path = opened(f"{self.checkpoint(flow)}/{_COMMIT}")
             if filesystem.get_file_info(path).type != fs.FileType.File:
                 return None
             try:
@@ -210,14 +210,14 @@ class StreamReader:
         if commit in (_GONE, _NONE):
             return
         with told(self.checkpoint(flow), "the stream's place could not be noted"):
-            filesystem, path = _opened(f"{self.checkpoint(flow)}/{_COMMIT}")
+            filesystem, path = opened(f"{self.checkpoint(flow)}/{_COMMIT}")
             with filesystem.open_output_stream(path) as file:
                 file.write(json.dumps({"version": version, "commit": commit}).encode())
 
     def _begun(self, flow: str) -> list[int]:
         """The batches in a stream's checkpoint, ended or not."""
         with told(self.checkpoint(flow), _UNREADABLE):
-            filesystem, path = _opened(self.checkpoint(flow))
+            filesystem, path = opened(self.checkpoint(flow))
             return _numbers(filesystem, f"{path}/offsets")
 
 
@@ -243,7 +243,8 @@ def _newest(place: Reach) -> int:
     return max(place.log, place.rows)
 
 
-def _opened(uri: str) -> tuple[fs.FileSystem, str]:
+def opened(uri: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem of a folder or URI, and the path in it."""
     return fs.FileSystem.from_uri(uri) if "://" in uri else (fs.LocalFileSystem(), uri)
 
 

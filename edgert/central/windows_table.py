@@ -21,6 +21,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central import recompute as sums
+from edgert.central.fleet_written import Written
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.session import set_for
 from edgert.central.tables import Table
@@ -58,6 +59,15 @@ class WindowsTable:
         """Of the newest write, which is ours (0: none yet)."""
         self._since: Counter[dt.date] = Counter()
         """Writes to each day since it was compacted."""
+
+    def lacks(self, written: Written) -> str:
+        """As `Written.lacks`."""
+        self._table.refresh()
+        return written.lacks(self._table, APPLICATION)
+
+    def written(self) -> tuple[str, int]:
+        """Delta's id of the table, and the number of our newest write (0: none yet)."""
+        return self._table.id(), self._number
 
     def widen(self, schema: Schema) -> None:
         """Makes the table, or gives it the columns that it lacks. Comes before each write."""

@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -99,6 +100,26 @@ def test_a_table_that_says_wrong_things_is_made_anew_and_other_days_stay(world: 
     assert world.fleet() == [stray, *right], "of the day of which nothing has landed nothing is known"
     with pytest.raises(EdgertError, match="landing/nothing"):
         list(job.rebuild("nothing"))
+
+
+def test_a_fleet_table_put_back_from_an_older_copy_is_made_exact(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    g = Gateway("g1")
+    world.landing.land([g.open()])
+    world.ship(g, 0, "a", 1.0)
+    world.run()
+    shutil.copytree(world.root / "fleet", tmp_path / "nightly")
+    world.ship(g, 1, "a", 2.0)
+    world.run()
+    world.run()
+    assert "reading all of it again" not in caplog.text
+    shutil.rmtree(world.root / "fleet")
+    shutil.copytree(tmp_path / "nightly", world.root / "fleet")
+    world.ship(g, 2, "a", 3.0)
+    world.run()
+    assert "fleet/air was removed or put back from an older copy, reading all of it again" in caplog.text
+    world.check()
 
 
 def test_fallback_replaces_what_its_gateway_had_shipped_since(world: World) -> None:
