@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ _OF_RESULTS: Final = ("gaps", "drops", "quarantine")
 _OF_OURS: Final = ("leases", "readers", models.TABLE)
 _OF_ALERTS: Final = "alerts"
 _DAY_S: Final = 86_400.0
+_DAY: Final = dt.timedelta(1)
 
 
 @dataclass(slots=True)
@@ -104,6 +106,8 @@ class Upkeep:
         self._lease = Lease(root, "upkeep", own_name(), LEASE_S, wall)
         self._refused_from: dict[str, int] = {}
         """Table -> a version from which on no row before its first day has landed."""
+        self._newest: dt.date | None = None
+        """Of all days of which landing tables had rows when the round began (None: they had none)."""
         self.totals = Totals()
 
     def round(self, thorough: bool) -> Iterator[Work]:
@@ -112,6 +116,7 @@ class Upkeep:
         self._lease.acquire()
         try:
             readings = self._waited_for() if thorough else []
+            self._newest = self._newest_day() if thorough else None
             for name in self._names():
                 if self._stopping.is_set():
                     return
@@ -158,9 +163,11 @@ class Upkeep:
     def _retain(self, table: KeptTable, work: Work, readings: list[Reading]) -> None:
         """Landing rows go in two steps: first none of these days lands any more, then, when all readers have read what
         had landed before, the days are dropped. So no window is made anew from a part of its contributions."""
-        if not self._settings.retention_days:
+        self._open_again(table)
+        if not self._settings.retention_days or self._newest is None:
             return
-        first = self._today() - dt.timedelta(self._settings.retention_days)
+        # A clock that is years ahead would take all there is, and let nothing land any more.
+        first = min(self._today(), self._newest + _DAY) - dt.timedelta(self._settings.retention_days)
         if table.name in _OF_RESULTS:
             work.days = table.drop_before(first)
         elif table.name.startswith("landing/"):
@@ -173,6 +180,30 @@ class Upkeep:
                 work.held_by = min(behind, key=lambda r: r.reach.rows).reader
             else:
                 work.days = table.drop_before(max(first, refused or first))
+
+    def _open_again(self, table: KeptTable) -> None:
+        """A landing table whose first day is in the future, by the clock and by what has landed, as a wrong clock left
+        it: nothing would ever land there."""
+        if not table.name.startswith("landing/"):
+            return
+        today, refused = self._today(), table.first_day()
+        if refused is None or refused <= max(today, self._newest or today) + _DAY:
+            return
+        # What is there still was not dropped; what is not, may have been.
+        first = min(table.days() | {today})
+        log.warning(
+            "%s: its first day %s is in the future, so a clock was wrong; rows land again from %s on",
+            table.name, refused, first,
+        )  # fmt: skip
+        table.refuse_before(first)
+        self._refused_from[table.name] = table.version
+
+    def _newest_day(self) -> dt.date | None:
+        days: set[dt.date] = set()
+        for flow in list_tables(self._root, "landing"):
+            with suppress(TableError):  # which is told when its turn comes
+                days |= KeptTable(self._root, f"landing/{flow}").days()
+        return max(days, default=None)
 
     def _delete(self, table: KeptTable, work: Work, readings: list[Reading]) -> None:
         kept = table.version_before(dt.datetime.fromtimestamp(self._wall() - self._keep_s, dt.UTC))

@@ -105,6 +105,10 @@ class KeptTable:
                         durable.sync_commit(self._folder, self._table.version())
                 yield int(done["numFilesRemoved"])
 
+    def days(self) -> set[dt.date]:
+        """Those of which it has rows."""
+        return {day for day in self._partitions() if day is not None}
+
     def first_day(self) -> dt.date | None:
         """The first day that retention left; None: it took none."""
         with told(self._uri, "could not be read"):

@@ -136,6 +136,7 @@ def test_retention_drops_whole_days_when_all_have_read_them_and_lets_no_more_of_
     day = dt.date(2024, 10, 4)
     for window in (0, 1440, 2 * 1440):
         site.ship(2, window)
+    site.elsewhere(8)
     gap = site.gateway.gap()
     site.landing.land([gap])
     site.tell("slow", 3)
@@ -168,10 +169,46 @@ def test_retention_drops_whole_days_when_all_have_read_them_and_lets_no_more_of_
     assert Landing(str(tmp_path)).land([more]).rows == 1
 
 
+def test_a_clock_that_is_years_ahead_takes_no_more_than_the_newest_day_allows(site: Site) -> None:
+    site.ship(1)
+    site.ship(1, 3 * 1440)
+    settings = Settings(compact_files=2, retention_days=2)
+    works = list(Upkeep(str(site.root), settings, wall=lambda: site.now + 3650 * DAY_S).round(thorough=True))
+    assert [work.trouble for work in works] == [""] * len(works)
+    assert sum(work.days for work in works) == 1
+    assert site.days() == {None, dt.date(2024, 10, 7)}
+    assert site.landing.land([site.gateway.rows(contribution(4 * 1440, "a", 1.0))]).rows == 1
+
+
+@pytest.mark.parametrize("retention_days", [0, 30])
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_landing_table_that_a_wrong_clock_closed_is_opened_again(
+    tmp_path: Path, retention_days: int, dropped: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, Settings(retention_days=retention_days))
+    if not dropped:
+        site.ship(1, -3 * 1440)
+    table = KeptTable(str(tmp_path), LANDING)
+    table.refuse_before(dt.date(2036, 1, 1))
+    batch: Batch = site.gateway.rows(contribution(5, "a", 1.0))
+    assert site.landing.land([batch]).refused_rows == 1
+    site.keep()
+    assert "its first day 2036-01-01 is in the future" in caplog.text
+    assert site.landing.land([site.gateway.rows(contribution(5, "a", 1.0))]).rows == 1
+    assert len(site.sequences()) == 2 - dropped
+    caplog.clear()
+    site.keep()
+    assert not caplog.records
+    early = Upkeep(str(tmp_path), Settings(retention_days=retention_days), wall=lambda: 0.0)
+    assert list(early.round(thorough=True))
+    assert not caplog.records, "it is this clock that is wrong"
+
+
 def test_gaps_drops_and_quarantine_are_dropped_by_the_day_of_their_arrival(tmp_path: Path) -> None:
     site = Site(tmp_path, Settings(compact_files=2, retention_days=3))
     old = Landing(str(tmp_path), wall=lambda: site.now)
     new = Landing(str(tmp_path), wall=lambda: site.now + 5 * DAY_S)
+    site.elsewhere(5)
     g = site.gateway
     before: list[Batch] = [g.gap(rows=1), g.drops(("in", "late", 1))]
     after: list[Batch] = [*before, g.gap(rows=2), g.drops(("in", "late", 2))]

@@ -40,6 +40,11 @@ class Site:
         for _ in range(count):
             self.landing.land([self.gateway.rows(contribution(window, "a", 1.0))])
 
+    def elsewhere(self, day: int) -> None:
+        """A row of another flow, so many days after the first."""
+        gateway = Gateway("g9", flow="elsewhere")
+        self.landing.land([gateway.open(), gateway.rows(contribution(day * 1440, "a", 1.0))])
+
     def keep(self, table: str = LANDING) -> Work:
         """A thorough round; what it did to a table."""
         work = {w.table: w for w in self.upkeep.round(thorough=True)}
