@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central import object_store
+from edgert.central import object_store, owner
 from edgert.central.collector import MOST_GATEWAYS, Collector, partition_of_topic
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Landing
@@ -90,6 +90,7 @@ class Program:
     def run(self) -> None:
         """Until `stop`. Raises `EdgertError` only for settings that cannot be used."""
         log.info("tables in %s, fleet %s", self._root, self._fleet)
+        self._claim_root()
         self._broker.start()
         self._upkeep.start()
         wait_s = 0.0
@@ -111,6 +112,18 @@ class Program:
         self._upkeep.stop()
         self._broker.stop(farewell=(self._status_topic, self._status(online=False)))
         self._tell()
+
+    def _claim_root(self) -> None:
+        said = ""
+        while not self._stopping.is_set():
+            try:
+                owner.claim(self._root, self._fleet)
+                break
+            except (TableError, Conflict) as error:
+                if str(error) != said:
+                    log.warning("%s; trying again", error)
+                said = str(error)
+                self._stopping.wait(RETRY_S)
 
     def _handle(self, messages: list[Message]) -> None:
         """Land and acknowledge what is ours, and stop taking what is ours no more."""

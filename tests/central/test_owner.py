@@ -1,0 +1,65 @@
+"""A root is one fleet's: a collector of another does not begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgert.central import collector_main, owner
+from edgert.central.collector_main import Program
+from edgert.central.owner import AnothersRoot, claim
+from edgert.central.tables import Table, TableError
+from edgert.core.settings import CollectorSettings
+
+
+def program(root: Path, fleet: str) -> Program:
+    settings = CollectorSettings()
+    return Program(replace(settings, collector=replace(settings.collector, fleet=fleet)), str(root))
+
+
+def test_the_first_fleet_has_it_for_good(tmp_path: Path) -> None:
+    claim(str(tmp_path), "farm")
+    claim(str(tmp_path), "farm")
+    with pytest.raises(AnothersRoot, match="expected those of fleet plant, got those of fleet farm"):
+        claim(str(tmp_path), "plant")
+
+
+def test_of_two_that_come_at_the_same_time_one_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Table.read
+
+    def late(table: Table, columns: list[str], where: str) -> list[dict[str, object]]:
+        rows = read(table, columns, where)
+        if not rows:
+            monkeypatch.setattr(Table, "read", read)
+            claim(str(tmp_path), "farm")
+        return rows
+
+    monkeypatch.setattr(Table, "read", late)
+    with pytest.raises(AnothersRoot):
+        claim(str(tmp_path), "plant")
+
+
+def test_a_collector_of_another_fleet_ends_before_it_hears_anything(tmp_path: Path) -> None:
+    claim(str(tmp_path), "farm")
+    other = program(tmp_path, "plant")
+    with pytest.raises(AnothersRoot):
+        other.run()
+
+
+def test_a_storage_that_is_away_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = []
+
+    def away(root: str, fleet: str) -> None:
+        tries.append(fleet)
+        if len(tries) < 4:
+            raise TableError("no such host")
+
+    monkeypatch.setattr(owner, "claim", away)
+    monkeypatch.setattr(collector_main, "RETRY_S", 0.0)
+    program(tmp_path, "farm")._claim_root()
+    assert tries == ["farm"] * 4
+    assert [r.getMessage() for r in caplog.records] == ["no such host; trying again"]
