@@ -254,8 +254,8 @@ def test_the_threads_lent_in_it_take_rows_at_once_and_go_on(policy: str, monkeyp
     noted("_goes_on")
     for seed in range(5):
         overload_with_faults(World(seed, 1 + seed % 4, policy, "shed-oldest"))
-    assert said["_hands"] > 20
-    assert said["_goes_on"] > 20
+    assert said["_hands"] > 5
+    assert said["_goes_on"] > 5
 
 
 @pytest.mark.parametrize("seed", range(20))
