@@ -21,7 +21,7 @@ from edgert.core.result_schema import Schema
 from edgert.core.results import Drop, OpenBatch, pack_result
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import ahead, fallback, mending, outbox, quota, spill, statements
+from edgert.store import ahead, fallback, mending, outbox, owner, quota, spill, statements
 from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
 from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow, stored_flow
 from edgert.store.renaming import rename
@@ -72,6 +72,7 @@ class Database(Transactions):
 
     def _begin(self) -> None:
         with self._transaction() as db:
+            owner.claim(db, self.gateway, self.path)
             # what was being sent when the last process ended may have left the board
             db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
             self.again = ahead.go_back(db)
