@@ -28,7 +28,7 @@ MOVED_AT_ONCE = 32
 BATCH_ROWS = 1_000
 """Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
 BATCH_BYTES = 256 * 1024
-"""Of sketches in them, but for a single row that has more: a message beyond 16 MB would be refused."""
+"""Of sketches and texts in them, but for a single row that has more: a message beyond 16 MB would be refused."""
 WENT_BACK = "database went back in time"
 MISSED = "input missed"
 LOST = "lost by the tables"
@@ -104,11 +104,16 @@ def in_batches(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]
     """Contributions cut into result batches."""
     begin = size = 0
     for at, row in enumerate(rows):
-        sketches = sum(len(value) for value in row if type(value) is bytes)
-        size += sketches
+        long = 0
+        for value in row:
+            if type(value) is str:
+                long += len(value) if value.isascii() else len(value.encode())
+            elif type(value) is bytes:
+                long += len(value)
+        size += long
         if at > begin and (at - begin == BATCH_ROWS or size > BATCH_BYTES):
             yield rows[begin:at]
-            begin, size = at, sketches
+            begin, size = at, long
     if begin < len(rows):
         yield rows[begin:]
 

@@ -329,3 +329,15 @@ def test_rows_with_sketches_are_cut_by_their_bytes(database: Database) -> None:
     batches = [batch.rows for batch in entries(database, E1)[1:]]
     assert [len(batch) for batch in batches] == [7, 7, 6, 1, 1]
     assert [row for batch in batches for row in batch] == [*rows, huge, ROW]
+
+
+@pytest.mark.parametrize(("letter", "batches"), [("k", [13, 7]), ("ü", [6, 6, 6, 2])])
+def test_long_keys_are_cut_into_several_batches_by_what_they_take_as_utf_8(
+    database: Database, letter: str, batches: list[int]
+) -> None:
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    rows = [[0.0, 60.0, letter * 20_000 + str(number), 1] for number in range(20)]
+    database.commit([commit(*rows)], {}, 1)
+    found = [batch.rows for batch in entries(database, E1)[1:]]
+    assert [len(batch) for batch in found] == batches
+    assert [row for batch in found for row in batch] == rows
