@@ -44,8 +44,9 @@ class Codec(Protocol):
     ) -> int:
         """Append the payload's rows to `out`; return how many values were left out as bad.
 
-        `arrival_wall` (seconds since the epoch) is the time of what carries none. `topic` is the source of what names
-        none. Raises `PayloadError`, with `out` as it was, if nothing of the payload can be used.
+        `arrival_wall` (seconds since the epoch) is the time of what carries none: NaN while the clock is not set, and
+        then such rows have that. `topic` is the source of what names none. Raises `PayloadError`, with `out` as it was,
+        if nothing of the payload can be used.
         """
         ...
 

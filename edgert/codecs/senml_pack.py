@@ -138,9 +138,12 @@ class Resolver:
             self._put(f"{name}_sum", _value(record.get("s", 0.0), float, self._sum or 0.0))
 
     def _resolved(self, record: dict[str, Any]) -> float:
-        """Event time of `record`, seconds since the epoch (RFC 8428, section 4.5.3)."""
+        """Event time of `record`, seconds since the epoch (RFC 8428, section 4.5.3); NaN where it is relative to an
+        arrival that is."""
         time = (self._time + (_number(record["t"], "t") if "t" in record else 0.0)) / self._per_second
         if time < RELATIVE:
+            if self._wall != self._wall:  # and the same object each time, so that the pack's records are one row
+                return self._wall
             time += self._wall
         if not 0 <= time < LAST_TIME:
             raise PayloadError(f"t: expected seconds that lie between 1970 and 9999, got {time}")

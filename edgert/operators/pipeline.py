@@ -136,8 +136,9 @@ class Pipeline(Region):
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
     def body(self, values: Mapping[str, Value]) -> tuple[list[str], dict[str, Any]]:
-        """As `Tail`. Notes the time, goes through the chain, adds to the window; or breaks off before the first."""
-        lines = ["if t > limit:", "    break", "if t > newest:", "    newest = t", "recent[source] = t"]
+        """As `Tail`. Notes the time, goes through the chain, adds to the window; or breaks off before the first: where
+        it is ahead of time, or there is none (NaN)."""
+        lines = ["if not t <= limit:", "    break", "if t > newest:", "    newest = t", "recent[source] = t"]
         constants: dict[str, Any] = {"turn": self._tally, "NEVER": NO_WATERMARK}
         bound = _bind(values)
         lines += bound.lines

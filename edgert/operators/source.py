@@ -30,6 +30,7 @@ RECOMPUTE_S = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
 _SOURCE = itemgetter("source")
 KNOWN_TOPICS = 10_000
+NO_TIME = "no time, and the clock is not set"
 SAMPLES = 5
 SAMPLE_BYTES = 200
 
@@ -113,12 +114,14 @@ class Source(Logic):
         """The rows of a batch, their times taken note of; but for those that went to a tail (`Fusible`)."""
         if not batch.payloads:
             return []
-        decoded = self.codec.decode_batch_untrusted(batch.topics, batch.payloads, self._captures, batch.wall)
+        wall = batch.wall if batch.wall > CLOCK_IS_SET else math.nan
+        decoded = self.codec.decode_batch_untrusted(batch.topics, batch.payloads, self._captures, wall)
         if decoded.bad_values:
             self.drops["bad_value (values)"] += decoded.bad_values
         if decoded.bad_payloads:
             self._bad(batch, decoded.bad_payloads)
-        return self._observe(decoded.rows, batch) if decoded.rows else []
+        rows = decoded.rows if wall == wall else self._timed(decoded.rows)
+        return self._observe(rows, batch) if rows else []
 
     def end(self, looks: bool, arrival: float, now: Now) -> float:
         """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited
@@ -145,6 +148,14 @@ class Source(Logic):
         if newest > self.devices.greatest:  # now, since `_recent` may hold an older time of the same device by then
             self.devices.greatest = newest
         self._heard = arrival
+
+    def _timed(self, rows: list[Row]) -> list[Row]:
+        """The rows that bring their own time, while the clock cannot give them one: in 1970 they would open windows
+        that nobody looks for."""
+        timed = [row for row in rows if row["time"] == row["time"]]
+        if len(timed) < len(rows):
+            self.drops[NO_TIME] += len(rows) - len(timed)
+        return timed
 
     def _observe(self, rows: list[Row], batch: RawBatch) -> list[Row]:
         # the last time per device rather than the greatest: it errs on the side of waiting, and costs half

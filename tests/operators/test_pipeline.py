@@ -24,7 +24,7 @@ from edgert.operators.pipeline import Pipeline
 from edgert.operators.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sketch_kinds import KINDS as SKETCHES
-from edgert.operators.source import Source
+from edgert.operators.source import NO_TIME, Source
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
@@ -251,3 +251,18 @@ def test_a_codec_that_cannot_be_fused_takes_the_ordinary_way() -> None:
     assert [row["n"] for _, batch in out for row in batch.rows] == [2]
     assert fused.drops == {"bad_payload": 1}
     assert fused.gave[0] == 3
+
+
+@pytest.mark.parametrize("codec", ["json", "senml"])
+def test_what_has_no_time_while_the_clock_is_not_set_reaches_no_window(codec: str) -> None:
+    window = TumblingWindow("w", 10.0, [parse_aggregate("n", "count()")], [("source", "string")])
+    source = Source(TopicTemplate("{room}/{source}"), make(codec, None), out_of_order_s=0.0)
+    fused = Pipeline([source, window], [Edge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
+    without = {"json": b'{"v": 1}', "senml": b'[{"n": "v", "v": 1}]'}[codec]
+    timed = {"json": b'{"time": %d}', "senml": b'[{"bt": %d, "n": "v", "v": 1}]'}[codec]
+    at = 1_700_000_000
+    for wall in (float(at), 42.0):  # its shape is learned, and then the clock is lost
+        fused.process(RawBatch(["x/a"] * 5, [without] * 5, 0.0, wall), 0, Now(0.0, wall))
+    assert fused.drops == {NO_TIME: 5}
+    out = fused.process(RawBatch(["x/a"], [timed % (at + 10)], 0.0, 42.0), 0, Now(1.0, 42.0))
+    assert [(row["window_start"], row["n"]) for _, batch in out for row in batch.rows] == [(at, 5)]

@@ -20,7 +20,7 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import KNOWN_TOPICS, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
+from edgert.operators.source import KNOWN_TOPICS, NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
 
 WALL = 1_000.0
 """The wall clock says this at monotonic 0."""
@@ -137,6 +137,31 @@ def at_set_clock(made: Source, *messages: tuple[str, float]) -> Batch | None:
     batch = RawBatch([f"room/{device}" for device, _ in messages], payloads, 0.0, SET)
     emissions = made.process(batch, 0, Now(0.0, SET))
     return emissions[0].batch if emissions else None
+
+
+@pytest.mark.parametrize(
+    ("codec", "without", "timed"),
+    [
+        ("json", b'{"v": 1}', b'{"v": 1, "time": 1700000000}'),
+        ("senml", b'[{"n": "v", "v": 1}, {"n": "w", "v": 2}]', b'[{"bt": 1700000000, "n": "v", "v": 1}]'),
+    ],
+)
+def test_while_the_clock_is_not_set_a_row_without_a_time_is_dropped_and_counted(
+    codec: str, without: bytes, timed: bytes
+) -> None:
+    made = Source(TopicTemplate("room/{source}"), make(codec, None), out_of_order_s=2.0)
+
+    def turn(wall: float) -> list[float]:
+        payloads = [without, timed, without, without, without]
+        batch = RawBatch(["room/a"] * len(payloads), payloads, 0.0, wall)
+        return [row["time"] for row in made.process(batch, 0, Now(0.0, wall))[0].batch.rows]
+
+    assert turn(42.0) == [1_700_000_000.0]
+    assert made.drops == {NO_TIME: 4}
+    assert (made.devices.latest, made.devices.watermark) == ({"a": 1_700_000_000.0}, 1_699_999_998.0)
+    assert turn(SET) == [SET, 1_700_000_000.0, SET, SET, SET]
+    assert turn(42.0) == [1_700_000_000.0], "by learned shapes, too"
+    assert made.drops == {NO_TIME: 8, "ahead of time (kept)": 1}
 
 
 def test_a_time_far_ahead_is_clamped_for_the_watermark_kept_and_counted() -> None:
