@@ -242,6 +242,8 @@ class Daemon:
         await self.checkpointer.merging.stop()
         runs = list(self.flows.runs.values())
         await asyncio.to_thread(self.host.settle, runs, 5.0)
+        await asyncio.sleep(0)  # lets what was given out last be published
+        self.ingest.give_up()
         self.checkpointer.drops.ending = True
         if await self.checkpointer.checkpoint(runs) and self.ingest.drops.unsaved:  # nothing else was to be written
             try:

@@ -263,7 +263,7 @@ class Hosted:
     def _all_drops(self, name: str, found: Report) -> dict[str, int]:
         """What a report says, and what the daemon dropped itself of the same place."""
         place, drops = self.run.places[name], Counter(found.drops)
-        drops["not sent"] += place.instance.unsent[place.part]
+        drops += place.instance.not_taken(place.part)
         if not place.part and place.instance is self.run.all[0]:
             drops += self.drops
         return dict(+drops)

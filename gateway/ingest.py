@@ -79,6 +79,8 @@ class Ingest:
         self._answer = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._publishing: dict[int, tuple[Instance, Message]] = {}
+        """Whose the messages of QoS 1 are that the broker has not acknowledged, by packet id."""
         self._waiting = threading.Lock()
         self._early: list[tuple[Instance, Sequence[Message]]] = []
         """Messages from before the start: of what a checkpoint had found in queues."""
@@ -98,6 +100,7 @@ class Ingest:
                 on_oversized=self._oversized,
                 on_disconnected=self._disconnected,
                 on_subscribed=self._answered,
+                on_published=self._published,
                 on_released=self._released,
             ),
             latency_budget_s=settings.latency_budget_s,
@@ -361,10 +364,31 @@ class Ingest:
             if message.reason and self.client.status.protocol == "5":
                 properties = {"user_property": [("reason", message.reason[:1_000])]}
             try:
-                self.client.publish(message.topic, message.payload, message.qos, message.retain, properties)
+                packet_id = self.client.publish(message.topic, message.payload, message.qos, message.retain, properties)
             except (PublishRefused, ValueError) as error:
                 instance.unsent[instance.giver(message)] += 1
                 log.debug("a message to %s was not sent: %s", message.topic, error)
+                continue
+            if packet_id:
+                self._publishing[packet_id] = instance, message
+
+    def _published(self, packet_id: int, reason: int) -> None:
+        instance, message = self._publishing.pop(packet_id, (None, None))
+        if instance is not None and message is not None and reason >= 0x80:
+            instance.unsent[instance.giver(message)] += 1
+            log.debug("a message of %s was refused by the broker: %s", instance.name, reason_text(reason))
+
+    def give_up(self) -> None:
+        """Nothing is read any more, and the process ends: what the broker has not acknowledged by now counts as that,
+        since the input it was made from is committed and nobody makes it again."""
+        if self._publishing:
+            log.warning(
+                "%d messages of publish sinks were not acknowledged by the broker: whether they came is not known",
+                len(self._publishing),
+            )
+        for instance, message in self._publishing.values():
+            instance.unacknowledged[instance.giver(message)] += 1
+        self._publishing.clear()
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -66,7 +66,9 @@ class Instance:
     shed: int = 0
     """Rows dropped from the queue because it was over its budget."""
     unsent: Counter[int] = field(default_factory=Counter)
-    """Messages that the connection did not take, by the part (from 0) that gave them."""
+    """Messages that the connection did not take, or the broker refused, by the part (from 0) that gave them."""
+    unacknowledged: Counter[int] = field(default_factory=Counter)
+    """Messages that the broker had not acknowledged when the gateway ended, by the same: they may have come."""
     running: bool = False
     fast_turns: int = 0
     """Turns in a row that were not slow."""
@@ -125,6 +127,10 @@ class Instance:
     def idle_at(self, now: float) -> float:
         """`Counters.idle_s` as of `now`."""
         return self.counters.idle_s + (max(0.0, now - self.freed) if self.idle else 0.0)
+
+    def not_taken(self, part: int) -> Counter[str]:
+        """Messages of a part by what became of them, where they did not come or nobody knows."""
+        return Counter({"not sent": self.unsent[part], "not acknowledged": self.unacknowledged[part]})
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
         """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""

@@ -74,7 +74,7 @@ _SUMS = (
 def drops_of(place: Place) -> dict[str, int]:
     """What a place in this process has dropped, by reason."""
     drops = Counter(place.logic.drops)
-    drops["not sent"] += place.instance.unsent[place.part]
+    drops += place.instance.not_taken(place.part)
     if not place.part:
         drops["queue over budget"] += place.instance.shed
     return dict(+drops)

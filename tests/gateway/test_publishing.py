@@ -1,0 +1,94 @@
+"""What `publish` sinks give out and the sensors' broker does not take, or does not say that it took, is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.results import DropsBatch, unpack_result_untrusted
+from edgert.flow.document import from_plain
+from edgert.operators.registry import REGISTRY
+from tests.gateway.test_flows import Gateway
+from tests.waiting import in_loop
+
+
+def alarms() -> Any:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "tell": {"type": "publish", "input": "in", "topic": "alarm/{source}", "qos": 1},
+        "minute": {"type": "tumbling_window", "input": "in", "size_s": 10, "aggregates": {"n": "count()"}},
+        "out": {"type": "ship", "input": "minute"},
+    }
+    return from_plain({"name": "f", "operators": operators}, REGISTRY)
+
+
+async def with_alarms(path: Path, count: int) -> Gateway:
+    """Whose broker is away: `count` alarms wait for it, with packet ids from 1 on."""
+    gateway = Gateway(path)
+    gateway.ingest._loop = asyncio.get_running_loop()
+    gateway.pool._send = gateway.ingest.send
+    await gateway.flows.deploy(alarms(), "mqtt")
+    for number in range(1, count + 1):
+        gateway.feed(number, 1.0 + number)
+    await asyncio.sleep(0)  # lets them be published
+    assert gateway.ingest.client.outgoing == count
+    return gateway
+
+
+def not_taken(gateway: Gateway) -> dict[str, int]:
+    dropped = gateway.flows.runs["f"].drops()
+    return {reason: count for (_, reason), count in dropped.items()}
+
+
+def answered(gateway: Gateway, packet_id: int, reason: int) -> None:
+    on_published = gateway.ingest.client.handlers.on_published
+    assert on_published
+    on_published(packet_id, reason)
+
+
+@in_loop
+async def test_a_message_that_the_broker_refuses_is_counted_with_the_flow_that_gave_it_out(tmp_path: Path) -> None:
+    gateway = await with_alarms(tmp_path / "db", 3)
+    answered(gateway, 1, 0x87)
+    answered(gateway, 2, 0x00)
+    answered(gateway, 3, 0x10)  # nobody subscribes to it: the broker has it all the same
+    answered(gateway, 1, 0x87)  # of another message than ours
+    assert not_taken(gateway) == {"not sent": 1}
+    gateway.crash()
+
+
+@in_loop
+async def test_what_the_broker_has_not_acknowledged_at_the_end_is_counted_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await with_alarms(tmp_path / "db", 5)
+    answered(gateway, 1, 0x00)
+    with caplog.at_level(logging.WARNING):
+        gateway.ingest.give_up()
+    assert "4 messages of publish sinks were not acknowledged by the broker" in caplog.text
+    assert not_taken(gateway) == {"not acknowledged": 4}
+    gateway.checkpointer.drops.ending = True
+    assert await gateway.checkpoint()
+    said = [
+        unpack_result_untrusted(entry.payload)
+        for stream, _ in gateway.database.outbox_streams()
+        for entry in gateway.database.outbox(*stream, 0, 100)
+    ]
+    drops = [drop for batch in said if isinstance(batch, DropsBatch) for drop in batch.drops]
+    assert [(reason, count) for _, reason, count in drops] == [("not acknowledged", 4)]
+    gateway.crash()
+
+
+@in_loop
+async def test_where_all_was_acknowledged_the_end_says_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await with_alarms(tmp_path / "db", 1)
+    answered(gateway, 1, 0x00)
+    gateway.ingest.give_up()
+    assert (not_taken(gateway), caplog.text) == ({}, "")
+    gateway.crash()
