@@ -132,13 +132,15 @@ class Checkpointer:
                 written: list[tuple[FlowRun, CommitForm]]
                 spills: list[tuple[FlowRun, Spill]]
                 written, spills = await self._store(lambda: self._commit(chosen))
-            except StoreError as error:
-                self.failed(error)
-                return False
             except Exception as error:
-                log.exception("a checkpoint failed in a way that was not foreseen")
+                if not isinstance(error, StoreError):
+                    log.exception("a checkpoint failed in a way that was not foreseen")
                 self.failed(error)
+                for run in chosen:
+                    run.progress.hold(True)
                 return False
+            for run in chosen:
+                run.progress.hold(run.flow.name in self.outbox.blocked)
             for run, form in written:
                 run.progress.commit(form.position)
             for run, spill in spills:

@@ -406,7 +406,10 @@ def _entries(batches: Iterable[tuple[Route, RawBatch]]) -> Iterator[tuple[Instan
     """Which instance gets what, by its only input."""
     for route, batch in batches:
         for reader in route.readers:
-            if reader.copies:
+            if not (batch.owed or reader.progress.has_room(batch.size)):
+                if first := next(iter(reader.copies), reader.instance):
+                    first.no_room += len(batch)
+            elif reader.copies:
                 for instance, part in reader.divide(batch):
                     yield instance, 0, part
             elif reader.instance is not None:

@@ -69,6 +69,8 @@ class Instance:
     """Messages that the connection did not take, or the broker refused, by the part (from 0) that gave them."""
     unacknowledged: Counter[int] = field(default_factory=Counter)
     """Messages that the broker had not acknowledged when the gateway ended, by the same: they may have come."""
+    no_room: int = 0
+    """Messages of QoS 0 that it was not fed, since checkpoints of its flow could not be written."""
     running: bool = False
     fast_turns: int = 0
     """Turns in a row that were not slow."""
@@ -129,8 +131,9 @@ class Instance:
         return self.counters.idle_s + (max(0.0, now - self.freed) if self.idle else 0.0)
 
     def not_taken(self, part: int) -> Counter[str]:
-        """Messages of a part by what became of them, where they did not come or nobody knows."""
-        return Counter({"not sent": self.unsent[part], "not acknowledged": self.unacknowledged[part]})
+        """Messages of a part (and those to the first) that did not come, or of which nobody knows, by reason."""
+        fed = {} if part else {"no checkpoint, QoS 0": self.no_room}
+        return Counter({"not sent": self.unsent[part], "not acknowledged": self.unacknowledged[part], **fed})
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn:
         """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from edgert.core.position import Position
+
+HELD_BYTES: Final = 4_194_304
+"""Input of QoS 0 that a flow takes while its checkpoints cannot be written, with what its messages cost beside their
+payloads: nothing else bounds it, since it goes through the flow and waits as results."""
 
 
 class Progress:
@@ -18,6 +24,10 @@ class Progress:
         """What is in the database with input that was spilled since that checkpoint."""
         self.gone = False
         """The flow was removed: nothing waits for it any more."""
+        self._held = False
+        """Its last checkpoint could not be written."""
+        self._held_bytes = 0
+        """Input of QoS 0 since then."""
 
     def resume(self, known: set[int], greatest: int) -> None:
         """After a restart: `known` are the indices in the id table, `greatest` the last index given to a message."""
@@ -29,6 +39,21 @@ class Progress:
         if index <= self.fed and index not in self.missing:
             return False
         self.missing.discard(index)
+        return True
+
+    def hold(self, held: bool) -> None:
+        """Whether its last checkpoint could not be written: on a full disk, or for a full outbox where it keeps all."""
+        self._held = held
+        if not held:
+            self._held_bytes = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether it may be fed `size` bytes that nobody is owed an acknowledgement for."""
+        if not self._held:
+            return True
+        if self._held_bytes + size > HELD_BYTES:
+            return False
+        self._held_bytes += size
         return True
 
     def position(self) -> Position:
