@@ -23,6 +23,7 @@ from edgert.operators.logic import Message
 from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.instance import Instance
 from gateway.broker_drops import BrokerDrops
+from gateway.grants import Grants
 from gateway.hosts import Host
 from gateway.routes import Routes
 from gateway.subscriptions import Source, Subscriptions
@@ -58,8 +59,7 @@ class Ingest:
         self.lock = threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
-        self.refused: dict[str, str] = {}
-        """Filter → why the broker does not let us subscribe."""
+        self.grants = Grants()
         self._forget_session = forget_session
         self._wants_checkpoint = wants_checkpoint
         self._save_subscriptions = save_subscriptions
@@ -189,6 +189,7 @@ class Ingest:
             self.client.unsubscribe(sorted(stale))
         unsent = subscriptions.unsent(wanted)
         subscriptions.sent = wanted
+        self.grants.keep(wanted)
         if unsent:
             with self.lock:
                 self._routes.rebuild()  # there may be new identifiers
@@ -266,15 +267,12 @@ class Ingest:
     def _answered(self, event: Subscribed) -> None:
         of_flows = {s.filter for s in self._subscriptions.sources}
         for topic_filter, reason in event.results:
-            self.refused.pop(topic_filter, None)
-            why = reason_text(reason) if reason >= 0x80 else ""
             if self._subscriptions.serves_watch(topic_filter, self._by_id):
-                self.drops.answered(why)
+                self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
                 if topic_filter == self.drops.topic and topic_filter not in of_flows:
                     continue  # no flow misses anything
-            if why:
-                self.refused[topic_filter] = why
-                log.error("the broker refuses the subscription to %s: %s", topic_filter, why)
+            asked = self._subscriptions.sent.get(topic_filter)
+            self.grants.answered(topic_filter, asked.qos if asked else 0, reason)
         pending = self._subscriptions.pending
         if self._subscriptions.answered(event.token, {f for f, _ in event.refused}):
             self._spawn(self._save())

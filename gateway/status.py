@@ -87,7 +87,6 @@ class Status:
     def _ingest(self) -> dict[str, Any]:
         ingest = self._daemon.ingest
         client, inbox = ingest.client.status, ingest.inbox
-        refused = "; ".join(f"subscription to {f} refused: {why}" for f, why in ingest.refused.items())
         return {
             "connected": client.connected,
             "broker": str(ingest.client.address),
@@ -102,7 +101,7 @@ class Status:
             "perhaps_repeated": inbox.counters.perhaps_repeated,
             "broker_dropped": ingest.drops.dropped,
             "broker_drops_unseen": ingest.drops.unseen,
-            "error": refused or client.error,
+            "error": ingest.grants.error or client.error,
         }
 
     def _central(self) -> dict[str, Any]:

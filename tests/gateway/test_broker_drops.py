@@ -324,13 +324,13 @@ async def test_a_refusal_is_no_error_of_the_gateway_but_that_of_a_flow_is(tmp_pa
     client = connected(gateway, protocol)
     await until(lambda: TOPIC in sent(client), "the subscription")
     ingest._answered(Subscribed(1, ((TOPIC, 0x80),)))
-    assert not ingest.refused
+    assert not ingest.grants.refused
     assert "refused" in ingest.drops.unseen
     await gateway.flows.deploy(reads_sys(TOPIC), "mqtt")
     ingest._answered(Subscribed(2, ((TOPIC, 0x80),)))
-    assert list(ingest.refused) == [TOPIC]
+    assert list(ingest.grants.refused) == [TOPIC]
     ingest._answered(Subscribed(3, ((TOPIC, 1),)))
-    assert not ingest.refused
+    assert not ingest.grants.refused
     assert "refused" not in ingest.drops.unseen
     gateway.crash()
 

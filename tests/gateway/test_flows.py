@@ -20,7 +20,7 @@ from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.pool import Pool
 from edgert.store.database import Database
-from gateway import holding
+from gateway import flows, holding
 from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
 from gateway.hosts import InProcess
@@ -308,6 +308,34 @@ async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscripti
     assert not deploying.done()
     ingest._answered(Subscribed(7, (("x/+", 1),)))
     assert await asyncio.wait_for(deploying, 10.0) == 1
+    gateway.crash()
+
+
+@in_loop
+async def test_a_subscription_that_is_refused_or_gets_a_lower_qos_is_an_error_until_it_gets_its_own_or_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    ingest = gateway.ingest
+    monkeypatch.setattr(flows, "SUBSCRIBED_S", 0.01)
+    monkeypatch.setattr(ingest, "_open", True)
+    monkeypatch.setattr(ingest.client, "subscribe", lambda subscriptions: 7)
+    monkeypatch.setattr(ingest.client, "unsubscribe", lambda filters: None)
+    await gateway.flows.deploy(document(), "mqtt")
+    for _ in range(2):  # at each connection
+        ingest._answered(Subscribed(7, (("x/+", 0),)))
+    assert ingest.grants.error == "subscription to x/+ has QoS 0 instead of 1"
+    assert [r.getMessage() for r in caplog.records if "QoS" in r.msg or "grants" in r.msg] == [
+        "the broker grants QoS 0 instead of 1 to the subscription to x/+"
+    ]
+    ingest._answered(Subscribed(7, (("x/+", 0x87),)))
+    assert ingest.grants.error == "subscription to x/+ refused: not authorized (0x87)"
+    ingest._answered(Subscribed(7, (("x/+", 1),)))
+    assert ingest.grants.error == ""
+    ingest._answered(Subscribed(7, (("x/+", 0),)))
+    assert await gateway.flows.remove("f")
+    await ingest._subscribe()
+    assert ingest.grants.error == ""
     gateway.crash()
 
 
