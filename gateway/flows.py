@@ -110,6 +110,7 @@ class Flows:
                     self._put(stored, run, None, {}, inbox.next_index)  # rescued: only now it is known what it ships
                     say_gap(self._database, stored.name, LATE)
                     stored = self._stored[stored.name] = replace(stored, epoch=run.epoch)
+                self.models.resumed(flow, at.blobs)
                 self._host.begin(run, at.blobs, at.queue)
             except Exception as error:
                 if not _is_alone(error):
@@ -332,6 +333,7 @@ class Flows:
                 del self.failed[name]
             self._stored[name] = replace(self._stored[name], removed=True)
             self._ingest.forget(name)
+            self.models.removed(name)
             log.info("flow %s is removed; its results still leave", name)
             return True
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from edgert.core.errors import DocumentError, EdgertError, Problem
+from edgert.flow.graph import Flow
 from edgert.operators.fused import Fused
 from edgert.operators.models import Model
 from edgert.operators.predict import Predictions
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.resume import models_of
 
 MAX_MODELS: Final = 1_000
 
@@ -17,7 +19,8 @@ MAX_MODELS: Final = 1_000
 class Models:
     """By name: one for this gateway alone comes before one for the whole fleet, whichever came first.
 
-    A restart begins with none: they are retained at the broker, and in the checkpoints of their flows.
+    A restart begins with none: they are retained at the broker, and in the checkpoints of their flows. Until the broker
+    has sent them, a new version of such a flow begins with what its checkpoint had.
     """
 
     def __init__(self, forward: Callable[[FlowRun, str, Mapping[str, Any]], None]) -> None:
@@ -25,6 +28,8 @@ class Models:
         self._forward = forward
         self._own: dict[str, Mapping[str, Any]] = {}
         self._fleet: dict[str, Mapping[str, Any]] = {}
+        self._resumed: dict[str, dict[str, Mapping[str, Any]]] = {}
+        """Flow → its models of before this start, by name."""
 
     def get(self, name: str) -> Mapping[str, Any] | None:
         """The document of the model that counts here."""
@@ -55,16 +60,28 @@ class Models:
 
         Raises `DocumentError` with what any of them has against that.
         """
+        for resumed in self._resumed.values():
+            resumed.pop(name, None)
         gone = (self._fleet if of_fleet else self._own).pop(name, None)
         left = self._fleet.get(name)
         if gone is None or of_fleet or left is None:
             return []
         return self.offer_untrusted(name, left, runs, of_fleet=True)
 
+    def resumed(self, flow: Flow, blobs: Sequence[bytes]) -> None:
+        """A flow goes on from this state: its models are for its later versions, too. Raises `DamagedError`,
+        `MisfitError` as `models_of`."""
+        models = models_of(blobs, flow)
+        self._resumed[flow.name] = {flow.nodes[name].parameters["model"]: model for name, model in models.items()}
+
+    def removed(self, flow: str) -> None:
+        """Deployed again, the flow is a new one."""
+        self._resumed.pop(flow, None)
+
     def started(self, run: FlowRun) -> list[DocumentError]:
         """Gives a flow that starts the models that came before it; returns what it has against them."""
         refused = []
-        for name, document in {**self._fleet, **self._own}.items():
+        for name, document in {**self._resumed.get(run.flow.name, {}), **self._fleet, **self._own}.items():
             for _, operator, predictions in _operators(name, (run,)):
                 try:
                     predictions.offer(operator, predictions.checked_untrusted(operator, document))

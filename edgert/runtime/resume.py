@@ -69,6 +69,22 @@ def apply(state: State, built: Built, mine: Container[str] | None = None) -> Non
             raise MisfitError(f"the stored state of {name} does not fit its operator: {error!r}") from error
 
 
+def models_of(blobs: Sequence[bytes], flow: Flow) -> dict[str, Any]:
+    """The models that had come by message, by `predict` operator, in what is stored of a flow's state. Raises
+    `DamagedError`, or `MisfitError` where they do not fit the flow."""
+    predicting = {name for name, node in flow.nodes.items() if node.type == "predict"}
+    found: dict[str, Any] = {}
+    for state in states_of(blobs) if predicting else ():
+        for name, part in state.items():
+            if its := predicting.intersection(uncopied(name)[0].split("+")):
+                try:
+                    stored = unpack(bytes(part))
+                    found.update((operator, stored[operator]) for operator in its if operator in stored)
+                except MISFITS as error:
+                    raise MisfitError(f"the stored state of {name} does not fit its operator: {error!r}") from error
+    return found
+
+
 def _state_of(name: str, state: Any, built: Built) -> Iterable[tuple[Place, Any]]:
     """Who gets which part of a state. That of a chain is by operator, and its operators may be apart now."""
     place = _place(name, built)

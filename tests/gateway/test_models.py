@@ -16,10 +16,10 @@ from tests.gateway.test_flows import Gateway
 from tests.waiting import in_loop
 
 
-def document(name: str = "f", field: str = "t") -> Flow:
+def document(name: str = "f", field: str = "t", topic: str = "x/{source}", copies: int = 1) -> Flow:
     operators: dict[str, Any] = {
-        "in": {"type": "mqtt_source", "topic": "x/{source}"},
-        "p": {"type": "predict", "input": "in", "model": "air", "fields": [field]},
+        "in": {"type": "mqtt_source", "topic": topic},
+        "p": {"type": "predict", "input": "in", "model": "air", "fields": [field], "instances": copies},
         "minute": {"type": "tumbling_window", "input": "p", "size_s": 10, "aggregates": {"s": "sum(prediction)"}},
         "out": {"type": "ship", "input": "minute"},
     }
@@ -31,7 +31,8 @@ def model(version: int, field: str = "t") -> dict[str, Any]:
 
 
 def used(gateway: Gateway, flow: str = "f") -> int | None:
-    chain = gateway.flows.runs[flow].places["p"].logic
+    places = gateway.flows.runs[flow].places.values()
+    chain = next(place.logic for place in places if "p" in place.planned.operators)
     assert isinstance(chain, Fused)
     model = chain.predictions.models.get("p")
     return model.version if model else None
@@ -59,6 +60,49 @@ async def test_a_model_reaches_flows_that_run_and_those_that_start_later_and_out
     again = Gateway(tmp_path / "db")
     assert [used(again, name) for name in ("f", "late", "later")] == [3, 3, None]
     again.crash()
+
+
+@in_loop
+async def test_a_new_version_after_a_restart_goes_on_with_the_model_that_came_by_message(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "file")
+    gateway.flows.offer_model("air", model(3))
+    gateway.feed(1, 1.0)
+    assert await gateway.checkpoint()
+    gateway.crash()
+    for version, topic in ((2, "x/{source}"), (3, "x/{source}/+")):
+        gateway = Gateway(tmp_path / "db")
+        assert await gateway.flows.deploy(document(topic=topic, copies=version), "file") == version
+        assert await gateway.checkpoint()
+        assert used(gateway) == 3
+        gateway.crash()
+    gateway = Gateway(tmp_path / "db")
+    gateway.flows.offer_model("air", model(4))
+    await gateway.flows.deploy(document(), "file")
+    assert await gateway.checkpoint()
+    assert used(gateway) == 4, "what the broker has sent comes first"
+    gateway.crash()
+    gateway = Gateway(tmp_path / "db")
+    gateway.flows.forget_model("air")
+    await gateway.flows.deploy(document(copies=2), "file")
+    assert await gateway.checkpoint()
+    assert used(gateway) is None, "it was taken back"
+    gateway.crash()
+
+
+@in_loop
+async def test_a_flow_that_was_removed_and_is_deployed_again_begins_without_the_model_it_had(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "file")
+    gateway.flows.offer_model("air", model(3))
+    assert await gateway.checkpoint()
+    gateway.crash()
+    gateway = Gateway(tmp_path / "db")
+    assert await gateway.flows.remove("f")
+    await gateway.flows.deploy(document(), "file")
+    assert await gateway.checkpoint()
+    assert used(gateway) is None
+    gateway.crash()
 
 
 @in_loop
