@@ -72,6 +72,8 @@ class Flows:
         """A run that is brought to its end here: it needs its host no more."""
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""
+        self._stopped: dict[str, Flow] = {}
+        """Those of them that ran, and so go on with the next start, with their windows."""
         self.gaps: dict[str, str] = {}
         """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
         self._tasks: set[asyncio.Future[None]] = set()
@@ -167,8 +169,11 @@ class Flows:
             return
         if self.runs.get(name) is not run or run is self._leaving:
             return
-        log.error("flow %s cannot go on and is stopped; deploy it anew: %s", name, why)
-        self.failed[name] = why
+        log.error(
+            "flow %s cannot go on and is stopped; the gateway's next start brings it back with its windows, another "
+            "document replaces it: %s", name, why,
+        )  # fmt: skip
+        self.failed[name], self._stopped[name] = why, run.flow
         del self.runs[name]
         self._ingest.swap((), (), lambda: _leave(self._sources[name]))
         self._host.remove(run)
@@ -210,7 +215,7 @@ class Flows:
 
     async def deploy(self, flow: Flow, origin: str) -> int:
         """Starts a flow or replaces it by a new version; returns its version, when the broker knows what it reads (or
-        after `SUBSCRIBED_S`). The same document changes nothing.
+        after `SUBSCRIBED_S`). The same document changes nothing: brokers send what they retain with each connection.
 
         Raises `EdgertError` where that cannot be done: the old version goes on then, but where the new one failed when
         it had taken over already; that one is stopped, as in `fail`."""
@@ -223,6 +228,12 @@ class Flows:
         old = self.runs.get(flow.name)
         if old is not None and old.flow.document == flow.document:
             return old.version
+        stopped = self._stopped.get(flow.name)
+        if stopped is not None and stopped.document == flow.document:
+            raise EdgertError(
+                f"flow {flow.name} is stopped ({self.failed[flow.name]}) and its document is the same: the gateway's "
+                "next start brings it back with its windows, another document replaces it, which gives them up"
+            )
         stored = self._next(flow, origin)
         run = self._run(flow, stored, Position())
         for refused in self.models.started(run):
@@ -234,6 +245,7 @@ class Flows:
             fault = await self._replace(stored, run, old)
         self._stored[flow.name] = replace(stored, epoch=run.epoch)
         self.failed.pop(flow.name, None)
+        self._stopped.pop(flow.name, None)
         self.gaps.pop(flow.name, None)
         if fault:
             self.fail(run, fault)
@@ -331,6 +343,7 @@ class Flows:
             if old is None or not await self._end_alone(old, put):
                 await self._write_alone(name, put)
                 del self.failed[name]
+                self._stopped.pop(name, None)
             self._stored[name] = replace(self._stored[name], removed=True)
             self._ingest.forget(name)
             self.models.removed(name)

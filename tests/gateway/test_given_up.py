@@ -114,6 +114,38 @@ async def test_a_flow_that_is_stopped_says_so_in_the_tables(tmp_path: Path) -> N
 
 
 @in_loop
+async def test_what_the_broker_retains_does_not_cost_a_stopped_flow_its_windows(tmp_path: Path) -> None:
+    """It comes again with each connection to the central broker."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.feed(1, 1.0)
+    assert await gateway.checkpoint()
+    gateway.pool.hold(gateway.flows.runs["f"].all, 1.0)
+    gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
+    await asyncio.gather(*gateway.flows._tasks)
+    with pytest.raises(EdgertError, match=r"flow f is stopped \(its slots died\) and its document is the same"):
+        await gateway.flows.deploy(document(), "mqtt")
+    assert (sorted(gateway.flows.runs), sorted(gateway.flows.failed)) == ([], ["f"])
+    gateway.crash()
+    gateway = Gateway(tmp_path / "db")
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 1
+    gateway.crash()
+
+
+@in_loop
+async def test_another_document_replaces_a_stopped_flow(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    for description, version in (("another", 2), ("a third", 3)):
+        gateway.pool.hold(gateway.flows.runs["f"].all, 1.0)
+        gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
+        assert await gateway.flows.deploy(document(description=description), "mqtt") == version
+        assert gateway.flows.failed == {}
+    gateway.crash()
+
+
+@in_loop
 async def test_what_a_stopped_flow_lacks_is_acknowledged_only_when_a_gap_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
