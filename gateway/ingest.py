@@ -71,6 +71,8 @@ class Ingest:
         self._routes = Routes(self._subscriptions)
         self._by_id = False
         self._window = WINDOW_311
+        self._paused_at: float | None = None
+        """Since when (monotonic) nothing is read."""
         self._open = False
         """The session with the broker stands, and what it must know was committed."""
         self._subscribing = asyncio.Lock()
@@ -342,8 +344,16 @@ class Ingest:
         may have changed: while nothing is read, nothing that is read can set it going again."""
         if self.inbox.uncommitted_bytes >= UNCOMMITTED_BYTES:
             self.client.pause()
+            if self._paused_at is None:
+                self._paused_at = self.clock.monotonic()
         else:
             self.client.resume()
+            self._paused_at = None
+
+    @property
+    def paused_s(self) -> float:
+        """For how long nothing has been read, since too much waits for acknowledgement; 0 while it is."""
+        return 0.0 if self._paused_at is None else self.clock.monotonic() - self._paused_at
 
     # -- messages out
 

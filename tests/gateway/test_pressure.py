@@ -38,10 +38,15 @@ def reads(gateway: Gateway) -> bool:
 async def test_at_the_bound_nothing_more_is_read_and_a_commit_sets_it_going_again(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
+    assert gateway.ingest.paused_s == 0.0
     fill(gateway)
     assert not reads(gateway)
+    gateway.clock.advance(7.0)
+    gateway.ingest.regulate()
+    assert gateway.ingest.paused_s == 7.0
     assert await gateway.checkpoint()
     assert reads(gateway)
+    assert gateway.ingest.paused_s == 0.0
     gateway.crash()
 
 

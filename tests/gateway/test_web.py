@@ -191,6 +191,19 @@ def test_a_failing_checkpoint_makes_the_gateway_unready_but_a_central_side_that_
     assert reasons(status) == ["checkpoint: disk full"]
 
 
+def test_input_that_no_flow_takes_makes_the_gateway_unready() -> None:
+    status = example_status()
+    status["ingest"].update(paused_s=5.0)
+    assert reasons(status) == []
+    status["ingest"].update(refused={"x/+": "not authorized (0x87)"}, paused_s=31.4)
+    status["flows"].append({"name": "lost", "state": "failed", "description": "its slots died"})
+    assert reasons(status) == [
+        "subscription to x/+ refused: not authorized (0x87)",
+        "nothing is read for 31 s: what came before is not committed",
+        "flow lost is stopped: its slots died",
+    ]
+
+
 async def next_event(reader: asyncio.StreamReader) -> dict[str, Any]:
     while True:
         line = await reader.readline()
