@@ -125,6 +125,7 @@ class Ingest:
         if subscriptions.lost or begun_anew:
             subscriptions.lose(1 + secrets.randbelow(HIGH_IDS))
         self._saved = saved_subscriptions
+        self.inbox.table.emptied = subscriptions.emptied
         if subscriptions.speaks_5 == self._broker:
             self.client.knows_5()
         self.drops.load(saved_drops)
@@ -239,6 +240,7 @@ class Ingest:
             with self.lock:
                 self.inbox.session_lost()
                 self._subscriptions.session_lost()
+                self._subscriptions.emptied = self.inbox.table.emptied
                 self._routes.rebuild()
             if had:
                 self.sessions_lost += 1

@@ -65,6 +65,8 @@ class _Saved(msgspec.Struct):
     subscribed: list[str] = []
     lost: bool = False
     speaks_5: str = ""
+    first: int = 1
+    emptied: bool = False
 
 
 class Subscriptions:
@@ -91,6 +93,9 @@ class Subscriptions:
         self.speaks_5 = ""
         """Address of a broker that has spoken MQTT 5."""
         self._first = 1
+        """No new identifier is less: those below may have been used, also at another broker."""
+        self.emptied = False
+        """As in the id table, which does not remember it itself."""
         self.sent: dict[str, Subscription] = {}
         """On this connection, by filter."""
         self._had: dict[str, set[str]] = {}
@@ -108,20 +113,21 @@ class Subscriptions:
         self.ids, self.old, self.left, self.read = saved.ids, saved.old, saved.left, saved.read
         self.subscribed = {*saved.subscribed, *saved.ids}
         self.lost, self.speaks_5 = saved.lost, saved.speaks_5
+        self._first, self.emptied = saved.first, saved.emptied
         self._had = {flow: set(filters) for flow, filters in saved.retained.items()}
 
     def dump(self) -> str:
         """To be saved before anything is subscribed, and after an answer. The same as long as nothing changes."""
         saved = _Saved(
             self.ids, {flow: sorted(had) for flow, had in self._had.items()}, self.old, self.left, self.read,
-            sorted(self.subscribed), self.lost, self.speaks_5,
+            sorted(self.subscribed), self.lost, self.speaks_5, self._first, self.emptied,
         )  # fmt: skip
         return msgspec.json.encode(saved).decode()
 
     def lose(self, first: int) -> None:
         """What identifiers meant is not known, or not of all. New ones begin at `first`: none that the broker has may
         get another meaning."""
-        self.lost, self._first = True, first
+        self.lost, self._first = True, max(first, self._first)
 
     def swap(self, remove: Collection[Source], add: Iterable[Source]) -> None:
         """Other sources. A flow that has none left may come back, and is known then."""
@@ -194,7 +200,8 @@ class Subscriptions:
 
     def session_lost(self) -> None:
         """Every subscription is new to the broker, so what it has retained comes again; and it holds nothing that came
-        by an old one."""
+        by an old one. The broker before may, if it comes back: so their identifiers stay used."""
+        self._first = self._next()
         self.old, self.left, self.subscribed, self.lost = {}, {}, set(), False
         for source in self.sources:
             source.reader.open = self._waits(source)
@@ -282,8 +289,12 @@ class Subscriptions:
 
     def _id(self, topic_filter: str) -> int:
         if topic_filter not in self.ids:
-            self.ids[topic_filter] = max([self._first - 1, *self.ids.values(), *self.old]) + 1
+            self.ids[topic_filter] = self._next()
         return self.ids[topic_filter]
+
+    def _next(self) -> int:
+        """The least identifier that was never used."""
+        return max([self._first - 1, *self.ids.values(), *self.old]) + 1
 
 
 def _decoded(text: str) -> _Saved:

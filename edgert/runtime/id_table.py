@@ -30,6 +30,9 @@ class IdTable:
         self.dirty: set[int] = set()
         self.lost: set[int] = set()
         """Pages that could not be read: what stood in them cannot be told from what is new."""
+        self.emptied = False
+        """Something stood here when the broker had no session. If it was another broker, the one before may come back
+        with its session, and deliver again what stood here then."""
 
     def set(self, packet_id: int, digest: int, index: int) -> None:
         self.hashes[packet_id] = digest
@@ -46,7 +49,7 @@ class IdTable:
                 yield from ((first + i, x) for i, x in enumerate(indices) if x)
 
     def clear(self) -> None:
-        """Forgets all: the broker has no session, so no redelivery can come."""
+        """Forgets all: the broker has no session, so no redelivery can come from it."""
         self.hashes = array("Q", bytes(8 * IDS))
         self.indices = array("Q", bytes(8 * IDS))
         self.sent = bytearray(IDS)
@@ -58,8 +61,8 @@ class IdTable:
         self.lost = set(range(IDS // PAGE_IDS))
 
     def is_lost(self, packet_id: int) -> bool:
-        """Whether a redelivery under this packet id may be one of which the table knew."""
-        return bool(self.lost) and packet_id >> 8 in self.lost and not self.indices[packet_id]
+        """Whether a redelivery that is not what stands under this packet id may be one of which the table knew."""
+        return self.emptied or (bool(self.lost) and packet_id >> 8 in self.lost and not self.indices[packet_id])
 
     def take_dirty(self) -> dict[int, bytes]:
         """Pages changed since the last call, by number (an all-zero page is given as empty bytes)."""

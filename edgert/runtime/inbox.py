@@ -96,7 +96,8 @@ class InboxCounters:
     ambiguous: int = 0
     """Of those: equal to a message whose PUBACK may have been sent, so it might be a new message; dropped."""
     perhaps_repeated: int = 0
-    """Redeliveries under packet ids of which the table was damaged: taken as new, though they may have been before."""
+    """Redeliveries under packet ids of which the table was damaged, or that it does not know since it was emptied:
+    taken as new, though they may have been before."""
     retained_ignored: int = 0
 
 
@@ -158,9 +159,10 @@ class Inbox:
         self.uncommitted_bytes = 0
 
     def session_lost(self) -> None:
-        """The broker has no session: no redelivery can come. To be committed before SUBSCRIBE."""
+        """The broker has no session: no redelivery can come from it. To be committed before SUBSCRIBE."""
         self.connection_lost()
         self.table.clear()
+        self.table.emptied |= self.next_index > 1
         for flow in self.flows:
             flow.missing.clear()
 

@@ -226,6 +226,43 @@ async def test_identifiers_are_lost_until_the_broker_has_no_session(tmp_path: Pa
 
 
 @in_loop
+async def test_an_identifier_of_a_broker_that_may_come_back_gets_no_other_meaning(tmp_path: Path) -> None:
+    """Also over restarts: the address of the broker is changed by one."""
+    board = Board(tmp_path / "db", "")
+    await board.deploy("f", "y/{source}")
+    await board.deploy("one", "z/{source}")
+    board.subscribe()
+    old = board.ids("z/+")
+    assert await board.flows.remove("one")
+    board.subscriptions.session_lost()
+    saved = board.subscribe()
+    board.crash()
+    board = Board(tmp_path / "db", saved)
+    await board.deploy("other", "w/{source}")
+    saved = board.subscribe()
+    assert board.ids("w/+") > old
+    board.feed(1, 1.0, topic="z/1", ids=old)
+    assert board.ingest.inbox.counters.unrouted == 1
+    board.crash()
+
+
+@pytest.mark.parametrize("had", [True, False])
+@in_loop
+async def test_that_a_broker_had_no_session_is_known_over_restarts(tmp_path: Path, had: bool) -> None:
+    board = Board(tmp_path / "db", "")
+    await board.deploy("f")
+    if had:
+        board.feed(1, 1.0, ids=board.ids("x/+"))
+    await board.ingest._open_session(Connected(False, "5", 99, "id", 10))
+    saved = board.subscribe()
+    board.crash()
+    board = Board(tmp_path / "db", saved)
+    board.feed(5, 1.0, dup=True, ids=board.ids("x/+"))
+    assert board.ingest.inbox.counters.perhaps_repeated == had
+    board.crash()
+
+
+@in_loop
 async def test_that_nothing_is_saved_though_messages_had_come_is_damage(tmp_path: Path) -> None:
     board = Board(tmp_path / "db")
     await board.deploy("f")

@@ -66,6 +66,19 @@ def test_a_redelivery_of_which_the_damaged_table_tells_nothing_is_taken_and_coun
     assert (inbox.counters.perhaps_repeated, inbox.counters.redelivered) == (1, 1)
 
 
+def test_what_is_delivered_again_after_another_broker_had_no_session_is_taken_and_counted() -> None:
+    """Of two brokers that take turns each has a session of its own, and the table is of one."""
+    inbox, route = inbox_of(Progress(Position()))
+    inbox.session_lost()
+    assert taken(inbox, route, message(1, dup=True)) == 1
+    assert inbox.counters.perhaps_repeated == 0, "nothing had come before"
+    inbox.session_lost()
+    assert taken(inbox, route, message(1, b"of the other"), message(2)) == 2
+    assert inbox.counters.perhaps_repeated == 0
+    assert taken(inbox, route, message(1, dup=True), message(3, dup=True), message(2, dup=True)) == 2
+    assert (inbox.counters.perhaps_repeated, inbox.counters.redelivered) == (2, 1)
+
+
 def test_a_flow_that_lacks_a_message_takes_its_redelivery_and_another_does_not() -> None:
     before, both = inbox_of(Progress(Position()))
     taken(before, both, message(1))

@@ -74,8 +74,8 @@ METRICS = (
         "edgert_ingest_perhaps_repeated_messages_total",
         "counter",
         "messages",
-        "Messages that the broker delivered again under packet ids of which the card's record was damaged: taken as "
-        "new, though they may have been counted before.",
+        "Messages that the broker delivered again under packet ids of which the card's record was damaged, or has "
+        "known nothing since a broker had no session: taken as new, though they may have been counted before.",
         (),
         at("ingest", "perhaps_repeated"),
     ),
