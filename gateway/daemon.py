@@ -289,6 +289,7 @@ class Daemon:
             on_retained=self._retained_untrusted,
             on_connected=lambda: self._on_loop(self._linked),
             on_disconnected=lambda reason: self._on_loop(self.uplink.disconnected),
+            on_refused=lambda reason: self._on_loop(lambda: self.uplink.refused(reason)),
         )
 
     def _on_loop(self, call: Callable[[], None]) -> None:

@@ -1,7 +1,8 @@
 """The way of results to the central side: what stands in the outbox is sent, and deleted when the collector has it.
 
 At each connect the gateway says hello for each flow and ships nothing before the collector has answered: only then it
-is known that the flow's epoch is newer than all that the tables hold. The broker's own PUBACK means nothing here.
+is known that the flow's epoch is newer than all that the tables hold. The broker's own PUBACK means nothing here, but a
+refusal is shown.
 
 After a long outage what has piled up of a flow stays in its stream, and new results open another (`store.outbox`). New
 results leave first; what has piled up has a limit of its own. The collector takes a stream only when it has the
@@ -116,6 +117,7 @@ class Uplink:
     def connected(self) -> None:
         self.disconnected()
         self._connected = True
+        self._trouble("broker", "")
         self._hello_at.clear()
         self._stalled.clear()
         self._wake.set()
@@ -125,6 +127,13 @@ class Uplink:
         self._streams.clear()
         for flow in list(self._answered):
             self._loses(flow, self.clock.monotonic())
+
+    def refused(self, reason: str) -> None:
+        """The broker does not take a message of ours; that it took others shows when the collector acknowledges."""
+        text = f"the broker refuses what is published: {reason}"
+        if self._errors.get("broker") != text:
+            log.error("%s (its rules for this gateway's user?)", text)
+        self._trouble("broker", text)
 
     def committed(self) -> None:
         """Something new may stand in the outbox."""
@@ -145,6 +154,7 @@ class Uplink:
             return
         if message.gateway != self.gateway:
             return
+        self._trouble("broker", "")
         for flow in message.answers:
             await self._admit(flow, message)
         try:

@@ -51,7 +51,8 @@ class ControlConnection:
 
     `on_subscribed` is called after each connect, once the broker has taken all `subscriptions`. `on_retained` takes the
     messages that the broker had kept; without it they go to `on_message` like all others. A message of more than
-    `max_message_bytes` goes to neither: it is counted in `oversized`.
+    `max_message_bytes` goes to neither: it is counted in `oversized`. `on_refused` is told why the broker did not
+    take a message of ours, which 3.1.1 does not say.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class ControlConnection:
         on_connected: Callable[[], None] = lambda: None,
         on_subscribed: Callable[[], None] = lambda: None,
         on_disconnected: Callable[[str], None] = lambda reason: None,
+        on_refused: Callable[[str], None] = lambda reason: None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self._settings = settings
@@ -76,7 +78,7 @@ class ControlConnection:
         self._will = will
         self._on_message, self._on_retained = on_message, on_retained or on_message
         self._on_connected, self._on_disconnected = on_connected, on_disconnected
-        self._on_subscribed = on_subscribed
+        self._on_subscribed, self._on_refused = on_subscribed, on_refused
         self._max_message_bytes = max_message_bytes
         self._version = MQTTProtocolVersion.MQTTv311 if settings.protocol == "3.1.1" else MQTTProtocolVersion.MQTTv5
         self._answered = False
@@ -198,6 +200,7 @@ class ControlConnection:
         self._refused.pop(mid, None)  # an earlier message of this number
         if reason.is_failure:
             self._refused[mid] = f"the broker refused: {reason}"
+            self._guarded(lambda: self._on_refused(str(reason)))
 
     def _clean(self) -> dict[str, Any]:
         # nothing rests on this session: what matters is asked for and sent anew after each connect

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.settings import Connection
 from edgert.mqtt import control_plane
@@ -260,3 +262,11 @@ def test_what_waits_for_the_broker_is_bounded() -> None:
         wait_until(lambda: made.connected, "the connection")
         taken = [made.publish("t", b"x") for _ in range(control_plane.QUEUED_MESSAGES + 1)]
         assert taken == [True] * control_plane.QUEUED_MESSAGES + [False]
+
+
+def test_that_the_broker_does_not_take_a_message_is_told() -> None:
+    told: list[str] = []
+    made = ControlConnection(Connection(port=free_port()), f"test-{next(_numbers)}", on_refused=told.append)
+    for number, reason in enumerate(("Success", "No matching subscribers", "Not authorized"), 1):
+        made._published(made._client, None, number, ReasonCode(PacketTypes.PUBACK, reason), None)
+    assert told == ["Not authorized"]
