@@ -188,8 +188,9 @@ class Ingest:
         if not self._open:
             return
         before = set(subscriptions.sent) or known  # just connected: the session may have what an earlier run wanted
-        if stale := before - set(wanted):
-            self.client.unsubscribe(sorted(stale))
+        stale = sorted(before - set(wanted))
+        if stale and self._by_id:
+            self.client.unsubscribe(stale)
         unsent = subscriptions.unsent(wanted)
         subscriptions.sent = wanted
         self.grants.keep(wanted)
@@ -202,6 +203,9 @@ class Ingest:
             subscriptions.asked(token, waiting)
             if any(subscriptions.serves_watch(s.filter, self._by_id) for s in unsent):
                 self.drops.asked()
+        if stale and not self._by_id:
+            # merged filters: others may read by the new one what came by the old one, and in between it came by none
+            self.client.unsubscribe(stale)
 
     async def _save(self) -> None:
         """Until it succeeds: without it nothing may be subscribed, or a retained message may count twice."""

@@ -16,6 +16,7 @@ from edgert.core.settings import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Subscribed
 from edgert.mqtt.packets import Publish
+from edgert.mqtt.topics import covers
 from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.pool import Pool
@@ -336,6 +337,39 @@ async def test_a_subscription_that_is_refused_or_gets_a_lower_qos_is_an_error_un
     assert await gateway.flows.remove("f")
     await ingest._subscribe()
     assert ingest.grants.error == ""
+    gateway.crash()
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+@in_loop
+async def test_in_3_1_1_what_others_read_is_subscribed_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_id: bool
+) -> None:
+    """There filters are merged, so that a flow's may change with another flow."""
+    gateway = Gateway(tmp_path / "db")
+    ingest, has = gateway.ingest, set[str]()
+    moments: list[set[str]] = []
+
+    def subscribe(subscriptions: Any) -> int:
+        has.update(s.filter for s in subscriptions)
+        moments.append(set(has))
+        return 1
+
+    def unsubscribe(filters: Any) -> None:
+        has.difference_update(filters)
+        moments.append(set(has))
+
+    monkeypatch.setattr(flows, "SUBSCRIBED_S", 0.01)
+    monkeypatch.setattr(ingest, "_open", True)
+    monkeypatch.setattr(ingest, "_by_id", by_id)
+    monkeypatch.setattr(ingest.client, "subscribe", subscribe)
+    monkeypatch.setattr(ingest.client, "unsubscribe", unsubscribe)
+    await gateway.flows.deploy(document("a", "", "x/a"), "mqtt")
+    await gateway.flows.deploy(document("b", "", "x/{source}"), "mqtt")
+    await gateway.flows.remove("b")
+    await ingest._subscribe()
+    assert has - {ingest.drops.topic} == {"x/a"}
+    assert all(any(covers(f, "x/a") for f in moment) for moment in moments)
     gateway.crash()
 
 
