@@ -117,7 +117,6 @@ class Uplink:
     def connected(self) -> None:
         self.disconnected()
         self._connected = True
-        self._trouble("broker", "")
         self._hello_at.clear()
         self._stalled.clear()
         self._wake.set()
