@@ -5,6 +5,7 @@ takes ten milliseconds, and a walk makes a hundred of them.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,9 @@ _SAME: Final = re.compile(r"\(t\.[`\"](\w+)[`\"] IS NOT DISTINCT FROM s\.[`\"](\
 _IS: Final = re.compile(r"(\w+) = ('[^']*'|-?\d+)")
 
 
+_IDS = itertools.count()
+
+
 @dataclass(slots=True)
 class Stored:
     """What a table's log says."""
@@ -47,6 +51,7 @@ class Stored:
     versions: dict[str, int] = field(default_factory=dict)
     columns: dict[str, pa.DataType] = field(default_factory=dict)
     """Of a table that was made before it had rows."""
+    id: str = field(default_factory=lambda: str(next(_IDS)))
 
     def commit(self, rows: list[Row], versions: Mapping[str, int]) -> None:
         self.rows = rows
@@ -141,6 +146,9 @@ class FleetMemoryTable(MemoryTable):
         stored = self.store.setdefault(self.uri, Stored())
         stored.columns |= {name: TYPES[kind] for name, kind in columns}
         self.refresh()
+
+    def id(self) -> str:
+        return self.store[self.uri].id if self.uri in self.store else ""
 
     def fields(self) -> list[pa.Field]:
         return [pa.field(name, kind) for name, kind in self.store[self.uri].columns.items()]
