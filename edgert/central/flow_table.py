@@ -54,7 +54,7 @@ class FlowTable:
         columns = ["gateway", "epoch", "lineage"]
         for row in sorted(self.table.read(columns, "day IS NULL"), key=lambda row: row["epoch"]):
             epoch = (row["gateway"], row["epoch"])
-            if row["lineage"] and epoch not in self.opened:
+            if row["lineage"] and not self._is_known(epoch, row["lineage"]):
                 # The door let only good ones in: this is a table that somebody else wrote to.
                 try:
                     schema, parent, cut = frames.lineage_of(row["lineage"])
@@ -62,6 +62,9 @@ class FlowTable:
                 except (PayloadError, LookupError, TypeError, ValueError, AttributeError) as error:
                     what = f"opening row of {epoch}: expected a lineage"
                     raise Spoilt(f"{self.table.uri}: {what}: {error}", self.table.uri) from error
+
+    def _is_known(self, epoch: tuple[str, int], lineage: str) -> bool:
+        return epoch in self.opened or (epoch in self._noted and not frames.has_schema(lineage))
 
     def schema_of(self, epoch: tuple[str, int]) -> Schema | None:
         """The schema of an epoch (gateway, epoch), also if another collector landed its opening batch."""

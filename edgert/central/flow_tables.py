@@ -8,13 +8,14 @@ another, and a version that goes back to former windows goes on with what its ga
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from edgert.central import frames
 from edgert.central.checks import fits
 from edgert.central.flow_table import FlowTable
 from edgert.central.lineage import Epoch, Opening
+from edgert.central.tables import list_folders
 from edgert.core.result_schema import Schema
 
 _LATER: Final = re.compile(r"_v[1-9][0-9]*$")
@@ -27,31 +28,33 @@ def flow_of(table: str) -> str:
 
 class FlowTables:
     """Those that there are, `landing/<flow>` first. What others add is found when it is needed: an epoch that is in
-    none of those known is looked for behind them."""
+    none of those known is looked for in the folder. Some may have been removed: numbers need not follow each other."""
 
     def __init__(self, root: str, flow: str) -> None:
         self._root, self._flow = root, flow
-        self._tables = [FlowTable(root, flow)]
-
-    def __iter__(self) -> Iterator[FlowTable]:
-        return iter(self._tables)
+        self.first = FlowTable(root, flow)
+        self._later: dict[int, FlowTable] = {}
+        """By number, 2 and more, in that order."""
 
     @property
-    def first(self) -> FlowTable:
-        return self._tables[0]
+    def _tables(self) -> list[FlowTable]:
+        return [self.first, *self._later.values()]
 
     def refresh(self) -> bool:
         """As `FlowTable.refresh` of all that are known. What is seen is on the disk, so that it may be acknowledged.
         Returns whether there is any."""
-        exist = [self._look(table) for table in self._tables]
-        while len(exist) > 1 and not exist[-1]:  # removed
-            exist.pop()
-            self._tables.pop()
-        return any(exist)
+        exists = _look(self.first)
+        self._later = {number: table for number, table in self._later.items() if _look(table)}
+        return exists or bool(self._later)
 
     def read_opens(self) -> None:
         """As `FlowTable.read_opens` of all that there are."""
-        self._find()
+        for name in list_folders(self._root, "landing"):
+            if name != self._flow and flow_of(name) == self._flow:
+                number = int(name.rpartition("_v")[2])
+                if number not in self._later and _look(table := FlowTable(self._root, name)):
+                    self._later[number] = table
+        self._later = dict(sorted(self._later.items()))
         for table in self._tables:
             table.read_opens()
 
@@ -61,21 +64,25 @@ class FlowTables:
 
     def of(self, epoch: Epoch) -> FlowTable:
         """The table of an epoch; the first, if it was opened in none."""
-        return self._opened(epoch) or self.first
+        if (known := self._opened(epoch)) is None:
+            self.read_opens()
+            known = self._opened(epoch)
+        return known or self.first
 
     def to_open(self, epoch: Epoch, schema: Schema) -> FlowTable:
-        """The table of an epoch, or that in which it is to be opened; it may have to be made."""
-        if table := self._opened(epoch):
-            return table
-        for table in self._tables:
-            if table.schema is None or fits(table.schema, schema):
-                return table
-        return self.behind()
+        """The table of an epoch as of the last `read_opens`, or that in which it is to be opened; it may have to be
+        made."""
+        fitting = (table for table in self._tables if table.schema is None or fits(table.schema, schema))
+        return self._opened(epoch) or next(fitting, None) or self.behind()
 
-    def unknown_to(self, table: FlowTable, new: Sequence[Opening]) -> list[Opening]:
-        """Openings, those of `new` epochs besides, that a table lacks."""
+    def behind(self) -> FlowTable:
+        """The one after those known, which may have to be made."""
+        return FlowTable(self._root, f"{self._flow}_v{max(self._later, default=1) + 1}")
+
+    def unknown_to(self, table: FlowTable, new: Sequence[Opening] = ()) -> list[Opening]:
+        """Openings of all tables, those of `new` epochs besides, that a table lacks."""
         known = {(o.gateway, o.epoch) for o in table.openings}
-        every = [*(o for other in self._tables for o in other.openings), *new]
+        every = [*(o for other in self._tables if other is not table for o in other.openings), *new]
         lacking = {(o.gateway, o.epoch): o for o in every if (o.gateway, o.epoch) not in known}
         return list(lacking.values())
 
@@ -90,27 +97,10 @@ class FlowTables:
                     table.note(opening, None)
 
     def _opened(self, epoch: Epoch) -> FlowTable | None:
-        known = next((table for table in self._tables if epoch in table.opened), None)
-        if known is None:
-            known = next((table for table in self._tables if table.schema_of(epoch) is not None), None)
-        if known is None and self._find():
-            known = next((table for table in self._tables if table.schema_of(epoch) is not None), None)
-        return known
+        return next((table for table in self._tables if epoch in table.opened), None)
 
-    def _find(self) -> bool:
-        """Looks for tables behind those known. Returns whether there are."""
-        found = False
-        while self._tables[-1].schema is not None and self._look(table := self.behind()):
-            self._tables.append(table)
-            found = True
-        return found
 
-    def behind(self) -> FlowTable:
-        """The one after those known, which may have to be made."""
-        return FlowTable(self._root, f"{self._flow}_v{len(self._tables) + 1}")
-
-    @staticmethod
-    def _look(table: FlowTable) -> bool:
-        exists = table.refresh()
-        table.table.settle()
-        return exists
+def _look(table: FlowTable) -> bool:
+    exists = table.refresh()
+    table.table.settle()
+    return exists

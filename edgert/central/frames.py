@@ -167,6 +167,11 @@ def payload_rows(payloads: Sequence[tuple[str, bytes, str]], wall: float) -> pa.
     return pa.Table.from_pylist(rows, schema=_QUARANTINE)
 
 
+def has_schema(text: str) -> bool:
+    """Whether the `lineage` column of an opening row may have a schema: told without reading it."""
+    return '"schema"' in text
+
+
 def lineage_of(text: str) -> tuple[Schema | None, int | None, dict[int, int]]:
     """(schema, parent, cut) from the `lineage` column of an opening row; no schema where it is only noted."""
     plain = json.loads(text)

@@ -328,7 +328,7 @@ class Landing:
         openings = [Opening(b.gateway, b.epoch, b.parent, b.cut) for b in opened]
         elsewhere: list[Opening] = []
         if openings:
-            elsewhere = tables.unknown_to(at, ())
+            elsewhere = tables.unknown_to(at)
             tables.note(openings, at)  # first: who sees the epoch in its own table finds it in the others
             rows = pa.concat_tables([rows, frames.noted_rows(elsewhere, schema)])
         at.table.append(rows, _versions([*(j.batch for j in judged), *beside]))

@@ -251,8 +251,15 @@ def join(root: str, *parts: str) -> str:
 def list_tables(root: str, kind: str) -> list[str]:
     """The names of the tables under `root`/`kind`, sorted; none if there is no such folder. Raises `TableError`."""
     folder = join(root, kind)
+    names = list_folders(root, kind)
+    with told(folder, "expected a folder of tables that can be listed"):
+        return [name for name in names if DeltaTable.is_deltatable(join(folder, name))]
+
+
+def list_folders(root: str, kind: str) -> list[str]:
+    """As `list_tables`, by one look: not all of them need be tables."""
+    folder = join(root, kind)
     with told(folder, "expected a folder of tables that can be listed"):
         filesystem, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
         found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        folders = [info.base_name for info in found if info.type == fs.FileType.Directory]
-        return sorted(name for name in folders if DeltaTable.is_deltatable(join(folder, name)))
+        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)

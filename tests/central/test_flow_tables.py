@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,40 @@ def test_of_two_collectors_that_make_the_same_table_one_decides_again(tmp_path: 
     report = landing.land([rooms.open(), rooms.rows(contribution(0, "r", 1.0))])
     assert (report.rows, report.refused_batches) == (1, 0)
     assert (shipped(tmp_path, V2), shipped(tmp_path, V3)) == ([("g3", ordinal(1), 2)], [("g2", ordinal(1), 2)])
+
+
+def test_a_later_table_that_is_removed_takes_no_other_with_it(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path))
+    g, rooms, halves = Gateway("g1"), Gateway("g2", schema=ROOMS), Gateway("g3", schema=SHORT)
+    landing.land([g.open(), rooms.open(), halves.open()])
+    shutil.rmtree(tmp_path / "landing" / V2)
+    for at in (landing, Landing(str(tmp_path))):
+        assert at.land([halves.rows(short(0, "a", 1.0))]).rows == 1
+        assert at.version(("g3", FLOW, ordinal(1), 0)) == halves.sequences[0]
+        assert set(at.known("g3")) == {("g3", FLOW, ordinal(1), 0)}
+    again = Gateway("g2", ordinal(2), ROOMS)
+    landing.land([again.open(ordinal(1), {0: 1}), again.rows(contribution(0, "r", 1.0))])
+    assert shipped(tmp_path, f"{FLOW}_v4") == [("g2", ordinal(2), 2)]
+
+
+def test_how_often_the_tables_are_read_does_not_depend_on_how_many_gateways_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Landing(str(tmp_path)).land([Gateway("g0").open(), Gateway("h0", schema=ROOMS).open()])
+    read_opens, counts = FlowTable.read_opens, []
+    for count in (1, 30):
+        reads = [0]
+
+        def counted_reads(table: FlowTable, reads: list[int] = reads) -> None:
+            reads[0] += 1
+            read_opens(table)
+
+        monkeypatch.setattr(FlowTable, "read_opens", counted_reads)
+        landing = Landing(str(tmp_path))
+        opened = [Gateway(f"{count}-{n}", schema=(SCHEMA, ROOMS)[n % 2]).open() for n in range(2 * count)]
+        assert landing.land(opened).refused_batches == 0
+        counts.append(reads[0])
+    assert counts[0] == counts[1]
 
 
 def test_an_aggregate_of_another_kind_is_refused_as_ever(tmp_path: Path) -> None:
