@@ -132,7 +132,7 @@ class Daemon:
         self.flows.fail(run, why)
 
     def _send(self, instance: Instance, messages: Sequence[Message]) -> None:
-        self.ingest.send(instance, messages)
+        self.ingest.publishing.send(instance, messages)
 
     def _ask(self) -> None:
         self.checkpointer.ask()
@@ -243,7 +243,7 @@ class Daemon:
         runs = list(self.flows.runs.values())
         await asyncio.to_thread(self.host.settle, runs, 5.0)
         await asyncio.sleep(0)  # lets what was given out last be published
-        self.ingest.give_up()
+        self.ingest.publishing.give_up()
         self.checkpointer.drops.ending = True
         if await self.checkpointer.checkpoint(runs) and self.ingest.drops.unsaved:  # nothing else was to be written
             try:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
-from edgert.core.ids import FLOW_NAME
+from edgert.core.ids import TABLE_NAME
 from edgert.core.model_topic import model_topic
 from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
@@ -81,8 +81,8 @@ class Deployment:
     async def _flow(self, name: str, payload: bytes) -> None:
         answer: dict[str, Any]
         try:
-            if not FLOW_NAME.fullmatch(name):
-                raise DocumentError("flow", [Problem("topic", f"a flow's name ({FLOW_NAME.pattern})", show(name))])
+            if not TABLE_NAME.fullmatch(name):
+                raise DocumentError("flow", [Problem("topic", f"a flow's name ({TABLE_NAME.pattern})", show(name))])
             if payload:
                 flow = self._checked_untrusted(name, payload)
                 answer = {"accepted": True, "version": await self.flows.deploy(flow, "mqtt"), "errors": []}

@@ -390,7 +390,7 @@ class Flows:
         form: CommitForm | None = None
         if not gap:
             form, gap = await last_words(
-                old, self._host, self._ingest.send, self.checkpointer, self._store, self._database
+                old, self._host, self._ingest.publishing.send, self.checkpointer, self._store, self._database
             )
         name, position = old.flow.name, old.progress.position()
         drops = form.drops if form else self.checkpointer.drops.due(old)

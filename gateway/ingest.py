@@ -1,4 +1,6 @@
-"""MQTT in: one persistent session with the sensors' broker, its messages routed to the flows that read them."""
+"""MQTT in: one persistent session with the sensors' broker, its messages routed to the flows that read them.
+
+MQTT out is `publishing`."""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 
 from edgert.core.batch import RawBatch
@@ -15,16 +17,15 @@ from edgert.core.errors import StoreError
 from edgert.core.settings import Sensors
 from edgert.mqtt.control_plane import read_password, tls_context
 from edgert.mqtt.events import Connected, Subscribed
-from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.session import SessionOptions
 from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
-from edgert.operators.logic import Message
 from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.instance import Instance
 from gateway.broker_drops import BrokerDrops
 from gateway.grants import Grants
 from gateway.hosts import Host
+from gateway.publishing import Publishing
 from gateway.routes import Routes
 from gateway.subscriptions import Source, Subscriptions
 
@@ -80,12 +81,7 @@ class Ingest:
         """Tokens of subscriptions that the broker has not answered."""
         self._answer = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._publishing: dict[int, tuple[Instance, Message]] = {}
-        """Whose the messages of QoS 1 are that the broker has not acknowledged, by packet id."""
-        self._waiting = threading.Lock()
-        self._early: list[tuple[Instance, Sequence[Message]]] = []
-        """Messages from before the start: of what a checkpoint had found in queues."""
+        self.publishing = Publishing()
         self.client = MqttClient(
             Address(settings.host, settings.port, _tls(settings)),
             SessionOptions(
@@ -102,7 +98,7 @@ class Ingest:
                 on_oversized=self._oversized,
                 on_disconnected=self._disconnected,
                 on_subscribed=self._answered,
-                on_published=self._published,
+                on_published=self.publishing.answered,
                 on_released=self._released,
             ),
             latency_budget_s=settings.latency_budget_s,
@@ -135,11 +131,7 @@ class Ingest:
         return self._subscriptions.dump()
 
     async def start(self) -> None:
-        with self._waiting:
-            self._loop = asyncio.get_running_loop()
-            early, self._early = self._early, []
-        for instance, messages in early:
-            self._publish(instance, messages)
+        self.publishing.start(self.client)
         await self.client.start()
 
     async def stop(self) -> None:
@@ -360,49 +352,6 @@ class Ingest:
     def paused_s(self) -> float:
         """For how long nothing has been read, since too much waits for acknowledgement; 0 while it is."""
         return 0.0 if self._paused_at is None else self.clock.monotonic() - self._paused_at
-
-    # -- messages out
-
-    def send(self, instance: Instance, messages: Sequence[Message]) -> None:
-        """Publishes what a flow gave out; may be called from any thread."""
-        if self._loop is None:
-            with self._waiting:
-                if self._loop is None:
-                    self._early.append((instance, messages))
-                    return
-        self._loop.call_soon_threadsafe(self._publish, instance, messages)
-
-    def _publish(self, instance: Instance, messages: Sequence[Message]) -> None:
-        for message in messages:
-            properties = None
-            if message.reason and self.client.status.protocol == "5":
-                properties = {"user_property": [("reason", message.reason[:1_000])]}
-            try:
-                packet_id = self.client.publish(message.topic, message.payload, message.qos, message.retain, properties)
-            except (PublishRefused, ValueError) as error:
-                instance.unsent[instance.giver(message)] += 1
-                log.debug("a message to %s was not sent: %s", message.topic, error)
-                continue
-            if packet_id:
-                self._publishing[packet_id] = instance, message
-
-    def _published(self, packet_id: int, reason: int) -> None:
-        instance, message = self._publishing.pop(packet_id, (None, None))
-        if instance is not None and message is not None and reason >= 0x80:
-            instance.unsent[instance.giver(message)] += 1
-            log.debug("a message of %s was refused by the broker: %s", instance.name, reason_text(reason))
-
-    def give_up(self) -> None:
-        """Nothing is read any more, and the process ends: what the broker has not acknowledged by now counts as that,
-        since the input it was made from is committed and nobody makes it again."""
-        if self._publishing:
-            log.warning(
-                "%d messages of publish sinks were not acknowledged by the broker: whether they came is not known",
-                len(self._publishing),
-            )
-        for instance, message in self._publishing.values():
-            instance.unacknowledged[instance.giver(message)] += 1
-        self._publishing.clear()
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _what(args: argparse.Namespace) -> tuple[str, bytes]:
     """(name of the flow, what to send). Raises `EdgertError` for whatever the gateway would refuse."""
-    from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
+    from edgert.core.ids import GATEWAY_NAME, TABLE_NAME
 
     if (args.flow is None) == (args.remove is None):
         raise EdgertError("deploy: expected either a flow file or --remove NAME")
@@ -71,7 +71,7 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
         if (value or option == "--fleet") and not GATEWAY_NAME.fullmatch(value):
             raise EdgertError(f"{option}: expected a name of letters, digits, '_', '.' and '-', got {show(value)}")
     if args.remove is not None:
-        if not FLOW_NAME.fullmatch(args.remove):
+        if not TABLE_NAME.fullmatch(args.remove):
             raise EdgertError(f"--remove: expected a flow's name, got {show(args.remove)}")
         return args.remove, b""
 

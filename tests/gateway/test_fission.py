@@ -101,7 +101,7 @@ async def test_what_a_flow_gives_out_before_the_gateway_is_ready_leaves_when_it_
 
     gateway.ingest.client.start = start  # type: ignore[method-assign]
     gateway.ingest.client.publish = publish  # type: ignore[assignment]
-    gateway.ingest.send(instance, [Message("a", b"", 1), Message("b", b"", 1)])
+    gateway.ingest.publishing.send(instance, [Message("a", b"", 1), Message("b", b"", 1)])
     assert sent == []
     await gateway.ingest.start()
     assert sent == ["a", "b"]
@@ -126,11 +126,12 @@ async def test_a_message_that_is_not_taken_is_counted_at_the_operator_that_gave_
     await gateway.flows.deploy(from_plain({"name": "f", "operators": operators}, REGISTRY), "mqtt")
     run = gateway.flows.runs["f"]
     (instance,) = run.all
+    gateway.ingest.publishing.start(gateway.ingest.client)
     gateway.ingest.client.publish = refuse  # type: ignore[assignment, method-assign]
     topics = {"raw/a": 3, "hot/a-31.5/x": 2, "else/where": 1}
     messages = [Message(topic, b"") for topic, times in topics.items() for _ in range(times)]
     for message in [*messages, Message("hot/a/x", b"", reason="hot: ValueError")]:
-        gateway.ingest._publish(instance, [message])
+        gateway.ingest.publishing._publish(instance, [message])
     said = {"in": 1, "hot": 1, "raw": 3, "told": 2}  # what nobody gave is the first one's
     assert {name: drops_of(place)["not sent"] for name, place in run.places.items()} == said
     assert {name: Hosted(run, [0]).report(name).drops["not sent"] for name in run.places} == said

@@ -29,8 +29,8 @@ def alarms() -> Any:
 async def with_alarms(path: Path, count: int) -> Gateway:
     """Whose broker is away: `count` alarms wait for it, with packet ids from 1 on."""
     gateway = Gateway(path)
-    gateway.ingest._loop = asyncio.get_running_loop()
-    gateway.pool._send = gateway.ingest.send
+    gateway.ingest.publishing.start(gateway.ingest.client)
+    gateway.pool._send = gateway.ingest.publishing.send
     await gateway.flows.deploy(alarms(), "mqtt")
     for number in range(1, count + 1):
         gateway.feed(number, 1.0 + number)
@@ -68,7 +68,7 @@ async def test_what_the_broker_has_not_acknowledged_at_the_end_is_counted_and_sa
     gateway = await with_alarms(tmp_path / "db", 5)
     answered(gateway, 1, 0x00)
     with caplog.at_level(logging.WARNING):
-        gateway.ingest.give_up()
+        gateway.ingest.publishing.give_up()
     assert "4 messages of publish sinks were not acknowledged by the broker" in caplog.text
     assert not_taken(gateway) == {"not acknowledged": 4}
     gateway.checkpointer.drops.ending = True
@@ -89,6 +89,6 @@ async def test_where_all_was_acknowledged_the_end_says_nothing(
 ) -> None:
     gateway = await with_alarms(tmp_path / "db", 1)
     answered(gateway, 1, 0x00)
-    gateway.ingest.give_up()
+    gateway.ingest.publishing.give_up()
     assert (not_taken(gateway), caplog.text) == ({}, "")
     gateway.crash()

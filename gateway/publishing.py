@@ -1,0 +1,81 @@
+"""MQTT out: what the flows' `publish` sinks give out, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+
+from edgert.mqtt.outgoing import PublishRefused
+from edgert.mqtt.packets import reason_text
+from edgert.mqtt.transport import MqttClient
+from edgert.operators.logic import Message
+from edgert.runtime.instance import Instance
+
+log = logging.getLogger(__name__)
+
+
+class Publishing:
+    """Lives on the daemon's loop; `send` is for any thread."""
+
+    def __init__(self) -> None:
+        self._client: MqttClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting = threading.Lock()
+        self._early: list[tuple[Instance, Sequence[Message]]] = []
+        """Messages from before the start: of what a checkpoint had found in queues."""
+        self._unanswered: dict[int, tuple[Instance, Message]] = {}
+        """Messages of QoS 1 and 2 that the broker has not acknowledged, by packet id."""
+
+    def start(self, client: MqttClient) -> None:
+        """From now on messages go to `client`, those that came before first. On its loop."""
+        with self._waiting:
+            self._client, self._loop = client, asyncio.get_running_loop()
+            early, self._early = self._early, []
+        for instance, messages in early:
+            self._publish(instance, messages)
+
+    def send(self, instance: Instance, messages: Sequence[Message]) -> None:
+        """Publishes what an instance of a flow gave out."""
+        if self._loop is None:
+            with self._waiting:
+                if self._loop is None:
+                    self._early.append((instance, messages))
+                    return
+        self._loop.call_soon_threadsafe(self._publish, instance, messages)
+
+    def answered(self, packet_id: int, reason: int) -> None:
+        """The broker's answer to a message, MQTT's reason code."""
+        instance, message = self._unanswered.pop(packet_id, (None, None))
+        if instance is not None and message is not None and reason >= 0x80:
+            instance.unsent[instance.giver(message)] += 1
+            log.debug("a message of %s was refused by the broker: %s", instance.name, reason_text(reason))
+
+    def give_up(self) -> None:
+        """Nothing is read any more, and the process ends: what the broker has not acknowledged by now counts as that,
+        since the input it was made from is committed and nobody makes it again."""
+        if self._unanswered:
+            log.warning(
+                "%d messages of publish sinks were not acknowledged by the broker: whether they came is not known",
+                len(self._unanswered),
+            )
+        for instance, message in self._unanswered.values():
+            instance.unacknowledged[instance.giver(message)] += 1
+        self._unanswered.clear()
+
+    def _publish(self, instance: Instance, messages: Sequence[Message]) -> None:
+        client = self._client
+        assert client is not None, "it was started"
+        for message in messages:
+            properties = None
+            if message.reason and client.status.protocol == "5":
+                properties = {"user_property": [("reason", message.reason[:1_000])]}
+            try:
+                packet_id = client.publish(message.topic, message.payload, message.qos, message.retain, properties)
+            except (PublishRefused, ValueError) as error:
+                instance.unsent[instance.giver(message)] += 1
+                log.debug("a message to %s was not sent: %s", message.topic, error)
+                continue
+            if packet_id:
+                self._unanswered[packet_id] = instance, message
