@@ -24,6 +24,7 @@ START: Final = 1_760_054_400.0
 """A midnight (UTC)."""
 DAY_S: Final = 86_400.0
 KEEP_S: Final = 60.0
+REST_S: Final = 20.0
 log = logging.getLogger("benchmarks.fleet")
 
 
@@ -38,7 +39,9 @@ class Side:
         self._every_s: float = options.every_s
         self.stopping = threading.Event()
         settings = Settings(compact_files=options.compact_files, retention_days=1)
-        self._upkeep = Upkeep(str(root), settings, keep_s=KEEP_S, today=self._today, stopping=self.stopping)
+        self._upkeep = Upkeep(
+            str(root), settings, keep_s=KEEP_S, rest_s=REST_S, today=self._today, stopping=self.stopping
+        )
 
     def _today(self) -> dt.date:
         return dt.datetime.fromtimestamp(self._fleet.start_of(self._second), dt.UTC).date()

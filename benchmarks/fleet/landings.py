@@ -129,6 +129,12 @@ def files(table: Path) -> int:
     return len(pa.table(DeltaTable(str(table)).get_add_actions()))
 
 
+def files_per_day(table: Path) -> float:
+    """How many a table has for each day of which it has any (0: none yet)."""
+    days = pa.table(DeltaTable(str(table)).get_add_actions(flatten=True))["partition.day"]
+    return len(days) / max(1, len(days.unique()))
+
+
 def count(root: Path) -> list[Any]:
     """Windows in the fleet table and readings in these."""
     _, [row] = select(str(root), f"SELECT count(*), sum(n) FROM fleet_{FLOW.replace('-', '_')}")

@@ -21,7 +21,7 @@ import psutil
 from deltalake import DeltaTable
 
 from benchmarks import machine
-from benchmarks.fleet.landings import FLOW, count, files
+from benchmarks.fleet.landings import FLOW, count, files, files_per_day
 from benchmarks.outage.rows import READINGS
 from benchmarks.pictures import save
 from benchmarks.processes import Child, module, wait_for
@@ -37,7 +37,7 @@ LEVELS: Final = {
     "memory of the job's Python": "MB",
     "memory of the collector's side": "MB",
     "live files of landing": "files",
-    "live files of fleet": "files",
+    "live files of fleet per day": "files",
     "logs of the tables": "MB",
     "checkpoint of the stream": "files",
 }
@@ -85,7 +85,7 @@ class Watch:
             "memory of the job's Python": self._job.memory_info().rss / 1e6,
             "memory of the collector's side": self._side.rss_mb(),
             "live files of landing": files(self._root / "landing" / FLOW),
-            "live files of fleet": files(self._root / "fleet" / FLOW),
+            "live files of fleet per day": files_per_day(self._root / "fleet" / FLOW),
             "logs of the tables": sum(logs) / 1e6,
             "checkpoint of the stream": sum(1 for path in self._root.glob("_spark/**/*") if path.is_file()),
         }

@@ -29,10 +29,8 @@ from edgert.core.settings import Upkeep as Settings
 log = logging.getLogger("edgert.central.upkeep")
 LEASE_S: Final = 600.0
 THOROUGH_S: Final = 3600.0
-QUIET_S: Final = 600.0
-"""A day of a fleet table that was written in this time is left to the fleet job, which compacts it, too."""
-QUIET_FILES: Final = 10
-"""Of other days of a fleet table so many small files are rewritten: what is left over from a day stays for ever."""
+REST_S: Final = 600.0
+"""A day that nobody wrote for so long is brought down to as few files as it needs: what is left over of it stays."""
 _OF_RESULTS: Final = ("gaps", "drops", "quarantine")
 _OF_OURS: Final = ("leases", "readers", models.TABLE)
 _OF_ALERTS: Final = "alerts"
@@ -82,8 +80,8 @@ class Upkeep:
     """Rounds over the tables of a root. Not for more than one thread; it shares no handle with anybody.
 
     `keep_s`: how long what was removed stays for those who read without telling; the settings allow no less than an
-    hour, since a writer that slept for longer would no longer notice what happened meanwhile. `today`: the day from
-    which retention counts; UTC's unless told.
+    hour, since a writer that slept for longer would no longer notice what happened meanwhile. `rest_s`: after so long
+    without a file a day is done with. `today`: the day from which retention counts; UTC's unless told.
     """
 
     def __init__(
@@ -92,6 +90,7 @@ class Upkeep:
         settings: Settings,
         *,
         keep_s: float | None = None,
+        rest_s: float = REST_S,
         wall: Callable[[], float] = time.time,
         today: Callable[[], dt.date] | None = None,
         stopping: threading.Event | None = None,
@@ -99,6 +98,7 @@ class Upkeep:
         self._root = root
         self._settings = settings
         self._keep_s = settings.keep_hours * 3600.0 if keep_s is None else keep_s
+        self._rest_s = rest_s
         self._wall = wall
         self._today = today or (lambda: dt.datetime.fromtimestamp(wall(), dt.UTC).date())
         self._stopping = stopping or threading.Event()
@@ -146,10 +146,9 @@ class Upkeep:
         if thorough:
             self._retain(table, work, readings)
         if work.table not in _OF_OURS:  # what a change takes out and puts in is a file
-            at_least, quiet_since = self._settings.compact_files, float("inf")
-            if work.table.startswith("fleet/"):
-                at_least, quiet_since = min(at_least, QUIET_FILES), self._wall() - QUIET_S
-            for gone in table.compact(at_least, quiet_since):
+            # A day of a fleet table that does not rest is the fleet job's, which compacts it, too.
+            at_least = None if work.table.startswith("fleet/") else self._settings.compact_files
+            for gone in table.compact(at_least, self._wall() - self._rest_s):
                 work.compacted += gone
                 if self._stopping.is_set():
                     break

@@ -40,8 +40,14 @@ class _Files:
     """The live files of a partition."""
 
     small: int
+    small_bytes: int
     newest: float
     """When its newest file was written, seconds since the epoch."""
+
+    @property
+    def too_many(self) -> bool:
+        """Whether half as many would do: first fit leaves no two small files that fit into one."""
+        return self.small >= 2 * -(-self.small_bytes // SMALL_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +96,12 @@ class KeptTable:
             if any(have.get(name) != value for name, value in properties.items()):
                 self._table.alter.set_table_properties(properties, raise_if_not_exists=False)
 
-    def compact(self, at_least: int, quiet_since: float) -> Iterator[int]:
-        """Rewrite each day that has `at_least` small files, none of them written after `quiet_since`; yields how many
-        files went, day by day."""
+    def compact(self, at_least: int | None, rests_since: float) -> Iterator[int]:
+        """Rewrite each day that has `at_least` small files (None: none for that), and each that has more than it needs
+        and got no file after `rests_since` (seconds since the epoch); yields how many files went, day by day."""
         for day, files in self._partitions().items():
-            if files.small >= at_least and files.newest <= quiet_since:
+            many = at_least is not None and files.small >= at_least
+            if many or (files.newest <= rests_since and files.small > 1 and files.too_many):
                 with told(self._uri, f"day {day} could not be compacted"):
                     done = self._table.optimize.compact(
                         partition_filters=[("day", "=", "" if day is None else str(day))],
@@ -199,8 +206,11 @@ class KeptTable:
             found: dict[dt.date | None, _Files] = {}
             columns = (files["partition.day"], files["size_bytes"], files["modification_time"].cast(pa.int64()))
             for day, size, written in zip(*(c.to_pylist() for c in columns), strict=True):
-                known = found.get(day, _Files(0, 0.0))
-                found[day] = _Files(known.small + (size < SMALL_BYTES), max(known.newest, written / 1e3))
+                known = found.get(day, _Files(0, 0, 0.0))
+                small = size < SMALL_BYTES
+                found[day] = _Files(
+                    known.small + small, known.small_bytes + small * size, max(known.newest, written / 1e3)
+                )
             return found
 
     def _log(self) -> list[_Entry]:

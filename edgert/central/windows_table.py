@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("edgert.central.fleet")
 APPLICATION: Final = "edgert.fleet"
 _COMPACT_AFTER: Final = 50
-"""Writes to a day, each of which makes small files. `edgert.central.upkeep` compacts a day only when it rests."""
+"""Writes to a day, each of which makes small files. Days that rest are `edgert.central.upkeep`'s."""
 _PROPERTIES: Final = {
     # Delta's own 10 would make every tenth trigger at low rate write one; to read 50 commits costs little.
     "delta.checkpointInterval": "50",

@@ -208,7 +208,7 @@ def test_running_job_finds_new_tables_survives_new_columns_and_compaction(world:
     assert running.streams.restarts[f"landing/{FLOW}", NEW_COLUMNS] == 1
 
     kept = KeptTable(str(world.root), f"landing/{FLOW}")
-    assert sum(kept.compact(at_least=2, quiet_since=math.inf)) > 0
+    assert sum(kept.compact(at_least=2, rests_since=math.inf)) > 0
     world.landing.land([new.rows([*contribution(2, "a", 5.0), 5.0])])
     wait_for_spark(world.spark, lambda: shows(FLOW, (1.0, None), (4.0, 4.0), (5.0, 5.0)), "a window after compaction")
 

@@ -10,14 +10,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from edgert.central import upkeep_table
 from edgert.central.frames import Batch
 from edgert.central.landing import Landing, key_of
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.models import Registry
-from edgert.central.upkeep import Schedule, Upkeep, Work
+from edgert.central.upkeep import REST_S, Schedule, Upkeep, Work
 from edgert.central.upkeep_table import FIRST_DAY, KeptTable
 from edgert.cli.main import main
 from edgert.core.settings import Upkeep as Settings
@@ -53,6 +55,36 @@ def test_files_and_log_level_off_while_results_keep_coming(site: Site) -> None:
     assert max(files for files, _, _ in sizes) <= 3
     assert max(log for _, _, log in sizes) <= 60, sizes
     assert site.sequences() == list(range(2, 12 * 15 + 2))
+
+
+def test_what_is_left_of_a_day_becomes_one_file_when_the_day_rests(tmp_path: Path) -> None:
+    site = Site(tmp_path, Settings(compact_files=100), now=time.time() + REST_S - 60.0)
+    site.ship(5)
+    assert site.keep().compacted == 0, "more may be coming"
+    site.now += 120.0
+    done = site.keep()
+    assert (done.compacted, done.files) == (5, 2)  # the other one is that of the opening row
+    site.ship(1)
+    site.now += 2 * REST_S
+    assert site.keep().compacted == 2, "a late row"
+    version = site.version
+    assert site.keep().compacted == 0
+    assert site.version == version
+
+
+def test_small_files_of_a_resting_day_that_do_not_fit_into_one_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, Settings(compact_files=100), now=time.time() + 2 * REST_S)
+    site.ship(2)
+    sizes = pa.table(DeltaTable(str(tmp_path / LANDING)).get_add_actions())["size_bytes"].to_pylist()
+    monkeypatch.setattr(upkeep_table, "SMALL_BYTES", max(sizes) + 1)
+    site.keep()
+    version = site.version
+    assert site.keep().compacted == 0
+    assert site.version == version, "no commit, however often"
+    monkeypatch.setattr(upkeep_table, "SMALL_BYTES", 10 * max(sizes))
+    assert site.keep().compacted == 2
 
 
 def test_nothing_lands_twice_after_compaction_and_clean_up_of_the_log(site: Site) -> None:

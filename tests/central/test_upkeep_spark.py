@@ -16,11 +16,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from edgert.central import job as jobs
-from edgert.central import upkeep
 from edgert.central.fleet_job import FleetJob
 from edgert.central.lease import Lease
 from edgert.central.readers import Reach, Readers
-from edgert.central.upkeep import Upkeep, Work
+from edgert.central.upkeep import REST_S, Upkeep, Work
 from edgert.core.settings import FleetJob as JobSettings
 from edgert.core.settings import Upkeep as Settings
 from tests.central.fleet_world import World
@@ -41,9 +40,9 @@ def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return World(spark, tmp_path)
 
 
-def keep(world: World, wall: Callable[[], float] = time.time) -> dict[str, Work]:
+def keep(world: World, wall: Callable[[], float] = time.time, rest_s: float = REST_S) -> dict[str, Work]:
     """A thorough round that keeps nothing for those who are not registered."""
-    round_ = Upkeep(str(world.root), Settings(compact_files=2), keep_s=-60.0, wall=wall).round(thorough=True)
+    round_ = Upkeep(str(world.root), Settings(compact_files=2), keep_s=-60.0, rest_s=rest_s, wall=wall).round(True)
     return {work.table: work for work in round_}
 
 
@@ -56,7 +55,6 @@ def files(world: World, table: str) -> tuple[int, int]:
 def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(upkeep, "QUIET_S", 0.0)
     rng = random.Random(5)
     gateways = [Gateway("g1"), Gateway("g2")]
     world.landing.land([g.open() for g in gateways])
@@ -85,13 +83,13 @@ def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
         wait_for_spark(world.spark, exact, "the first batch")
         for _ in range(3):
             ship(15)
-            done.append(keep(world))
+            done.append(keep(world, rest_s=0.0))
             ship(15)
-            done.append(keep(world))
+            done.append(keep(world, rest_s=0.0))
             wait_for_spark(world.spark, exact, "an exact table")
         at = DeltaTable(str(world.root / LANDING)).version()
         wait_for_spark(world.spark, lambda: _reach(world).rows >= at, "the register")
-        done.append(keep(world))
+        done.append(keep(world, rest_s=0.0))
         assert job.streams.states() == {LANDING: True}
         assert not job.streams.restarts
     finally:
@@ -211,17 +209,14 @@ def test_retention_waits_for_a_stream_that_reads_all_again_since_its_checkpoint_
     world.check()
 
 
-def test_a_fleet_table_is_kept_small_and_a_rebuild_finds_it_as_it_was(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fleet_table_is_kept_small_and_a_rebuild_finds_it_as_it_was(world: World) -> None:
     g = Gateway("g1")
     world.landing.land([g.open()])
     for n in range(3):
         world.ship(g, n, "a", float(n))
         world.run()
     assert keep(world)[FLEET].compacted == 0, "it was written just now"
-    monkeypatch.setattr(upkeep, "QUIET_S", -60.0)
-    done = keep(world)[FLEET]
+    done = keep(world, rest_s=-60.0)[FLEET]
     assert done.compacted >= 2
     assert done.files == 1
     world.check()

@@ -1,5 +1,6 @@
 """`python -m tests.faults.keeping ROOT`: upkeep of all tables, thorough, every second, until it is killed. What was
-removed is kept for a minute, not for the hour that the settings ask for at least: no seed lasts so long."""
+removed is kept for a minute, not for the hour that the settings ask for at least, and a day rests after seconds: no
+seed lasts so long."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from edgert.core.settings import Upkeep as Settings
 
 EVERY_S: Final = 1.0
 KEEP_S: Final = 60.0
+REST_S: Final = 5.0
 ROUND: Final = "a whole round"
 DONE: Final = "something was kept"
 TROUBLE: Final = "left for the next round"
@@ -25,7 +27,7 @@ log = logging.getLogger("tests.faults.keeping")
 def main(root: str) -> None:
     """Old days stay: what is compared is all of the table."""
     logs.set_up("INFO", env={})
-    upkeep = Upkeep(root, Settings(compact_files=4, retention_days=0), keep_s=KEEP_S)
+    upkeep = Upkeep(root, Settings(compact_files=4, retention_days=0), keep_s=KEEP_S, rest_s=REST_S)
     while True:
         time.sleep(EVERY_S)
         try:
