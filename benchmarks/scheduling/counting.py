@@ -36,12 +36,13 @@ class Uncounted(Pool):
         change, _ = instance.queue.put(entry)
         self._policy.rows_added(instance.number, change)
 
-    def _turn(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
+    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn:
         clock = self._clock
         turn = instance.run(entries, Now(clock.monotonic(), clock.wall()))
         if turn.messages:
             self._send_safely(instance, turn.messages)
             turn.messages = ()
+        entries.clear()
         turn.ended = clock.monotonic()
         instance.fast_turns = FAST_TURNS
         return turn

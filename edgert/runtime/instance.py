@@ -257,10 +257,17 @@ class Instance:
         if self.errors:
             turn.failing, turn.failed = self.errors.pop()
 
-    def count(self, entries: Sequence[Entry], turn: Turn) -> None:
-        """Adds a turn that has ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2)."""
+    def rows_of(self, entries: Sequence[Entry], turn: Turn) -> int:
+        """How many rows of what was taken came from outside, and are done with."""
+        first = self.entrances
+        rows = sum([len(entry.batch) for entry in entries if entry.source in first])
+        return rows - sum([len(entry.batch) for entry in turn.back if entry.source in first]) if turn.back else rows
+
+    def count(self, put: float, rows: int, turn: Turn) -> None:
+        """Adds a turn that has ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2). `put`: when the oldest
+        batch of it came to the queue; `rows`: those of `rows_of`."""
         counters = self.counters
-        put, at_head = entries[0].put, self.freed
+        at_head = self.freed
         if put < at_head:
             counters.queued_s += at_head - put
         else:
@@ -275,13 +282,7 @@ class Instance:
                 self.region.share(self.unshared_s)
                 self.unshared_s = 0.0
         counters.turns += 1
-        first = self.entrances
-        for entry in entries:
-            if entry.source in first:
-                counters.rows_in += len(entry.batch)
-        for entry in turn.back:
-            if entry.source in first:
-                counters.rows_in -= len(entry.batch)
+        counters.rows_in += rows
         for arrival, rows in turn.left:
             self.latency.add(ended - arrival, rows)
 

@@ -153,18 +153,15 @@ class Pool(Pauses):
             instance.counters.idle_s += now - instance.freed
         instance.running = True
         self._policy.busy(instance.number)
-        rows, taken = len(batch), Entry(source, batch, now)
+        rows, taken, queue = len(batch), Entry(source, batch, now), instance.queue
         limit = min(self.consumption(rows), instance.most_rows)
-        if rows <= limit:
-            entries = [taken]
-        else:
-            instance.queue.append(taken)
-            entries = instance.queue.take(limit)
-            self._policy.rows_added(instance.number, instance.queue.rows)
-            if instance.queue.over:
+        if rows > limit:
+            taken = queue.append_rest(taken, limit)
+            self._policy.rows_added(instance.number, queue.rows)
+            if queue.over:
                 self._gate.over.add(instance.number)
         self._lending.since = now
-        self._in_hand = instance, entries
+        self._in_hand = instance, [taken]
         return True
 
     def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
@@ -250,8 +247,9 @@ class Pool(Pauses):
             or not gate.idle() or number in gate.held or self._watching or self._stopping
         ):  # fmt: skip
             return []
-        before = queue.rows
-        entries = queue.take(min(self.consumption(before), instance.most_rows))
+        before, most = queue.rows, instance.most_rows
+        limit = self.consumption(before)
+        entries = queue.take(limit if limit < most else most)
         self._policy.rows_taken(number, before - queue.rows)
         instance.freed = instance.ready = turn.ended
         return entries
@@ -331,8 +329,8 @@ class Pool(Pauses):
             self._relieved(number)
         return instance, entries
 
-    def _turn(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
-        """Outside the lock: the instance is ours while it is marked as running."""
+    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn:
+        """Outside the lock: the instance is ours while it is marked as running. Empties `entries`."""
         clock = self._clock
         started = instance.started = clock.monotonic()
         turn = instance.run(entries, Now(started, clock.wall()))
@@ -341,10 +339,12 @@ class Pool(Pauses):
         if turn.messages:
             self._send_safely(instance, turn.messages)
             turn.messages = ()  # freed here: to send them, and to be rid of them, is its work and not the schedule's
+        put, rows = entries[0].put, instance.rows_of(entries, turn)
+        entries.clear()  # so is that
         turn.ended = clock.monotonic()
         took = turn.ended - started
         instance.fast_turns = instance.fast_turns + 1 if took < SLOW_S else 0
-        instance.count(entries, turn)
+        instance.count(put, rows, turn)
         if turn.failed:
             instance.log_failure(turn)
         return turn

@@ -126,6 +126,17 @@ class Queue:
             self.owed_bytes += entry.batch.size
         return rows
 
+    def append_rest(self, entry: Entry, limit: int) -> Entry:
+        """Appends all of a batch but the first `limit` rows (it has more), which are returned."""
+        source, batch, put, producer = entry
+        first, *rest = parts(batch, limit)
+        self.entries.extend([Entry(source, part, put, producer) for part in rest])
+        self.rows += len(batch) - limit
+        self.size += batch.size - first.size
+        if batch.owed:
+            self.owed_bytes += batch.size - first.size
+        return Entry(source, first, put, producer)
+
     def put_back(self, entries: Sequence[Entry]) -> int:
         """Before all that waits, whatever the budget says: what was taken and is to be taken again. Returns the change
         of `rows`."""
@@ -153,14 +164,24 @@ class Queue:
             raise IndexError("expected a batch to take, got an empty queue")
         if self.rows <= limit:
             return self.take_all()
-        left = limit - len(self.entries[0].batch)
-        if left < 0:
+        entries = self.entries
+        rows = len(entries[0].batch)
+        if rows > limit:
             self._cut(limit)
-            left = 0
-        taken = [self._pop()]
-        while left > 0 and self.entries and len(self.entries[0].batch) <= left:
-            taken.append(self._pop())
-            left -= len(taken[-1].batch) or 1
+            rows = limit
+        taken = []
+        while rows <= limit:  # in place of `_pop`: each turn comes here
+            entry = entries.popleft()
+            taken.append(entry)
+            batch = entry.batch
+            limit -= rows or 1
+            self.rows -= rows or 1
+            self.size -= batch.size
+            if batch.owed:
+                self.owed_bytes -= batch.size
+            if limit <= 0 or not entries:
+                break
+            rows = len(entries[0].batch)
         return taken
 
     def take_all(self) -> list[Entry]:

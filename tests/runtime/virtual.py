@@ -56,22 +56,23 @@ class VirtualWorkers:
                 assert number not in pool._gate.resting
                 instance, entries = pool._take(number)
                 assert not over_behind(instance)
+            rows = sum(len(entry.batch) for entry in entries)
             turn = pool._turn(instance, entries)
             self.free -= 1
-            took = self.cost_s(instance, sum(len(entry.batch) for entry in entries))
+            took = self.cost_s(instance, rows)
             self.at(self.clock.monotonic() + took, lambda i=instance, t=turn: self._end(i, t))  # type: ignore[misc]
 
-    def _measured(self, instance: Instance, entries: Sequence[Entry]) -> Turn:
+    def _measured(self, instance: Instance, entries: list[Entry]) -> Turn:
         """A turn, of a worker or of a lent thread."""
         assert instance.number not in self.pool._gate.held
         self.meanwhile(instance)
+        taken = sum(entry.batch.size for entry in entries)
         turn = self._turn(instance, entries)
         given: Counter[int] = Counter()
         for target, batch in turn.out:
             given[target.instance.number] += batch.size
         most = max(given.values(), default=0)
         self.given[instance.name] = max(self.given[instance.name], most)
-        taken = sum(entry.batch.size for entry in entries)
         self.taken[instance.name] = max(self.taken[instance.name], taken)
         return turn
 
