@@ -47,7 +47,7 @@ class _Files:
     @property
     def too_many(self) -> bool:
         """Whether half as many would do: first fit leaves no two small files that fit into one."""
-        return self.small >= 2 * -(-self.small_bytes // SMALL_BYTES)
+        return self.small >= 2 * max(1, -(-self.small_bytes // SMALL_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class KeptTable:
         and got no file after `rests_since` (seconds since the epoch); yields how many files went, day by day."""
         for day, files in self._partitions().items():
             many = at_least is not None and files.small >= at_least
-            if many or (files.newest <= rests_since and files.small > 1 and files.too_many):
+            if many or (files.newest <= rests_since and files.too_many):
                 with told(self._uri, f"day {day} could not be compacted"):
                     done = self._table.optimize.compact(
                         partition_filters=[("day", "=", "" if day is None else str(day))],
