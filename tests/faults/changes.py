@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from edgert.flow.document import to_toml
 from tests.faults.fault import DOWN, NOTHING, Fault, seconds
-from tests.faults.publisher import FLOW, document
+from tests.faults.publisher import FLOW, WINDOW_S, document
 from tests.integration.rig import FLEET
 
 if TYPE_CHECKING:
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 class Redeploy(Fault):
     """Another version of the flow: open windows are shipped, a new epoch begins. Nobody waits for the answer: with the
     link cut, or a central broker that loses what it has, it comes late or never. The first one that is wider gives the
-    tables a column more, over which a stream of the fleet job ends and begins again while its process lives."""
+    tables a column more, over which a stream of the fleet job ends and begins again while its process lives; one with
+    shorter windows gets tables of its own."""
 
     interval_s: float
     wider: bool
+    window_s: float = WINDOW_S
     name = "deploy another version"
 
     @classmethod
@@ -33,7 +35,8 @@ class Redeploy(Fault):
         if not path.broker.running:
             return f"{NOTHING}the central broker is down"
         topic = f"edgert/v1/{FLEET}/{path.daemon.name}/flows/{FLOW}"
-        path.publish([(topic, to_toml(document(self.interval_s, path.delivery, self.wider)).encode())], retain=True)
+        version = document(self.interval_s, path.delivery, self.wider, self.window_s)
+        path.publish([(topic, to_toml(version).encode())], retain=True)
         return "published"
 
 

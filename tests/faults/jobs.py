@@ -15,7 +15,6 @@ from tests.faults.changes import Stop
 from tests.faults.clocks import HOUR_S, ClockStep
 from tests.faults.fault import DOWN, NOTHING, STARTING, Fault, Spark, seconds
 from tests.faults.kills import Kill
-from tests.faults.publisher import FLOW
 from tests.faults.spark import LEASE_S
 
 if TYPE_CHECKING:
@@ -63,14 +62,14 @@ class KillJava(Kill):
 
 @dataclass(frozen=True, slots=True)
 class DeleteCheckpoint(Kill):
-    """Of its stream, while it is down: it reads the landing table from its beginning."""
+    """Of its streams, while it is down: it reads the landing tables from their beginning."""
 
     who = "fleet job"
     name = "delete the streaming checkpoint"
 
     def inject(self, path: WholePath) -> str:
         ended = path.end(self.who)
-        checkpoint = path.tables / "_spark" / "fleet" / FLOW
+        checkpoint = path.tables / "_spark" / "fleet"
         existed = checkpoint.exists()
         shutil.rmtree(checkpoint, ignore_errors=True)
         if not existed and not ended:

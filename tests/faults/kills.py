@@ -11,7 +11,6 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from tests.faults.fault import DOWN, NOTHING, Fault, Spark, seconds
-from tests.faults.publisher import FLOW
 
 if TYPE_CHECKING:
     from tests.faults.path import BrokerName, Program, WholePath
@@ -93,7 +92,7 @@ class KillCollectorAtCommit(KillAtCommit):
     name = "kill the collector at a commit"
 
     def commits(self, path: WholePath) -> int:
-        return path.commits(f"landing/{FLOW}")
+        return path.commits("landing")
 
 
 def _changes(look: Callable[[], int]) -> bool:

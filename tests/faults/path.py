@@ -155,7 +155,7 @@ class WholePath(Rig):
             shown = central["connected"], central["outbox_batches"], ingest["messages"], ingest["unacknowledged"]
         # what starts works; what is idle does, too: an idle Spark as much as a start within some minutes
         works = [int(min(program.cpu_s, START_CPU_S) / 2) for program in self._programs.values()]
-        tables = [self.commits(table) for table in (f"landing/{FLOW}", f"fleet/{FLOW}")]
+        tables = [self.commits(kind) for kind in ("landing", "fleet")]
         return shown, works, tables, self.batches()
 
     def _await(self, holds: Callable[[], object], what: str, poll_s: float = 0.1) -> None:
@@ -227,13 +227,24 @@ class WholePath(Rig):
     def database(self) -> Path:
         return self.daemon.data / "gateway.db"
 
-    def commits(self, table: str) -> int:
-        """How many commits the log of a table has; 0 while there is none."""
-        return len(list((self.tables / table / "_delta_log").glob("*.json")))
+    def tables_of(self, kind: str) -> list[str]:
+        """The flow's landing or fleet tables that there are, by their path under the root."""
+        logs = (self.tables / kind).glob("*/_delta_log")
+        return [f"{kind}/{log.parent.name}" for log in logs if any(log.glob("*.json"))]
+
+    def commits(self, kind: str) -> int:
+        """How many commits the logs of these have."""
+        return len(list((self.tables / kind).glob("*/_delta_log/*.json")))
 
     def batches(self) -> int:
-        """How many the fleet job has finished, as its checkpoint says."""
-        return sum(1 for file in (self.tables / "_spark" / "fleet" / FLOW / "commits").glob("*") if file.name.isdigit())
+        """How many the fleet job has finished, as its checkpoints say."""
+        files = (self.tables / "_spark" / "fleet").glob("*/commits/*")
+        return sum(1 for file in files if file.name.isdigit())
+
+    def rows(self, kind: str) -> list[dict[str, Any]]:
+        """Those of the flow's landing tables that count, or all of its fleet tables."""
+        read = self.landed if kind == "landing" else lambda flow: self.table(f"fleet/{flow}")
+        return [row for table in self.tables_of(kind) for row in read(table.partition("/")[2])]
 
     def status(self) -> dict[str, Any]:
         """What the gateway's page says; empty while there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any
 
@@ -35,6 +35,7 @@ from tests.faults.kills import (
 )
 from tests.faults.links import Cut, Delay, Flap, LoseRoute, Repeat, Stall, Swallow
 from tests.faults.pairs import KillOneOfTwo, SleepOneOfTwo
+from tests.faults.publisher import WINDOW_S
 
 KINDS: tuple[type[Fault], ...] = (
     KillGateway, KillGatewayAtCommit, KillSlot, KillCollector, KillCollectorAtCommit,
@@ -53,6 +54,8 @@ PAIR_KINDS: tuple[type[Fault], ...] = (KillOneOfTwo, SleepOneOfTwo)
 """Of two collectors: they come beside the others, where there are two."""
 DURATION_S, SPARK_DURATION_S = 8.0, 15.0
 """How long messages are published."""
+HALVED = 0.5
+"""Of the versions of the flow so many have windows half as long."""
 MANY = (0, 1, 10)
 """What the fleet job takes for a large batch."""
 MOST, MOST_OF_JOB, MOST_OF_PAIR = 7, 2, 2
@@ -103,6 +106,11 @@ class Plan:
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
 
 
+def _halved(injection: Injection) -> Injection:
+    assert isinstance(injection.fault, Redeploy)
+    return replace(injection, fault=replace(injection.fault, window_s=WINDOW_S / 2))
+
+
 def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") -> Plan:
     """The plan of a seed. With Spark it takes longer; every third has a cluster. Every third has two collectors. An
     at-least-once flow meets the same faults, between checkpoints that are far apart."""
@@ -131,5 +139,6 @@ def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") ->
     if collectors > 1:
         drawn += injections(PAIR_KINDS, 1, MOST_OF_PAIR)
     upkeep = spark and draw.choice((False, True))
+    drawn = [_halved(i) if isinstance(i.fault, Redeploy) and draw.random() < HALVED else i for i in drawn]
     injected = tuple(sorted(drawn, key=lambda i: i.at))
     return Plan(seed, pool, interval_s, rate, injected, duration_s, job, delivery, many, collectors, upkeep)

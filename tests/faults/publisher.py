@@ -11,7 +11,9 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import paho.mqtt.client as paho
 
@@ -28,7 +30,7 @@ Window = tuple[float, str]
 """(window start, source)."""
 
 
-def document(interval_s: float, delivery: str, wider: bool = False) -> dict[str, object]:
+def document(interval_s: float, delivery: str, wider: bool = False, window_s: float = WINDOW_S) -> dict[str, object]:
     """The flow of all seeds: messages per source and window, and their sum; if `wider`, the greatest of them, too."""
     aggregates = {"n": "count()", "bits": "sum(bit)"} | ({"top": "max(bit)"} if wider else {})
     return {
@@ -42,7 +44,7 @@ def document(interval_s: float, delivery: str, wider: bool = False) -> dict[str,
             "window": {
                 "type": "tumbling_window",
                 "input": "by-sensor",
-                "size_s": WINDOW_S,
+                "size_s": window_s,
                 "late": "ship",
                 "aggregates": aggregates,
             },
@@ -131,6 +133,11 @@ class Publisher:
         wait_until(lambda: not self._client._out_messages, "PUBACKs for the publisher", PATIENCE_S)
 
 
+def window_of(row: Mapping[str, Any]) -> Window:
+    """In which a row of a table counts, though it may be of a shorter one."""
+    return row["window_start"].timestamp() // WINDOW_S * WINDOW_S, row["source"]
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Between what was sent and what landed."""
@@ -143,12 +150,17 @@ class Difference:
         return bool(self.windows)
 
 
-def compare(truth: dict[Window, int], counts: dict[Window, int], bits: dict[Window, int]) -> Difference:
-    """`counts` and `bits`: the columns `n` and `bits`, summed per window over all that landed and counts."""
+def compare(truth: Mapping[Window, int], rows: Iterable[Mapping[str, Any]]) -> Difference:
+    """`rows`: all that landed and count, or those of the fleet tables."""
+    counts: Counter[Window] = Counter()
+    bits: Counter[Window] = Counter()
+    for row in rows:
+        counts[window_of(row)] += row["n"] or 0
+        bits[window_of(row)] += int(row["bits"] or 0)
     lost = doubled = 0
     wrong = []
     for window in sorted(truth.keys() | counts.keys()):
-        want, got, sum_ = truth.get(window, 0), counts.get(window, 0), int(bits.get(window, 0))
+        want, got, sum_ = truth.get(window, 0), counts[window], bits[window]
         difference = sum_ - ((1 << want) - 1)
         if got == want and not difference:
             continue

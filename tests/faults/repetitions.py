@@ -10,7 +10,7 @@ from heapq import nlargest
 from pathlib import Path
 from typing import Any
 
-from tests.faults.publisher import Difference, Window
+from tests.faults.publisher import Difference, Window, window_of
 
 
 def compare(truth: Mapping[Window, int], rows: Iterable[Mapping[str, Any]]) -> Difference:
@@ -19,7 +19,7 @@ def compare(truth: Mapping[Window, int], rows: Iterable[Mapping[str, Any]]) -> D
     seen: dict[Window, int] = defaultdict(int)
     counted: dict[Window, int] = defaultdict(int)
     for row in rows:
-        window = row["window_start"].timestamp(), row["source"]
+        window = window_of(row)
         seen[window] |= int(row["bits"])
         counted[window] += row["n"]
     lost = doubled = 0

@@ -12,7 +12,7 @@ from tests.faults import keeping, repetitions
 from tests.faults.fault import NOTHING
 from tests.faults.path import WholePath
 from tests.faults.plan import Plan
-from tests.faults.publisher import FLOW, Difference, Window, compare
+from tests.faults.publisher import Difference, compare
 
 
 @dataclass(slots=True)
@@ -108,19 +108,16 @@ def _carry_out(plan: Plan, path: WholePath, outcome: Outcome) -> None:
 def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
     path.check()
     outcome.messages = path.publisher.sent
-    if not (path.tables / "landing" / FLOW).exists():
-        outcome.difference = compare(path.publisher.truth, {}, {})
-        return
     outcome.difference = _in_landing(path)
     if plan.delivery == "at-least-once":
         foreseen = repetitions.foreseen(path.database)
-        most = repetitions.most_messages(path.landed(FLOW), foreseen)
+        most = repetitions.most_messages(path.rows("landing"), foreseen)
         outcome.told.append(f"foreseen as repeated: {foreseen} rows with {most} messages at most")
         if outcome.difference.doubled > most:
             outcome.problems.append(
                 f"doubled: {outcome.difference.doubled} messages, and {most} at most were foreseen ({foreseen} rows)"
             )
-    status = path.status()
+    status, landing = path.status(), path.tables_of("landing")
     ingest = status["ingest"]
     outcome.told += [f"counted as dropped: {drop}" for drop in status["drops"]]
     if (path.tables / "drops").exists():
@@ -132,7 +129,8 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         "ambiguous": ingest["ambiguous"],
         "failed checkpoints": status["checkpoint"]["failures"],
         "packets tampered with": sum(hop.tampered for hop in path.hops.values()),
-        "epochs": len({row["epoch"] for row in path.table(f"landing/{FLOW}")}),
+        "epochs": len({row["epoch"] for table in landing for row in path.table(table)}),
+        "landing tables": len(landing),
     }
     if plan.spark and not outcome.difference:
         try:
@@ -165,20 +163,11 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
 
 
 def _in_landing(path: WholePath) -> Difference:
-    """Between what was published and what the landing table says now."""
-    if path.delivery == "at-least-once":
-        return repetitions.compare(path.publisher.truth, path.landed(FLOW))
-    return compare(path.publisher.truth, path.counts(FLOW), path.counts(FLOW, "bits"))
+    """Between what was published and what the landing tables say now."""
+    how = repetitions.compare if path.delivery == "at-least-once" else compare
+    return how(path.publisher.truth, path.rows("landing"))
 
 
 def _in_fleet(path: WholePath) -> Difference:
-    """Between what was published and what the fleet table says now."""
-    if not path.commits(f"fleet/{FLOW}"):  # not made, or just being made
-        return compare(path.publisher.truth, {}, {})
-    counts: Counter[Window] = Counter()
-    bits: Counter[Window] = Counter()
-    for row in path.table(f"fleet/{FLOW}"):
-        window = row["window_start"].timestamp(), row["source"]
-        counts[window] += row["n"] or 0
-        bits[window] += int(row["bits"] or 0)
-    return compare(path.publisher.truth, counts, bits)
+    """Between what was published and what the fleet tables say now."""
+    return compare(path.publisher.truth, path.rows("fleet"))

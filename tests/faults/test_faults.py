@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,14 +25,15 @@ from edgert.core.clock import VirtualClock
 from tests import waiting
 from tests.faults import clocks, keeping, plan, repetitions, routes
 from tests.faults.__main__ import summary
+from tests.faults.changes import Redeploy
 from tests.faults.disks import committed_bytes, tear
 from tests.faults.plan import JOB_KINDS, KINDS, PAIR_KINDS
 from tests.faults.proxy import packets, with_dup
-from tests.faults.publisher import compare
+from tests.faults.publisher import WINDOW_S, compare
 from tests.faults.run import Outcome, run
 
-SEEDS = (153, 242, 239)
-"""Faults of nearly all kinds, with and without slots."""
+SEEDS = (153, 242, 239, 2039)
+"""Faults of nearly all kinds, with and without slots; in the last the flow gets other windows, and then the old ones."""
 AT_LEAST_ONCE_SEED = 239
 SPARK_SEEDS = (254,)
 """The fleet job's lease is taken by one that dies, then the job is killed."""
@@ -73,7 +75,7 @@ def test_a_summary_says_which_faults_there_were_and_which_seeds_failed() -> None
     made = [plan.make(seed) for seed in (1, 2)]
     first = Outcome(made[0], injected=Counter({"cut": 2, "stop": 1}), messages=400, took_s=20.04)
     second = Outcome(made[1], injected=Counter({"cut": 1}), messages=500, took_s=10.0)
-    second.difference = compare({WINDOW: 4}, {WINDOW: 3}, {WINDOW: 7})
+    second.difference = compare({WINDOW: 4}, [row(0, 1, 2)])
     said = json.loads(json.dumps(summary([first, second])))
     runs = said.pop("runs")
     assert said == {
@@ -98,6 +100,8 @@ def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind(spark: boo
     assert {p.spark for p in plans} == ({"local", "cluster"} if spark else {""})
     assert {p.upkeep for p in plans} == ({False, True} if spark else {False})
     assert {p.collectors for p in plans} == {1, 2}
+    windows = [i.fault.window_s for p in plans for i in p.injections if isinstance(i.fault, Redeploy)]
+    assert set(windows) == {WINDOW_S, WINDOW_S / 2}
     assert all(p.collectors == 2 for p in plans if any(isinstance(i.fault, PAIR_KINDS) for i in p.injections))
     assert all(i.fault.fits(p.pool["slots"], p.spark) for p in plans for i in p.injections)
 
@@ -105,6 +109,13 @@ def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind(spark: boo
 # -- the comparison
 
 WINDOW = (10.0, "s1")
+
+
+def row(*numbers: int, start: float = WINDOW[0]) -> dict[str, Any]:
+    """Of a table: the messages of these numbers."""
+    sum_ = float(sum(1 << number for number in numbers))
+    moment = datetime.fromtimestamp(start, UTC)
+    return {"window_start": moment, "source": WINDOW[1], "n": len(numbers), "bits": sum_}
 
 
 @pytest.mark.parametrize(
@@ -115,13 +126,13 @@ WINDOW = (10.0, "s1")
     ],
 )  # fmt: skip
 def test_what_is_lost_or_doubled_shows_also_when_the_counts_agree(landed: list[int], lost: int, doubled: int) -> None:
-    counts, bits = {WINDOW: len(landed)}, {WINDOW: sum(1 << number for number in landed)}
-    found = compare({WINDOW: 4}, counts, bits)
+    rows = [row(number, start=WINDOW[0] + number % 2 * WINDOW_S / 2) for number in landed]  # some of a shorter window
+    found = compare({WINDOW: 4}, rows)
     assert (found.lost, found.doubled, bool(found)) == (lost, doubled, bool(lost or doubled))
 
 
 def test_a_window_that_nobody_sent_is_doubled() -> None:
-    found = compare({}, {WINDOW: 2}, {WINDOW: 3})
+    found = compare({}, [row(0, 1)])
     assert (found.lost, found.doubled) == (0, 2)
 
 
@@ -136,11 +147,7 @@ def test_a_window_that_nobody_sent_is_doubled() -> None:
     ],
 )
 def test_at_least_once_is_told_from_lost(landed: list[list[int]], lost: int, doubled: int) -> None:
-    start = datetime.fromtimestamp(WINDOW[0], UTC)
-    rows = [
-        {"window_start": start, "source": WINDOW[1], "n": len(some), "bits": float(sum(1 << number for number in some))}
-        for some in landed
-    ]
+    rows = [row(*some, start=WINDOW[0] + at % 2 * WINDOW_S / 2) for at, some in enumerate(landed)]
     found = repetitions.compare({WINDOW: 4}, rows)
     assert (found.lost, found.doubled, bool(found)) == (lost, doubled, bool(lost))
     assert repetitions.compare({}, rows).windows or not rows, "what nobody sent"
