@@ -33,7 +33,7 @@ from tests.faults.publisher import WINDOW_S, compare
 from tests.faults.run import Outcome, run
 
 SEEDS = (153, 242, 239, 2039)
-"""Faults of nearly all kinds, with and without slots; in the last the flow gets other windows, and then the old ones."""
+"""Faults of nearly all kinds, with and without slots; in the last the flow gets other windows, then the old ones."""
 AT_LEAST_ONCE_SEED = 239
 SPARK_SEEDS = (254,)
 """The fleet job's lease is taken by one that dies, then the job is killed."""
