@@ -16,7 +16,7 @@ from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
 from benchmarks.riotbench.probe import BOUND_MS, FIRST_RATE
 
-OVERLOADS: Final = ("shed-oldest", "shed-newest")
+OVERLOADS: Final = ("shed-oldest", "shed-newest", "sample")
 TIMES: Final = 3.0
 REACHED: Final = 0.99
 """Part of that which must really have been fed."""

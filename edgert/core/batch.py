@@ -6,7 +6,7 @@ Rows are shared between branches and queues: an operator never changes a row tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 Row = dict[str, Any]
@@ -76,6 +76,15 @@ def part(batch: Batch | RawBatch, start: int, stop: int) -> Batch | RawBatch:
         return RawBatch(topics, payloads, batch.arrival, batch.wall, size, batch.owed)
     watermark = batch.watermark if stop == length else NO_WATERMARK
     return Batch(batch.rows[start:stop], batch.arrival, watermark, size)
+
+
+def every_second(batch: Batch | RawBatch, start: int) -> Batch | RawBatch:
+    """Rows `start`, `start` + 2, ... as a batch, maybe without any."""
+    length = len(batch)
+    size = batch.size * len(range(start, length, 2)) // length
+    if isinstance(batch, RawBatch):
+        return replace(batch, topics=batch.topics[start::2], payloads=batch.payloads[start::2], size=size)
+    return replace(batch, rows=batch.rows[start::2], size=size)
 
 
 def parts(batch: Batch | RawBatch, rows: int) -> list[Batch | RawBatch]:

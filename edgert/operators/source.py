@@ -355,8 +355,8 @@ SPECS = (
             Parameter(
                 "queue_bytes",
                 "integer",
-                "Byte budget of this source's queue. At QoS 1 or 2 it has at least 8 MiB, with `shed-newest` 8 MiB on "
-                "top: what is owed an acknowledgement is never dropped.",
+                "Byte budget of this source's queue. At QoS 1 or 2 it has at least 8 MiB, with `shed-newest` and "
+                "`sample` 8 MiB on top: what is owed an acknowledgement is never dropped.",
                 4_194_304,
                 "bytes",
                 minimum=65_536,
@@ -364,9 +364,10 @@ SPECS = (
             Parameter(
                 "overload",
                 "string",
-                "What is dropped, with a count, when the queue is over its budget.",
+                "What is dropped, with a count, when the queue is over its budget: the oldest, the newest, or "
+                "every second message of all that waits.",
                 "shed-oldest",
-                choices=("shed-oldest", "shed-newest"),
+                choices=("shed-oldest", "shed-newest", "sample"),
             ),
         ),
     ),

@@ -130,12 +130,12 @@ def _places(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Plac
 
 def _queue(planned: PhysicalInstance) -> Queue:
     """Only a source sheds, and never what an acknowledgement is owed for, which is the newest. So at QoS 1 or 2 there
-    is room for all of that; a queue that keeps the oldest has its budget for those beside it."""
+    is room for all of that; a queue that keeps older ones has its budget for those beside it."""
     if planned.kind != "source":
         return Queue(QUEUE_BYTES, "keep")
     budget, overload = planned.parameters["queue_bytes"], planned.parameters["overload"]
     if planned.parameters["qos"]:
-        budget = budget + OWED_BYTES if overload == "shed-newest" else max(budget, OWED_BYTES)
+        budget = max(budget, OWED_BYTES) if overload == "shed-oldest" else budget + OWED_BYTES
     return Queue(budget, overload)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from edgert.core.batch import Batch, RawBatch, parts
+from edgert.core.batch import Batch, RawBatch, every_second, parts
 
 OWED_BYTES: Final = 8_388_608
 """More than can be owed an acknowledgement at a time: twice the input at which the gateway stops reading."""
-Overload = Literal["shed-oldest", "shed-newest", "keep"]
-"""`keep` drops nothing: the pool runs an instance with such a queue over its budget before those that feed it."""
+Overload = Literal["shed-oldest", "shed-newest", "sample", "keep"]
+"""`sample` leaves every second row of all that waits, as often as it takes. `keep` drops nothing: the pool runs an
+instance with such a queue over its budget before those that feed it."""
 
 
 class Entry(NamedTuple):
@@ -61,6 +62,8 @@ class Queue:
         first = next((at for at, e in enumerate(entries) if type(e.batch) is type(batch)), len(entries))
         ahead = sum(e.batch.size for e in islice(entries, first))
         room = self.budget_bytes + ahead - batch.size
+        if self.overload == "sample":
+            return self._put_sampled(entry, first, room + batch.size)
         newest = self.overload == "shed-newest"
         if newest and not batch.owed and first < len(entries) and self.size > room:
             return 0, len(batch)
@@ -84,13 +87,7 @@ class Queue:
         returns how many rows. `behind`: bytes owed that come after all of it. It looks at all entries, so it sheds
         somewhat more than that `excess`, in order not to do so for each batch."""
         entries = list(self.entries)
-        free = []
-        for at in range(len(entries) - 1, first - 1, -1):
-            batch = entries[at].batch
-            if batch.owed and behind < self.most_owed_bytes:
-                behind += batch.size
-            elif batch.size:
-                free.append(at)
+        free = self._free(entries, first, behind)
         excess += self.budget_bytes // 32
         gone: set[int] = set()
         for at in free if newest else reversed(free):
@@ -103,6 +100,40 @@ class Queue:
             if at not in gone:
                 self.append(entry)
         return sum(len(entries[at].batch) for at in gone)
+
+    def _free(self, entries: Sequence[Entry], first: int, behind: int) -> list[int]:
+        """Where what nobody is owed for stands in the input that begins at `first`, the newest first."""
+        free = []
+        for at in range(len(entries) - 1, first - 1, -1):
+            batch = entries[at].batch
+            if batch.owed and behind < self.most_owed_bytes:
+                behind += batch.size
+            elif batch.size:
+                free.append(at)
+        return free
+
+    def _put_sampled(self, entry: Entry, first: int, most: int) -> tuple[int, int]:
+        """What is left stands for all the time that it came from. To halve it costs a look at all entries, and makes
+        room for so much that none is due for long."""
+        before, shed = self.rows, 0
+        self.append(entry)
+        while self.size > most:
+            entries = list(self.entries)
+            free = set(self._free(entries, first, 0))
+            if not free:
+                break
+            self.take_all()
+            passed = 0
+            for at, waiting in enumerate(entries):
+                if at not in free:
+                    self.append(waiting)
+                    continue
+                kept = every_second(waiting.batch, (passed + 1) % 2)
+                passed += len(waiting.batch)
+                shed += len(waiting.batch) - len(kept)
+                if len(kept):
+                    self.append(waiting._replace(batch=kept))
+        return self.rows - before, shed
 
     def waiting_since(self) -> float | None:
         """When the oldest entry was put here; None if there is none. May be asked without the pool's lock."""

@@ -67,7 +67,7 @@ async def test_whatever_frees_the_input_sets_reading_going_again(tmp_path: Path,
     gateway.crash()
 
 
-@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest"])
+@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest", "sample"])
 @pytest.mark.parametrize("flood_first", [True, False])
 @in_loop
 async def test_input_that_an_acknowledgement_is_owed_for_is_never_shed_before_reading_stops(

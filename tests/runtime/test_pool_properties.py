@@ -209,7 +209,7 @@ def is_subsequence(part: Sequence[int], whole: Sequence[int]) -> bool:
     st.integers(0, 2**32 - 1),
     st.integers(1, 4),
     st.sampled_from(sorted(POLICIES)),
-    st.sampled_from(["shed-oldest", "shed-newest"]),
+    st.sampled_from(["shed-oldest", "shed-newest", "sample"]),
 )
 def test_rows_are_delivered_in_order_queued_or_counted_within_the_budgets(
     seed: int, workers: int, policy: str, overload: Overload
@@ -275,7 +275,7 @@ def test_with_a_thread_for_each_instance_too(seed: int) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest"])
+@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest", "sample"])
 def test_at_three_times_the_rate_that_is_borne_the_source_sheds_two_rows_of_three(
     policy: str, overload: Overload
 ) -> None:

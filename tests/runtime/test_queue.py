@@ -31,7 +31,7 @@ def numbers(entries: Any) -> list[int]:
     ]  # fmt: skip
 
 
-@given(OPERATIONS, st.sampled_from(["shed-oldest", "shed-newest"]), st.booleans())
+@given(OPERATIONS, st.sampled_from(["shed-oldest", "shed-newest", "sample"]), st.booleans())
 def test_every_row_put_is_taken_in_order_or_counted_as_shed(operations: Any, overload: Overload, raw: bool) -> None:
     queue = Queue(BUDGET, overload)
     put = taken = shed = greatest = 0
@@ -68,7 +68,7 @@ INPUT = st.tuples(st.integers(1, 5), st.integers(1, 12), st.booleans())
 
 @given(
     st.lists(st.one_of(INPUT, INPUT, st.integers(1, 7)), max_size=60),
-    st.sampled_from(["shed-oldest", "shed-newest"]),
+    st.sampled_from(["shed-oldest", "shed-newest", "sample"]),
     st.integers(40, 200),
     st.integers(0, 3),
 )
@@ -135,7 +135,23 @@ def test_the_oldest_or_the_newest_goes_as_the_flow_chose() -> None:
         assert (results[-1][1], numbers(queue.entries)) == (shed, left)
 
 
-@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest"])
+def test_a_sample_stands_for_all_the_time_that_it_came_from() -> None:
+    queue = Queue(100, "sample")
+    shed = sum(queue.put(Entry(0, batch(n, 1, 10, True)))[1] for n in range(11))
+    assert (shed, numbers(queue.entries)) == (6, [1, 3, 5, 7, 9])
+    shed += sum(queue.put(Entry(0, batch(n, 2, 20, True)))[1] for n in range(11, 17, 2))
+    assert (shed, numbers(queue.entries)) == (12, [3, 7, 11, 13, 15])
+
+
+def test_a_sample_leaves_what_an_acknowledgement_is_owed_for() -> None:
+    queue = Queue(100, "sample")
+    for n in range(12):
+        queue.put(Entry(0, batch(n, 1, 10, True, owed=n % 3 == 0)))
+    assert [n for n in numbers(queue.entries) if n % 3 == 0] == [0, 3, 6, 9]
+    assert (queue.size, queue.owed_bytes) == (10 * queue.rows, 40)
+
+
+@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest", "sample"])
 def test_a_batch_greater_than_the_budget_enters_an_empty_queue_and_a_watermark_does_not_drive_it_out(
     overload: Overload,
 ) -> None:
