@@ -222,7 +222,7 @@ class Collector:
         gateway.partition = partition_of_topic(message.topic)
         if isinstance(result, Hello):
             acks = gateway.acks.get(result.flow, {})  # none: a flow that another collector took, for example
-            unknown = [epoch for epoch in result.epochs if (epoch, 0) not in acks]
+            unknown = [epoch for epoch in result.epochs if not acks.get((epoch, 0))]
             if unknown or not acks:
                 of_flow = self._landing.of_flow(result.gateway, result.flow, unknown)
                 gateway.flows.update(flow for _, flow, _, _ in of_flow)

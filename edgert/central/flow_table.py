@@ -33,7 +33,7 @@ class FlowTable:
         self.opened: dict[tuple[str, int], Schema] = {}
         """(gateway, epoch) -> schema."""
         self.greatest: dict[str, int] = {}
-        """Gateway -> its greatest epoch."""
+        """Gateway -> its greatest epoch, opened here or elsewhere: one that comes later has to be above it to count."""
         self.schema: Schema | None = None
         self.openings: list[Opening] = []
         """What opening rows say of where epochs come from, as of the last `read_opens`."""
@@ -75,6 +75,7 @@ class FlowTable:
     def note(self, opening: Opening, schema: Schema | None) -> None:
         """An epoch was opened; with `schema` None in another table of the flow."""
         epoch = (opening.gateway, opening.epoch)
+        self.greatest[opening.gateway] = max(opening.epoch, self.greatest.get(opening.gateway, opening.epoch))
         if schema is None:
             if epoch not in self._noted:
                 self._noted.add(epoch)
@@ -84,7 +85,6 @@ class FlowTable:
         if epoch not in self._noted:
             self.openings.append(opening)
         self.opened[epoch] = schema
-        self.greatest[opening.gateway] = max(opening.epoch, self.greatest.get(opening.gateway, opening.epoch))
 
 
 def first_second(table: Table) -> float:

@@ -59,7 +59,7 @@ class FlowTables:
             table.read_opens()
 
     def greatest(self, gateway: str) -> int | None:
-        """The greatest epoch of a gateway that was opened in any of them; None: there is none."""
+        """The greatest epoch of a gateway that any of them knows; None: there is none."""
         return max([table.greatest[gateway] for table in self._tables if gateway in table.greatest], default=None)
 
     def of(self, epoch: Epoch) -> FlowTable:

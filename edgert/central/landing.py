@@ -108,7 +108,8 @@ class Landing:
         self._looked_at = float("-inf")
 
     def known(self, gateway: str, flow: str = "") -> dict[Key, int]:
-        """For each flow of a gateway: the streams of its greatest epoch, with their last sequence in the tables.
+        """For each flow of a gateway: the streams of its greatest epoch, with their last sequence in the tables. Of an
+        epoch that is only noted, since its own table is not there (any more, or yet), stream 0 with sequence 0.
 
         `flow` is looked at now. What another collector opened in other flows may be up to `LOOK_S` old.
         """
@@ -153,7 +154,9 @@ class Landing:
     def _streams(self, gateway: str, flow: str) -> dict[Key, int]:
         tables = self._refresh(flow)
         epoch = tables.greatest(gateway)  # none, if the table is another since its flows were listed
-        return {} if epoch is None else self._streams_of(gateway, flow, epoch, tables)
+        if epoch is None:
+            return {}
+        return self._streams_of(gateway, flow, epoch, tables) or {(gateway, flow, epoch, 0): 0}
 
     def _streams_of(self, gateway: str, flow: str, epoch: int, tables: FlowTables) -> dict[Key, int]:
         at = tables.of((gateway, epoch))

@@ -18,6 +18,8 @@ from edgert.central.query import literal
 from edgert.central.tables import TIME, Table, join, told
 from edgert.core.errors import EdgertError
 
+FLEET_JOB: Final = "fleet-job"
+"""The reader that reads all landing tables, also those that came since it said something."""
 _SILENT_S: Final = 600.0
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import fs
 
-from edgert.central.readers import Reach, Readers
+from edgert.central.readers import FLEET_JOB, Reach, Readers
 from edgert.central.tables import Table, TableError, join, told
 from edgert.core.errors import EdgertError
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
-NAME: Final = "fleet-job"
-"""Of the fleet job."""
 _UNREADABLE: Final = "the stream's checkpoint could not be read"
 _COMMIT: Final = "landing-commit.json"
 """In a stream's checkpoint, where Spark does not look."""
@@ -43,7 +41,7 @@ class StreamReader:
     `TableError` and `Conflict` for tables and register."""
 
     def __init__(
-        self, root: str, name: str = NAME, folder: str = "fleet", wall: Callable[[], float] = time.time
+        self, root: str, name: str = FLEET_JOB, folder: str = "fleet", wall: Callable[[], float] = time.time
     ) -> None:
         self._root = root
         self._reader = name

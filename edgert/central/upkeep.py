@@ -12,16 +12,16 @@ import datetime as dt
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from deltalake import DeltaTable
 
 from edgert.central import models
 from edgert.central.lease import Lease, LeaseLost, own_name
-from edgert.central.readers import Readers, Reading
+from edgert.central.readers import FLEET_JOB, Reach, Readers, Reading
 from edgert.central.tables import Conflict, TableError, join, list_tables, told
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.settings import Upkeep as Settings
@@ -124,7 +124,7 @@ class Upkeep:
                 work = Work(name)
                 try:
                     with told(name, "could not be kept"):
-                        self._keep(work, [r for r in readings if r.table == name], thorough)
+                        self._keep(work, readings, thorough)
                 except (TableError, Conflict) as error:
                     work.trouble = " ".join(str(error).split())[:300]
                     self.totals.failures += 1
@@ -141,10 +141,12 @@ class Upkeep:
         with told(self._root, "expected tables that can be read"):
             return found + [name for name in single if DeltaTable.is_deltatable(join(self._root, name))]
 
-    def _keep(self, work: Work, readings: list[Reading], thorough: bool) -> None:
+    def _keep(self, work: Work, every: list[Reading], thorough: bool) -> None:
+        """`every`: all readings, of whatever tables."""
         table = KeptTable(self._root, work.table)
+        readings = [r for r in every if r.table == work.table]
         if thorough:
-            self._retain(table, work, readings)
+            self._retain(table, work, readings + _unread(work.table, every))
         if work.table not in _OF_OURS:  # what a change takes out and puts in is a file
             # A day of a fleet table that does not rest is the fleet job's, which compacts it, too.
             at_least = None if work.table.startswith("fleet/") else self._settings.compact_files
@@ -237,6 +239,15 @@ class Upkeep:
         self.totals.days += work.days
         self.totals.deleted += work.deleted
         self.totals.log_deleted += work.log_deleted
+
+
+def _unread(table: str, every: Sequence[Reading]) -> list[Reading]:
+    """What the fleet job has read of a landing table that came while it was away, which is nothing: a day that went now
+    would be in no fleet table. (Files that compaction replaced it does not need: it begins with what is there.)"""
+    known = [r for r in every if r.reader == FLEET_JOB and r.table.startswith("landing/")]
+    if not table.startswith("landing/") or any(r.table == table for r in known):
+        return []
+    return [replace(r, table=table, reach=Reach(0, 0)) for r in known[:1]]
 
 
 class Schedule:

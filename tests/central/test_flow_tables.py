@@ -16,7 +16,7 @@ from edgert.central.flow_tables import flow_of
 from edgert.central.frames import Batch
 from edgert.central.landing import Landing, key_of
 from edgert.central.lineage import Cut, Epoch, Opening, counted
-from edgert.central.tables import Conflict, Table, list_tables
+from edgert.central.tables import Conflict, Table, TableError, list_tables
 from edgert.core.result_schema import Schema
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 from tests.central.test_landing import read
@@ -89,6 +89,38 @@ def test_what_a_fallback_makes_void_is_void_though_the_new_epoch_stands_in_anoth
     landing.land([first.open(), *(first.rows(contribution(n, "a", 1.0)) for n in range(3))])
     landing.land([Gateway("g1", ordinal(2), ROOMS).open(ordinal(1), {0: 3})])
     assert lineage(tmp_path, FLOW) == {("g1", ordinal(1)): {0: 3}}
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_new_card_opens_above_an_epoch_of_which_there_is_only_the_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    """Its table was removed, or could not be made. A smaller epoch would be void from its beginning."""
+    landing = Landing(str(tmp_path))
+    first, rooms = Gateway("g1"), Gateway("g1", ordinal(4), ROOMS)
+    landing.land([first.open(), first.rows(contribution(0, "a", 1.0))])
+    if removed:
+        landing.land([rooms.open(ordinal(1), {0: 2}), rooms.rows(contribution(0, "r", 1.0))])
+        shutil.rmtree(tmp_path / "landing" / V2)
+    else:
+        create = Table.append
+
+        def full(self: Table, data: pa.Table, versions: Mapping[str, int]) -> None:
+            if self.uri.endswith(V2):
+                raise TableError("no space left on device", self.uri)
+            create(self, data, versions)
+
+        with monkeypatch.context() as during:
+            during.setattr(Table, "append", full)
+            assert FLOW in landing.land([rooms.open(ordinal(1), {0: 2})]).failed
+    again = Landing(str(tmp_path))
+    told = {("g1", FLOW, ordinal(4), 0): 0}
+    assert again.known("g1") == again.of_flow("g1", FLOW) == told
+    assert again.of_flow("g1", FLOW, [ordinal(1)]) == {**told, ("g1", FLOW, ordinal(1), 0): 2}
+    new = Gateway("g1", ordinal(5))
+    again.land([new.open(), new.rows(contribution(1, "a", 1.0))])
+    assert again.known("g1") == {("g1", FLOW, ordinal(5), 0): 2}
+    assert lineage(tmp_path, FLOW)["g1", ordinal(5)] is None
 
 
 @pytest.mark.parametrize("at", [1, 2])

@@ -11,10 +11,11 @@ from deltalake import DeltaTable
 from edgert.central.frames import Batch
 from edgert.central.landing import Landing, key_of
 from edgert.central.query import query
+from edgert.central.readers import FLEET_JOB, Reach
 from edgert.central.upkeep import Upkeep
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.settings import Upkeep as Settings
-from tests.central.results_examples import DAY_S, contribution
+from tests.central.results_examples import DAY_S, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site
 
 
@@ -59,6 +60,26 @@ def test_retention_drops_whole_days_when_all_have_read_them_and_lets_no_more_of_
     assert Landing(str(tmp_path)).land(late).commits == 0
     more = site.gateway.rows(contribution(2 * 1440, "c", 1.0))
     assert Landing(str(tmp_path)).land([more]).rows == 1
+
+
+@pytest.mark.parametrize("patience_days", [3, 30])
+def test_retention_waits_for_the_fleet_job_also_where_it_has_not_begun_to_read(
+    tmp_path: Path, patience_days: int
+) -> None:
+    """A flow, or the later table of a version, that came while the job was away; unless it was left behind."""
+    site = Site(tmp_path, Settings(compact_files=2, retention_days=2, reader_patience_days=patience_days))
+    site.readers.tell(FLEET_JOB, {LANDING: Reach(0, 0)})
+    new, table = Gateway("g9", flow="elsewhere"), "landing/elsewhere"
+    site.landing.land([new.open(), *(new.rows(contribution(day * 1440, "a", 1.0)) for day in range(5))])
+    site.now += 5 * DAY_S
+    done = site.keep(table)
+    if patience_days == 3:
+        assert (done.days, done.held_by) == (3, "")
+        return
+    assert (done.days, done.held_by) == (0, FLEET_JOB)
+    version = DeltaTable(str(tmp_path / table)).version()
+    site.readers.tell(FLEET_JOB, {table: Reach(version, version)})
+    assert site.keep(table).days == 3
 
 
 def test_a_clock_that_is_years_ahead_takes_no_more_than_the_newest_day_allows(site: Site) -> None:
