@@ -23,6 +23,7 @@ from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
 from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.instance import Instance
 from gateway.broker_drops import BrokerDrops
+from gateway.broker_window import BrokerWindow
 from gateway.grants import Grants
 from gateway.hosts import Host
 from gateway.publishing import Publishing
@@ -33,8 +34,6 @@ log = logging.getLogger(__name__)
 
 UNCOMMITTED_BYTES = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
-WINDOW_311 = 20
-"""Mosquitto's `max_inflight_messages`, which a 3.1.1 client cannot ask about."""
 HIGH_IDS = 1 << 27
 """Half of the identifiers that MQTT has."""
 
@@ -71,7 +70,9 @@ class Ingest:
         """Of the subscriptions."""
         self._routes = Routes(self._subscriptions)
         self._by_id = False
-        self._window = WINDOW_311
+        self.window = BrokerWindow()
+        self._look: asyncio.TimerHandle | None = None
+        """For more messages, when none have come for a while."""
         self._paused_at: float | None = None
         """Since when (monotonic) nothing is read."""
         self._open = False
@@ -135,6 +136,8 @@ class Ingest:
         await self.client.start()
 
     async def stop(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
         await self.client.stop()
 
     # -- sources
@@ -219,7 +222,7 @@ class Ingest:
     def _connected(self, event: Connected) -> None:
         five = event.protocol == "5"
         self._by_id = five and event.properties.get("subscription_identifier_available", 1) != 0
-        self._window = 65_535 if five else WINDOW_311
+        self.window.connected(five)
         if five:
             self._subscriptions.speaks_5 = self._broker
         self._subscriptions.connected()
@@ -287,13 +290,30 @@ class Ingest:
         self.feed(messages)
         self.acknowledge()
         self.check_pressure()
+        self._look_later()
+
+    def _look_later(self) -> None:
+        if (
+            self._look is None
+            and (wait_s := self.window.look_in(self._open_count(), self.clock.monotonic())) is not None
+        ):
+            self._look = asyncio.get_running_loop().call_later(wait_s, self._look_now)
+
+    def _look_now(self) -> None:
+        self._look = None
+        if self._open:
+            self.check_pressure()
+            self._look_later()
 
     def feed(self, messages: Publishes) -> None:
         """Routes one read's messages onto the queues of the flows that take them."""
         with self.lock:
             routes, now, wall = self._routes, self.clock.monotonic(), self.clock.wall()
             lookup = routes.by_id if self._by_id else routes.by_topic
+            before = self._open_count()
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id, others=routes.others)
+            if (count := self._open_count()) > before:
+                self.window.came(count, now)
             counts = self.drops.part_of(batches, self.inbox.counters)
             if batches:
                 self.host.put(_entries(batches))
@@ -323,7 +343,10 @@ class Ingest:
     def acknowledge(self) -> None:
         """Sends every PUBACK, PUBREC and PUBCOMP that is due; called after each read and each commit."""
         with self.lock:
+            before = self._open_count()
             due, complete = self.inbox.due(), self.inbox.complete()
+        if self._open_count() < before:
+            self.window.acknowledged(before, self.clock.monotonic())
         if due:
             self.client.acknowledge(due, self.client.connection)
         if complete:
@@ -331,11 +354,14 @@ class Ingest:
 
     def check_pressure(self) -> None:
         """Asks for a checkpoint when half of a bound is used."""
-        inbox = self.inbox
-        open_ids = len(inbox.owed) + len(inbox.completing)
-        if open_ids * 2 >= self._window or inbox.uncommitted_bytes * 2 >= UNCOMMITTED_BYTES:
+        half = self.inbox.uncommitted_bytes * 2 >= UNCOMMITTED_BYTES
+        if self.window.full(self._open_count(), self.clock.monotonic()) or half:
             self._wants_checkpoint()
         self.regulate()
+
+    def _open_count(self) -> int:
+        """Messages that count in the broker's window."""
+        return len(self.inbox.owed) + len(self.inbox.completing)
 
     def regulate(self) -> None:
         """Stops reading while too much waits for acknowledgement, and goes on below that. To be called whenever that

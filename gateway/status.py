@@ -101,6 +101,8 @@ class Status:
             "perhaps_repeated": inbox.counters.perhaps_repeated,
             "broker_dropped": ingest.drops.dropped,
             "broker_drops_unseen": ingest.drops.unseen,
+            "window": ingest.window.met,
+            "window_checkpoints": ingest.window.asked,
             "refused": dict(ingest.grants.refused),
             "paused_s": round(ingest.paused_s, 1),
             "error": ingest.grants.error or client.error,

@@ -31,7 +31,7 @@ SAMPLE_S: Final = 10.0
 START_S: Final = 900.0
 """A busy machine takes its time."""
 MOST_GROWTH: Final = 0.1
-"""Over the second half of the run, as a part of what is used then: the line through its samples."""
+"""See `growth`."""
 LEVELS: Final = {
     "memory of the job's JVM": "MB",
     "memory of the job's Python": "MB",
@@ -58,14 +58,15 @@ class Samples:
 
 
 def growth(at: Sequence[float], used: Sequence[float]) -> float:
-    """How much the line through the second half of some samples rises over that half, as a part of their mean."""
-    half = (at[0] + at[-1]) / 2
-    late = [(moment, value) for moment, value in zip(at, used, strict=True) if moment >= half]
-    mean = statistics.fmean(value for _, value in late)
-    if len(late) < 2 or not mean:
-        return 0.0
-    line = statistics.linear_regression(*zip(*late, strict=True))
-    return line.slope * (at[-1] - half) / mean
+    """How much greater the median of the last quarter of the time is than that of the quarter before, as a part of it.
+    Between two compactions files become more; a line through all samples would take the last such rise for growth."""
+    length = at[-1] - at[0]
+    quarters: list[list[float]] = [[], []]
+    for moment, value in zip(at, used, strict=True):
+        if (moment - at[0]) * 2 >= length:
+            quarters[(moment - at[0]) * 4 >= 3 * length].append(value)
+    before, last = (statistics.median(quarter or [0.0]) for quarter in quarters)
+    return (last - before) / before if before else 0.0
 
 
 class Watch:

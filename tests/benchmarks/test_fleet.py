@@ -61,10 +61,12 @@ def test_windows_are_seen_with_the_first_version_that_has_them(tmp_path: Path) -
         assert times[second] - 0.01 <= seen[at] <= times[second + 1] + 0.01
 
 
-def test_growth_is_that_of_the_line_through_the_second_half() -> None:
+def test_growth_is_that_of_the_last_quarter_over_the_one_before() -> None:
     at = [float(n) for n in range(101)]
     assert growth(at, [min(n, 50.0) for n in at]) == pytest.approx(0.0)
-    assert growth(at, at) == pytest.approx(50 / 75)
+    assert growth(at, at) == pytest.approx((87.5 - 62.0) / 62.0)
+    rises = [100.0 + 200 * (90 <= n < 96) for n in at]
+    assert growth(at, rises) == 0.0, "what goes down again is none"
     saw = [100.0 + n % 7 for n in range(101)]
     assert abs(growth(at, saw)) < MOST_GROWTH / 2
     assert growth(at, [0.0] * 101) == 0.0

@@ -55,6 +55,22 @@ METRICS = (
         at("ingest", "sessions_lost"),
     ),
     Metric(
+        "edgert_ingest_broker_window_messages",
+        "gauge",
+        "messages",
+        "So many the sensors' broker sends before some are acknowledged; 0: more than ever waited.",
+        (),
+        at("ingest", "window"),
+    ),
+    Metric(
+        "edgert_ingest_window_checkpoints_total",
+        "counter",
+        "checkpoints",
+        "Asked for since half of that was used, or to find it out: each costs writes.",
+        (),
+        at("ingest", "window_checkpoints"),
+    ),
+    Metric(
         "edgert_ingest_redelivered_messages_total",
         "counter",
         "messages",
