@@ -38,7 +38,14 @@ def batches(table: DeltaTable, columns: Sequence[str], where: str) -> Iterator[p
 
 
 def _text(columns: Sequence[str], where: str) -> str:
-    return f"SELECT {', '.join(map(_name, columns)) or '*'} FROM t" + (f" WHERE {where}" if where else "")
+    condition = f" WHERE {in_brackets(where)}" if where else ""
+    return f"SELECT {', '.join(map(_name, columns)) or '*'} FROM t{condition}"
+
+
+def in_brackets(condition: str) -> str:
+    """A condition from outside as one expression: what follows it is not taken for a part of it, nor ends in its
+    comment."""
+    return f"({condition}\n)"
 
 
 def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list[list[Any]]]:
@@ -58,7 +65,7 @@ def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list
 
 
 def is_understood(tables: Mapping[str, DeltaTable], text: str) -> bool:
-    """Whether it is a query over these tables: if it failed, then on what is in them."""
+    """Whether it is a query over these tables. It may still fail on values, such as a text that is no number."""
     builder = QueryBuilder()
     for name, table in tables.items():
         builder = builder.register(name, table)
@@ -67,6 +74,16 @@ def is_understood(tables: Mapping[str, DeltaTable], text: str) -> bool:
     except (DeltaError, OSError, ValueError):
         return False
     return True
+
+
+def trouble_of(table: DeltaTable) -> Exception | None:
+    """Why not all of its rows can be read; None if they can. Takes as long as to read them."""
+    try:
+        for _ in batches(table, (), ""):
+            pass
+    except (DeltaError, OSError, ValueError) as error:
+        return error
+    return None
 
 
 def literal(text: str) -> str:

@@ -6,7 +6,7 @@ import datetime as dt
 import difflib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from edgert.central.query import is_understood, query
+from edgert.central.query import in_brackets, is_understood, query, trouble_of
 from edgert.central.query import select as query_tables
 from edgert.central.tables import TableError, join, list_tables, told, why
 from edgert.core.errors import EdgertError
@@ -97,9 +97,9 @@ def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[s
     try:
         found = query(table, columns, where, [c for c in _ORDER if c in columns], limit)
     except (DeltaError, OSError, ValueError) as error:
-        if is_understood({"t": table}, f"SELECT * FROM t{' WHERE ' * bool(where)}{where}"):
-            raise _unreadable(join(root, full), error) from error
-        raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {why(error)}") from error
+        if where and not is_understood({"t": table}, f"SELECT * FROM t WHERE {in_brackets(where)}"):
+            raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {why(error)}") from error
+        raise _failed(root, {full: table}, "condition", error) from error
     return columns, [list(row.values()) for row in found]
 
 
@@ -117,7 +117,7 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
         return query_tables(opened, text)
     except (DeltaError, OSError, ValueError) as error:
         if is_understood(opened, text):
-            raise _unreadable(" and ".join(join(root, there[name]) for name in opened), error) from error
+            raise _failed(root, {there[plain]: table for plain, table in opened.items()}, "query", error) from error
         listed = ", ".join(map(sql_name, tables))
         known = f"the tables {listed}" if tables else f"tables, of which {root} has none (did a collector run?)"
         raise EdgertError(f"expected an SQL query over {known}: {why(error)}") from error
@@ -176,6 +176,16 @@ def _load(root: str, name: str) -> DeltaTable:
 def _unreadable(uri: str, error: Exception) -> TableError:
     hint = "what of it is gone or damaged has to come back from a copy"
     return TableError(f"{uri}: expected a Delta table that can be read: {why(error)[:500]}; {hint}")
+
+
+def _failed(root: str, tables: Mapping[str, DeltaTable], what: str, error: Exception) -> EdgertError:
+    """Why a condition or query over tables was not answered that is one. A table is said to be damaged only if it
+    cannot be read without it: who believes that puts back an older copy, which lacks results."""
+    for name, table in tables.items():
+        if trouble := trouble_of(table):
+            return _unreadable(join(root, name), trouble)
+    sound = f"; all of {', '.join(tables)} can be read" if tables else ""
+    return EdgertError(f"expected a {what} that can be answered: {why(error)[:500]}{sound}")
 
 
 def _is_number(value: Any) -> bool:

@@ -123,6 +123,44 @@ def test_a_query_where_no_tables_are_says_so(tmp_path: Path, capsys: pytest.Capt
     assert f"{tmp_path} has none (did a collector run?)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        (["show", FLOW, "--where", "window_start > 'yesterday'"], "a condition that can be answered: "),
+        (["show", FLOW, "--where", "1 / (n - n) > 1"], "a condition that can be answered: "),
+        (["show", FLOW, "--where", "n > 0 ORDER BY n"], "a condition over gateway, epoch"),
+        (["show", FLOW, "--where", "n > 0 LIMIT 3"], "a condition over gateway, epoch"),
+        (["query", "SELECT CAST(source AS INT) FROM TABLE"], "a query that can be answered: "),
+        (["query", "SELECT 1 / 0 FROM TABLE"], "a query that can be answered: "),
+        (["query", "SELECT (SELECT source FROM TABLE)"], "a query that can be answered: "),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_a_mistake_that_shows_only_on_values_is_not_told_as_a_damaged_table(
+    command: list[str], wanted: str, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = f"landing/{FLOW}"
+    command = [word.replace("TABLE", show.sql_name(table)) for word in command]
+    assert main(["central", *command, "--root", root]) == 1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert f"expected {wanted}" in told
+    assert "from a copy" not in told
+    if "answered" in wanted:
+        assert told.endswith(f"; all of {table} can be read")
+
+
+@pytest.mark.parametrize("where", ["n > 0 -- all", "n > 5 OR n > 0"])
+def test_a_condition_is_one_expression_whatever_follows(where: str, root: str) -> None:
+    assert len(show.rows(root, FLOW, 3, where)[1]) == 3
+
+
+def test_of_two_tables_the_damaged_one_is_named_whatever_is_wrong_with_the_query(root: str) -> None:
+    (file,) = Path(root, "gaps").rglob("*.parquet")
+    file.unlink()
+    with pytest.raises(EdgertError, match=rf"^{root}/gaps: expected a Delta table that can be read: .*not found"):
+        show.select(root, f"SELECT 1 / 0 FROM gaps, {show.sql_name(f'landing/{FLOW}')}")
+
+
 @pytest.mark.parametrize("damage", ["gone", "short", "log"])
 def test_a_damaged_table_is_told_in_a_line_that_names_it_and_not_the_condition(
     root: str, damage: str, capsys: pytest.CaptureFixture[str]
