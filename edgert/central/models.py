@@ -40,7 +40,7 @@ class Version:
     name: str
     version: int
     state: str
-    """`published`, `replaced` (by a newer one), `rejected` or `rolled back`."""
+    """`published`, `replaced` (by a newer one), `rejected` or `rolled back` (to an older one)."""
     reason: str
     """Why it is in this state."""
     pinned: bool
@@ -90,9 +90,10 @@ def with_new(versions: Sequence[Version], new: Version) -> list[Version]:
 
 
 def rolled_back(versions: Sequence[Version], to: int | None, when: dt.datetime) -> list[Version]:
-    """`versions` of one model with an older one published: number `to`, or the newest that was published before.
+    """`versions` of one model with another one published: number `to`, or the older one that was in use before.
 
-    Raises `EdgertError` saying which there are.
+    Whatever is newer than that counts as rolled back, also what had been replaced; so the newest that is `replaced` is
+    what was in use before the present one. Raises `EdgertError` saying which there are.
     """
     now = current(versions)
     listed = ", ".join(f"{v.version} ({v.state})" for v in versions)
@@ -109,8 +110,10 @@ def rolled_back(versions: Sequence[Version], to: int | None, when: dt.datetime) 
     for v in versions:
         if v.version == to:
             v = replace(v, state=PUBLISHED, reason=f"rolled back to at {at}", pinned=True)
-        elif v.state == PUBLISHED:
+        elif v.state in (PUBLISHED, REPLACED) and v.version > to:
             v = replace(v, state=ROLLED_BACK, reason=f"to version {to} at {at}", pinned=False)
+        elif v.state == PUBLISHED:
+            v = replace(v, state=REPLACED, reason=f"version {to}: rolled back to at {at}", pinned=False)
         changed.append(v)
     return changed
 

@@ -37,7 +37,7 @@ def add_arguments(add: Add, settings: Settings) -> None:
         "rollback", lambda args: _rollback(args, settings), "publish an older version of a model (without Spark)"
     )
     back.add_argument("name", metavar="NAME", help="a model's name")
-    back.add_argument("--to", type=int, metavar="VERSION", help="which one (default: the one published before)")
+    back.add_argument("--to", type=int, metavar="VERSION", help="which one (default: the older one in use before)")
     for parser in (train, back):
         parser.add_argument("--fleet", metavar="NAME", help="fleet that it is published to")
         parser.add_argument("--broker", metavar="HOST[:PORT]", help="MQTT broker between gateways and central side")

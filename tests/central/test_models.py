@@ -31,22 +31,26 @@ def version(number: int, state: str = models.PUBLISHED, name: str = "air") -> Ve
 def test_whatever_comes_one_version_is_published_and_none_is_lost(steps: list[bool | str | int]) -> None:
     """True: a good one; False: a rejected one; "back": a rollback; a number: a rollback to that."""
     versions: list[Version] = []
+    used: list[int] = []  # one after the other; without those that a rollback went back behind
     for step in steps:
         before = current(versions)
         if isinstance(step, bool):
             new = version(len(versions) + 1, models.PUBLISHED if step else models.REJECTED)
             versions = with_new(versions, new)
             assert current(versions) == (new if step else before)
+            used += [new.version] if step else []
         elif versions:
             try:
                 versions = rolled_back(versions, None if isinstance(step, str) else step, WHEN)
             except EdgertError:
-                assert step not in [v.version for v in versions]
+                assert len(used) < 2 if step == "back" else step not in [v.version for v in versions]
                 continue
             now = current(versions)
             assert now is not None
             assert now.pinned
-            assert before is None or isinstance(step, int) or now.version < before.version
+            to = used[-2] if step == "back" else step
+            assert now.version == to, "the one that was in use before, or the one that was asked for"
+            used = [number for number in used if number < now.version] + [now.version]
         assert sum(v.state == models.PUBLISHED for v in versions) <= 1
         assert [v.version for v in versions] == list(range(len(versions), 0, -1))
         assert all(v.state == models.PUBLISHED for v in versions if v.pinned)
@@ -70,6 +74,26 @@ def test_what_is_rejected_pushes_out_nothing_that_a_rollback_may_go_to() -> None
     assert [v.version for v in versions if v.state != models.REJECTED] == list(range(KEPT + 49, 49, -1))
     assert [v.version for v in versions if v.state == models.REJECTED] == list(range(3 * KEPT - 1, 2 * KEPT - 1, -1))
     assert current(rolled_back(versions, None, WHEN)) is not None
+
+
+def test_a_rollback_goes_to_what_was_in_use_before_also_if_that_was_rolled_back_once() -> None:
+    versions = with_new([version(1)], version(2))
+    for to, wanted in ((None, 1), (2, 2), (None, 1)):
+        versions = rolled_back(versions, to, WHEN)
+        now = current(versions)
+        assert now is not None
+        assert now.version == wanted
+
+
+def test_a_rollback_goes_past_what_an_earlier_one_went_back_behind() -> None:
+    versions = [version(1)]
+    for number in (2, 3):
+        versions = with_new(versions, version(number))
+    versions = with_new(rolled_back(versions, 1, WHEN), version(4))
+    assert [v.state for v in versions] == [models.PUBLISHED, models.ROLLED_BACK, models.ROLLED_BACK, models.REPLACED]
+    assert current(rolled_back(versions, None, WHEN)) == replace(
+        versions[-1], state=models.PUBLISHED, reason="rolled back to at 2026-03-01 00:00:00 UTC", pinned=True
+    )
 
 
 def test_a_rollback_says_what_there_is() -> None:
