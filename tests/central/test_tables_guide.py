@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edgert.central.fleet_job import FleetJob
+from edgert.central.flow_table import FlowTable
+from edgert.central.frames import Batch
 from edgert.central.landing import Landing
+from edgert.central.lineage import counted
 from edgert.central.query import query
 from edgert.cli.main import main
 from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings
-from tests.central.results_examples import SCHEMA, START, Gateway, contribution
+from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.central.sketch_examples import KIND_OF, sketch
 
 if TYPE_CHECKING:
@@ -35,11 +38,13 @@ def examples(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def root(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two gateways; each sensor's first value in a window of its own, the others in the next."""
+    """Two gateways; each sensor's first value in a window of its own, the others in the next. One fell back between the
+    two sensors: it shipped the second once more."""
     folder = str(tmp_path_factory.mktemp("tables"))
-    one, other = Gateway("g1"), Gateway("g2")
-    rows = [contribution(0, source, first) for source, (first, *_) in VALUES.items()]
-    Landing(folder).land([one.open(), other.open(), one.rows(*rows)])
+    one, again, other = Gateway("g1"), Gateway("g1", epoch=2 << 32), Gateway("g2")
+    a, b = (contribution(0, source, first) for source, (first, *_) in VALUES.items())
+    Landing(folder).land([one.open(), other.open(), one.rows(a), one.rows(b)])
+    Landing(folder).land([again.open(one.epoch, {0: 2}), again.rows(b)])
     FleetJob(spark, folder, Settings()).run_once()
     Landing(folder).land([other.rows(*(contribution(1, source, *more) for source, (_, *more) in VALUES.items()))])
     doors = Schema(60.0, SCHEMA.keys, (("people", "distinct"), ("visitors", "distinct_set"), ("wait", "quantiles")))
@@ -79,6 +84,41 @@ def test_every_example_runs_and_gives_the_truth(code: str, root: str, spark: Spa
     else:
         assert len(query(space["before"])) == 2, "before the second window"
         assert len(space["changes"]) == 4, "of each run the empty one and that of its windows"
+
+
+def test_what_counts_by_the_guide_is_what_counts(tmp_path: Path) -> None:
+    """Gateways that fell back again and again, to an epoch that was void, in one of two streams, to nothing, and to an
+    epoch that is not there: (epoch, parent, cut) each."""
+    histories: dict[str, list[tuple[int, int | None, dict[int, int]]]] = {
+        "g1": [(1, None, {}), (2, 1, {0: 2}), (3, 1, {0: 3, 1: 1}), (4, 2, {0: 2, 1: 2})],
+        "g2": [(1, None, {}), (2, 1, {0: 3})],
+        "g3": [(1, None, {}), (2, None, {})],
+        "g4": [(1, None, {}), (3, 2, {0: 3, 1: 3})],
+    }
+    batches: list[Batch] = []
+    at: dict[str, tuple[str, int, int, int]] = {}
+    for name, history in histories.items():
+        for epoch, parent, cut in history:
+            gateway = Gateway(name, epoch)
+            batches.append(gateway.open(parent, cut))
+            for stream in (0, 0, 1, 1):
+                place = (name, epoch, stream, gateway.sequences.get(stream, 0) + 1)
+                at[str(place)] = place
+                batches.append(gateway.rows(contribution(0, str(place), 1.0), stream=stream))
+    Landing(str(tmp_path)).land(batches)
+    table = FlowTable(str(tmp_path), FLOW)
+    table.refresh()
+    valid = counted(table.openings)
+    wanted = set()
+    for text, (name, epoch, stream, sequence) in at.items():
+        cut_of = valid.get((name, epoch), {})
+        if cut_of is None or sequence <= cut_of.get(stream, 0):
+            wanted.add(text)
+    (code,) = (code for code in examples("python") if "RECURSIVE" in code)
+    space: dict[str, Any] = {"root": str(tmp_path)}
+    exec(code, space)  # noqa: S102 - our own guide
+    assert {source for source, *_ in space["found"]} == wanted
+    assert len(wanted) < len(at)
 
 
 def test_the_command_gives_the_truth(root: str, capsys: pytest.CaptureFixture[str]) -> None:
