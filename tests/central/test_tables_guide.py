@@ -19,8 +19,10 @@ from edgert.central.query import query
 from edgert.cli.main import main
 from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings
-from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
+from edgert.core.settings import Upkeep as UpkeepSettings
+from tests.central.results_examples import DAY_S, FLOW, SCHEMA, START, Gateway, contribution
 from tests.central.sketch_examples import KIND_OF, sketch
+from tests.central.upkeep_examples import Site
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,8 +70,8 @@ def is_the_truth(found: Any) -> bool:
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=lambda code: code.split("\n", 1)[0])
-def test_every_example_runs_and_gives_the_truth(code: str, root: str, spark: SparkSession) -> None:
-    space: dict[str, Any] = {"root": root, "spark": spark}
+def test_every_example_runs_and_gives_the_truth(code: str, root: str, spark: SparkSession, tmp_path: Path) -> None:
+    space: dict[str, Any] = {"root": root, "spark": spark, "checkpoint": str(tmp_path)}
     exec(code, space)  # noqa: S102 - our own guide
     if "found" in space:
         assert is_the_truth(space["found"])
@@ -81,6 +83,8 @@ def test_every_example_runs_and_gives_the_truth(code: str, root: str, spark: Spa
         assert (space["both"], space["any_door"]) == (2, 5)
     elif "people" in space:
         assert space["people"] == 5
+    elif "seen" in space:
+        assert sorted(space["seen"]) == [("a", 1, 20.0), ("a", 2, 22.0), ("b", 1, 30.0), ("b", 1, 30.0), ("b", 1, 35.5)]
     else:
         assert len(query(space["before"])) == 2, "before the second window"
         assert len(space["changes"]) == 4, "of each run the empty one and that of its windows"
@@ -119,6 +123,32 @@ def test_what_counts_by_the_guide_is_what_counts(tmp_path: Path) -> None:
     exec(code, space)  # noqa: S102 - our own guide
     assert {source for source, *_ in space["found"]} == wanted
     assert len(wanted) < len(at)
+
+
+def test_a_stream_as_the_guide_has_it_outlives_upkeep(spark: SparkSession, tmp_path: Path) -> None:
+    (code,) = (code for code in examples("python") if "readStream" in code)
+    site = Site(tmp_path / "tables", UpkeepSettings(compact_files=2, retention_days=2))
+    site.tell("dashboard", 0)
+
+    def seen() -> list[Any]:
+        space: dict[str, Any] = {"root": str(site.root), "spark": spark, "checkpoint": str(tmp_path / "checkpoint")}
+        exec(code, space)  # noqa: S102 - our own guide
+        site.tell("dashboard", space["version"])
+        rows: list[Any] = space["seen"]
+        return rows
+
+    site.ship(3)
+    assert len(seen()) == 3
+    site.ship(1, window=4 * 1440)
+    site.now = START + 4 * DAY_S
+    assert len(seen()) == 1
+    dropped = 0
+    for _ in range(3):
+        dropped += site.keep().days
+        assert seen() == []
+    assert dropped == 1
+    site.ship(2, window=4 * 1440)
+    assert len(seen()) == 2
 
 
 def test_the_command_gives_the_truth(root: str, capsys: pytest.CaptureFixture[str]) -> None:
