@@ -15,7 +15,7 @@ from edgert.central import frames
 from edgert.central.checks import fits
 from edgert.central.flow_table import FlowTable
 from edgert.central.lineage import Epoch, Opening
-from edgert.central.tables import list_folders
+from edgert.central.tables import list_folders, list_tables
 from edgert.core.result_schema import Schema
 
 _LATER: Final = re.compile(r"_v[1-9][0-9]*$")
@@ -24,6 +24,12 @@ _LATER: Final = re.compile(r"_v[1-9][0-9]*$")
 def flow_of(table: str) -> str:
     """The flow whose landing table has this name: no flow's own name ends as those of later tables do."""
     return _LATER.sub("", table)
+
+
+def tables_of(root: str, flow: str) -> list[str]:
+    """The names of the landing tables of a flow, sorted; of a later one by its own name that one alone. Raises
+    `TableError`."""
+    return [name for name in list_tables(root, "landing") if flow in (name, flow_of(name))]
 
 
 class FlowTables:

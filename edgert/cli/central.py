@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job.add_argument("--trigger-s", type=_trigger, metavar="S", help="shortest time between two looks for new rows")
     job.add_argument("--once", action="store_true", help="process what is there, then stop")
 
-    rebuild = _add(under, "rebuild", _rebuild, "make the fleet table of a flow anew, day by day (Spark)")
-    rebuild.add_argument("flow", metavar="FLOW", help="a flow's name")
+    rebuild = _add(under, "rebuild", _rebuild, "make the fleet tables of a flow anew, day by day (Spark)")
+    rebuild.add_argument("flow", metavar="FLOW", help="a flow's name; FLOW_v2, ...: only that table")
     rebuild.add_argument("--master", type=_models.master, help="Spark master: local[2], spark://host:7077, ...")
 
     cluster = under.add_parser("cluster", help="run a Spark cluster on this machine, on loopback")
@@ -225,17 +225,20 @@ def _rebuild(args: argparse.Namespace) -> int:
     logs.set_up(settings.log.level, env=os.environ)
     from edgert.central import show
     from edgert.central.fleet_job import FleetJob
+    from edgert.central.flow_tables import tables_of
     from edgert.central.object_store import check_spark
     from edgert.central.session import running
 
     check_spark(root)
-    show.find(root, f"landing/{args.flow}")
-    days = windows = 0
+    tables = tables_of(root, args.flow) or [show.find(root, f"landing/{args.flow}").removeprefix("landing/")]
     with running("edgert-rebuild", args.master or settings.fleet_job.master) as spark:
-        for day, count in FleetJob(spark, root, settings.fleet_job).rebuild(args.flow):
-            days, windows = days + 1, windows + count
-            print(f"{day}: {count:,} windows", flush=True)
-    print(f"fleet/{args.flow}: {days} days, {windows:,} windows made anew")
+        job = FleetJob(spark, root, settings.fleet_job)
+        for table in tables:
+            days = windows = 0
+            for day, count in job.rebuild(table):
+                days, windows = days + 1, windows + count
+                print(f"{day}: {count:,} windows", flush=True)
+            print(f"fleet/{table}: {days} days, {windows:,} windows made anew", flush=True)
     return 0
 
 

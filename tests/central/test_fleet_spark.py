@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from edgert.central.lease import Lease, LeaseLost
 from edgert.central.session import forget_tables
 from edgert.central.supervisor import NEW_COLUMNS
 from edgert.central.upkeep_table import KeptTable
+from edgert.cli.main import main
 from edgert.core.errors import EdgertError
 from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings
@@ -305,3 +307,23 @@ def test_a_version_with_other_keys_has_a_fleet_table_of_its_own_and_what_it_make
     world.check()
     (row,) = world.fleet(f"{FLOW}_v2")
     assert (row["room"], row["n"], row["total"]) == ("kitchen", 1, 4.0)
+
+
+def test_a_rebuild_makes_all_tables_of_a_flow_anew_and_by_its_own_name_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("edgert.central.session.running", lambda name, master: nullcontext(world.spark))
+    first, second, other = Gateway("g1"), Gateway("g1", 2 << 32), Gateway("g1", flow=f"{FLOW}_volume")
+    second.schema = Schema(60.0, (("room", "string"),), SCHEMA.aggregates)
+    world.landing.land([first.open(), first.rows(contribution(0, "a", 1.0)), other.open()])
+    world.landing.land([second.open(first.epoch, {0: 2}), second.rows(contribution(1, "kitchen", 4.0))])
+
+    def rebuild(name: str) -> list[str]:
+        assert main(["central", "rebuild", name, "--root", str(world.root)]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("fleet/")]
+
+    later = f"fleet/{FLOW}_v2: 1 days, 1 windows made anew"
+    assert rebuild(FLOW) == [f"fleet/{FLOW}: 1 days, 1 windows made anew", later]
+    assert rebuild(f"{FLOW}_v2") == [later]
+    assert [row["room"] for row in world.fleet(f"{FLOW}_v2")] == ["kitchen"]
+    assert main(["central", "rebuild", "nothing", "--root", str(world.root)]) == 1
