@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -16,14 +16,15 @@ from edgert.central.alert_rules import Rule
 from edgert.central.alert_streams import RuleStream, rule_stream
 from edgert.central.alerts import Alert, Alerts
 from edgert.central.flow_table import FlowTable
+from edgert.central.flow_tables import of_flow
 from edgert.central.job import Job
 from edgert.central.lease import Lease, own_name
 from edgert.central.publication import Publication
 from edgert.central.readers import Readers
 from edgert.central.session import forget_tables
-from edgert.central.stream_reader import StreamReader
+from edgert.central.stream_reader import StreamReader, opened
 from edgert.central.supervisor import AllGivenUp, CannotStart, Door, Stream, Supervisor
-from edgert.central.tables import Conflict, TableError, join, list_tables
+from edgert.central.tables import Conflict, TableError, join, list_folders, list_tables, told
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Alerts as Settings
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("edgert.central.alerts")
 READER: Final = "alert:"
 """What the names of our readers begin with."""
+_PLACES: Final = "_spark/alerts"
 MOST_FILES: Final = 200
 AGAIN_S: Final = 60.0
 MOST_UNSAID: Final = 10_000
@@ -49,7 +51,8 @@ def check_packages() -> None:
 
 
 class AlertJob(Job):
-    """One job writes the alerts of a root: others wait for its lease. It runs on a thread of its own."""
+    """One job writes the alerts of a root: others wait for its lease. It runs on a thread of its own. Without rules it
+    ends when it has cleared what is open."""
 
     _waits_out: ClassVar = (*Job._waits_out, AllGivenUp)
     """The fleet job may go on, and then nobody starts this one again: each stream is tried once an hour."""
@@ -71,7 +74,7 @@ class AlertJob(Job):
         self._settings = settings
         self._publication = publication
         self._readers = {
-            name: StreamReader(root, name, f"alerts/{rule.name}-{_state(rule)}") for name, rule in self._rules.items()
+            name: StreamReader(root, name, f"alerts/{_folder(rule)}") for name, rule in self._rules.items()
         }
         self._unsaid: deque[Alert] = deque()
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -105,17 +108,27 @@ class AlertJob(Job):
         if not self._cleaned:
             self._strike_off()
             self._cleaned = True
+        elif not self._rules and not self._unsaid:
+            self.stop()
         there = set(list_tables(self._root, "landing"))
         for name, rule in self._rules.items():
             if rule.flow in there:
                 self.streams.add(name, partial(self._start, name, rule))
 
     def _strike_off(self) -> None:
-        """Readers of rules that are gone would hold up the upkeep of their tables."""
+        """What rules that are gone, or were others, have left: open alerts, which nothing clears any more; readers, which
+        would hold up upkeep; places of streams: a rule that is put back has to read all of its table."""
+        about = {(rule.name, rule.flow, rule.kind) for rule in self._rules.values()}
+        self._end(Alerts(self._root), lambda alert: (alert.rule, alert.flow, alert.kind) not in about)
         readers = Readers(self._root)
         for name in {r.reader for r in readers.all() if r.reader.startswith(READER)} - self._rules.keys():
             readers.remove(name)
             log.info("%s: has no rule any more, struck off the register", name)
+        for folder in set(list_folders(self._root, _PLACES)) - {_folder(rule) for rule in self._rules.values()}:
+            place = join(self._root, _PLACES, folder)
+            with told(place, "the checkpoints of a rule that is gone could not be deleted"):
+                filesystem, path = opened(place)
+                filesystem.delete_dir(path)
 
     def _register(self, queries: Mapping[str, StreamingQuery]) -> Collection[str]:
         told = []
@@ -137,6 +150,7 @@ class AlertJob(Job):
         reader = self._readers[name]
         if why := reader.ready(rule.flow):
             log.warning("%s: %s, reading all of landing/%s again", name, why, rule.flow)
+        self._end_other_keys(alerts, rule)
         self._note(alerts.open(rule.name))
         landing = (
             self._spark.readStream.format("delta")
@@ -170,6 +184,24 @@ class AlertJob(Job):
             log.warning("%s %s: %s, since %s", alert.rule, alert.key, alert.state, alert.since.isoformat())
         self._note(changed)
 
+    def _end_other_keys(self, alerts: Alerts, rule: Rule) -> None:
+        """Those that were open when the rule had other keys."""
+        known = {rule.keys}
+        if not rule.keys:
+            known = {t.key_names() for t in map(partial(FlowTable, self._root), self._tables_of(rule)) if t.refresh()}
+        self._end(alerts, lambda alert: alert.rule == rule.name and tuple(json.loads(alert.key)) not in known)
+
+    def _tables_of(self, rule: Rule) -> list[str]:
+        return of_flow(list_tables(self._root, "landing"), rule.flow)
+
+    def _end(self, alerts: Alerts, is_over: Callable[[Alert], bool]) -> None:
+        """Clears open alerts that no stream clears any more."""
+        ended = alerts.end(is_over)
+        for alert in ended:
+            self.counts[alert.rule, alert.state] += 1
+            log.warning("%s %s: cleared, no rule is about it any more", alert.rule, alert.key)
+        self._note(ended)
+
     def _note(self, alerts: Sequence[Alert]) -> None:
         """To be published by the job's own thread; what is open is said again at a start."""
         if self._publication is not None:
@@ -186,7 +218,8 @@ class AlertJob(Job):
             self._unsaid.popleft()
 
 
-def _state(rule: Rule) -> str:
-    """What a stream's state depends on, in short: with other keys or columns it begins anew."""
-    told = json.dumps([rule.kind, rule.flow, rule.keys, rule.column, rule.windows])
-    return hashlib.blake2s(told.encode(), digest_size=4).hexdigest()
+def _folder(rule: Rule) -> str:
+    """Of the checkpoints of a rule's streams. Its name has in it what their state depends on, in short: with other keys
+    or columns they begin anew."""
+    state = json.dumps([rule.kind, rule.flow, rule.keys, rule.column, rule.windows])
+    return f"{rule.name}-{hashlib.blake2s(state.encode(), digest_size=4).hexdigest()}"

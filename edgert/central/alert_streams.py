@@ -35,6 +35,9 @@ _ACCURACY: Final = 10_000
 class RuleStream(ABC):
     """One rule on one stream. Not for more than one thread."""
 
+    keys: tuple[str, ...]
+    """The key columns of its alerts, in their order there."""
+
     def __init__(self, rule: Rule, schema: Schema, root: str, alerts: Alerts) -> None:
         self.rule = rule
         self._schema = schema
@@ -61,18 +64,18 @@ class SilentStream(RuleStream):
     def __init__(self, rule: Rule, schema: Schema, root: str, alerts: Alerts) -> None:
         super().__init__(rule, schema, root, alerts)
         types = {**dict(schema.keys), GATEWAY: "string"}
-        self._keys = rule.keys or tuple(name for name, _ in schema.keys)
-        if not self._keys or not set(self._keys) <= types.keys():
+        self.keys = rule.keys or tuple(name for name, _ in schema.keys)
+        if not self.keys or not set(self.keys) <= types.keys():
             raise CannotStart(
                 f"rule {rule.name}: expected keys of flow {rule.flow} ({', '.join(types)}), got "
-                f"{', '.join(self._keys) or 'none'}"
+                f"{', '.join(self.keys) or 'none'}"
             )
         self._landing = Table(join(root, "landing", rule.flow))
 
     def frame(self, landing: DataFrame) -> DataFrame:
-        group = F.lit("") if self._keys == (GATEWAY,) else F.col(GATEWAY)
+        group = F.lit("") if self.keys == (GATEWAY,) else F.col(GATEWAY)
         rows = landing.where("day IS NOT NULL").select(
-            group.alias("grp"), _key(self._keys).alias("key"), F.unix_micros("window_end").alias("ends")
+            group.alias("grp"), _key(self.keys).alias("key"), F.unix_micros("window_end").alias("ends")
         )
         limits = Limits(round(self.rule.after_s * 1000), round(self.rule.patience_s * 1000))
         return rows.groupBy("grp").transformWithState(Silence(limits), SILENCE_OUT, "Append", "ProcessingTime")
@@ -95,7 +98,7 @@ class SilentStream(RuleStream):
         if not silent:
             return []
         self._landing.refresh()
-        names = [*self._keys]
+        names = [*self.keys]
         found: list[Verdict] = []
         for at in range(0, len(silent), _AT_ONCE):
             asked = {tuple(json.loads(v.key)[n] for n in names): v for v in silent[at : at + _AT_ONCE]}
@@ -134,13 +137,14 @@ class OutsideStream(RuleStream):
                 f"rule {rule.name}: expected as of a column of flow {rule.flow} with quantiles "
                 f"({', '.join(fit) or 'it has none'}), got {rule.of}"
             )
+        self.keys = tuple(name for name, _ in schema.keys)
         self._bounds = Bounds(rule, root)
 
     def frame(self, landing: DataFrame) -> DataFrame:
         name = self.rule.column
         a, b = (f"{name}__count", f"{name}__sum") if self._kind == "mean" else (name, None)
         rows = landing.where("day IS NOT NULL").select(
-            _key([n for n, _ in self._schema.keys]).alias("key"),
+            _key(self.keys).alias("key"),
             F.unix_micros("window_start").alias("starts"),
             F.unix_micros("window_end").alias("ends"),
             F.col(a).cast("double").alias("a"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ class Alert:
     raised: dt.datetime
     """How far the stream was when it said so."""
     cleared: dt.datetime | None = None
-    """The end of the window that cleared it."""
+    """The end of the window that cleared it; `since`, if no window ever can: its rule is gone, or has other keys."""
     value: float | None = None
     low: float | None = None
     high: float | None = None
@@ -107,6 +107,21 @@ class Alerts:
         self._table.refresh()
         return self._read(f"rule = {literal(rule)} AND state = {literal(RAISED)}")
 
+    def end(self, is_over: Callable[[Alert], bool]) -> list[Alert]:
+        """Clears open alerts of which this holds, since no rule says anything of their keys any more; returns those.
+        Cleared at `since`: a rule that is put back raises the same alert again, if its key is still as it was."""
+
+        def decided() -> list[Alert]:
+            found = [alert for alert in self._read(f"state = {literal(RAISED)}") if is_over(alert)][:_AT_ONCE]
+            ended = [replace(alert, state=CLEARED, cleared=alert.since) for alert in found]
+            self._write(ended)
+            return ended
+
+        every: list[Alert] = []
+        while ended := self._table.decide(decided):
+            every += ended
+        return every
+
     def take(self, rule: Rule, verdicts: Sequence[Verdict]) -> list[Alert]:
         """Writes what `verdicts` (at most one a key) change, each alert once; returns that."""
         changed: list[Alert] = []
@@ -115,7 +130,6 @@ class Alerts:
         return changed
 
     def _take(self, rule: Rule, verdicts: Sequence[Verdict]) -> list[Alert]:
-        application = f"alerts/{rule.name}"
         keys = ", ".join(literal(v.key) for v in verdicts)
 
         def decided() -> list[Alert]:
@@ -124,13 +138,18 @@ class Alerts:
                 if alert.key not in last or last[alert.key].since < alert.since:
                     last[alert.key] = alert
             changed = settle(rule, last, verdicts)
-            if changed:
-                ids = ", ".join(literal(a.id) for a in changed)
-                versions = {application: self._table.version(application) + 1}
-                self._table.replace(_rows(changed), versions, f"id IN ({ids})")
+            self._write(changed)
             return changed
 
         return self._table.decide(decided)
+
+    def _write(self, changed: Sequence[Alert]) -> None:
+        """In one commit. Raises `Conflict` if alerts of these rules were written since the last refresh."""
+        if changed:
+            ids = ", ".join(literal(a.id) for a in changed)
+            applications = {f"alerts/{a.rule}" for a in changed}
+            versions = {name: self._table.version(name) + 1 for name in applications}
+            self._table.replace(_rows(changed), versions, f"id IN ({ids})")
 
     def _read(self, where: str) -> list[Alert]:
         return [Alert(**row) for row in self._table.read([f.name for f in fields(Alert)], where)]

@@ -72,6 +72,10 @@ class FlowTable:
             self.read_opens()
         return self.opened.get(epoch)
 
+    def key_names(self) -> tuple[str, ...]:
+        """The keys of its windows, as of the last look (none before its first opening row)."""
+        return tuple(name for name, _ in self.schema.keys) if self.schema else ()
+
     def note(self, opening: Opening, schema: Schema | None) -> None:
         """An epoch was opened; with `schema` None in another table of the flow."""
         epoch = (opening.gateway, opening.epoch)

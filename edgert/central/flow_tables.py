@@ -8,14 +8,14 @@ another, and a version that goes back to former windows goes on with what its ga
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from edgert.central import frames
 from edgert.central.checks import fits
 from edgert.central.flow_table import FlowTable
 from edgert.central.lineage import Epoch, Opening
-from edgert.central.tables import list_folders, list_tables
+from edgert.central.tables import list_folders
 from edgert.core.result_schema import Schema
 
 _LATER: Final = re.compile(r"_v[1-9][0-9]*$")
@@ -26,10 +26,9 @@ def flow_of(table: str) -> str:
     return _LATER.sub("", table)
 
 
-def tables_of(root: str, flow: str) -> list[str]:
-    """The names of the landing tables of a flow, sorted; of a later one by its own name that one alone. Raises
-    `TableError`."""
-    return [name for name in list_tables(root, "landing") if flow in (name, flow_of(name))]
+def of_flow(tables: Iterable[str], flow: str) -> list[str]:
+    """Those of the flow, of landing tables; if it is a later table's name, that one."""
+    return [table for table in tables if flow in (table, flow_of(table))]
 
 
 class FlowTables:

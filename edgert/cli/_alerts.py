@@ -30,8 +30,8 @@ def rules(settings: CollectorSettings) -> Sequence[Rule]:
 def raised(
     spark: SparkSession, root: str, found: Sequence[Rule], settings: CollectorSettings
 ) -> Iterator[AlertJob | None]:
-    """Meanwhile alerts are raised and cleared as `found` says; nothing if there are no rules."""
-    if not found:
+    """Meanwhile alerts are raised and cleared as `found` says; without rules, those that are open are cleared."""
+    if not found and not _raised_before(root):
         yield None
         return
     from edgert.central.alert_job import AlertJob
@@ -44,6 +44,16 @@ def raised(
         yield job
     finally:
         job.close()
+
+
+def _raised_before(root: str) -> bool:
+    from edgert.central.alerts import TABLE
+    from edgert.central.tables import Table, TableError, join
+
+    try:
+        return Table(join(root, TABLE)).refresh()
+    except TableError:  # whoever needs the storage says so, and waits
+        return False
 
 
 def status(job: FleetJob, alerts: AlertJob | None) -> dict[str, Any]:

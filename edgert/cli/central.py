@@ -225,12 +225,14 @@ def _rebuild(args: argparse.Namespace) -> int:
     logs.set_up(settings.log.level, env=os.environ)
     from edgert.central import show
     from edgert.central.fleet_job import FleetJob
-    from edgert.central.flow_tables import tables_of
+    from edgert.central.flow_tables import of_flow
     from edgert.central.object_store import check_spark
     from edgert.central.session import running
+    from edgert.central.tables import list_tables
 
     check_spark(root)
-    tables = tables_of(root, args.flow) or [show.find(root, f"landing/{args.flow}").removeprefix("landing/")]
+    tables = of_flow(list_tables(root, "landing"), args.flow)
+    tables = tables or [show.find(root, f"landing/{args.flow}").removeprefix("landing/")]
     with running("edgert-rebuild", args.master or settings.fleet_job.master) as spark:
         job = FleetJob(spark, root, settings.fleet_job)
         for table in tables:

@@ -7,7 +7,8 @@ import logging
 import queue
 import re
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,18 +18,22 @@ import pytest
 from edgert.central import alert_job, supervisor
 from edgert.central import job as jobs
 from edgert.central.alert_job import READER, AlertJob
-from edgert.central.alert_rules import OUTSIDE, SILENT, parse
+from edgert.central.alert_rules import OUTSIDE, SILENT, Rule, parse
 from edgert.central.alert_streams import widened
-from edgert.central.alerts import Alerts, Verdict
+from edgert.central.alerts import CLEARED, RAISED, TABLE, Alerts, Verdict
+from edgert.central.landing import Landing
+from edgert.central.lease import claims
 from edgert.central.metrics import METRICS, Collector, markdown, served
 from edgert.central.publication import Publication
 from edgert.central.readers import Readers
 from edgert.central.supervisor import CannotStart, Stream
-from edgert.cli._alerts import status
+from edgert.central.tables import Table
+from edgert.cli._alerts import raised, status
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Alerts as Settings
-from edgert.core.settings import Connection
+from edgert.core.settings import CollectorSettings, Connection
 from tests.brokers import Broker, free_port
+from tests.central.results_examples import Gateway
 from tests.waiting import wait_until
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,9 +42,9 @@ GUIDE = (DOCS / "alerts.md").read_text(encoding="utf-8")
 RULES = parse(EXAMPLE)
 
 
-def make_job(root: Path, publication: Publication | None = None) -> AlertJob:
+def make_job(root: Path, publication: Publication | None = None, rules: Sequence[Rule] = RULES) -> AlertJob:
     """One without a session: no flow has landed, so it starts no stream."""
-    return AlertJob(cast(Any, None), str(root), RULES, Settings(), publication)
+    return AlertJob(cast(Any, None), str(root), rules, Settings(), publication)
 
 
 def test_the_rules_of_the_guide_are_good_and_their_keys_told() -> None:
@@ -56,6 +61,60 @@ def test_bounds_are_wider_by_a_part_of_what_lies_between() -> None:
     assert widened(rule, [10.0, 20.0]) == (5.0, 25.0)
     assert widened(parse('[rules.a]\nflow="a"\nkind="outside-quantile"\ncolumn="t"\nhigh=0.9')[0], [7.0]) == (None, 7.0)
     assert widened(parse('[rules.a]\nflow="a"\nkind="outside-quantile"\ncolumn="t"\nlow=0.1')[0], [7.0]) == (7.0, None)
+
+
+def raise_alert(root: Path, rule: Rule, key: str = '{"source":"a"}') -> None:
+    assert len(Alerts(str(root)).take(rule, [Verdict(key, 700_000_000, 100_000_000)])) == 1
+
+
+def still_open(root: Path) -> set[tuple[str, str]]:
+    table = Table(f"{root}/{TABLE}")
+    table.refresh()
+    return {(row["rule"], row["key"]) for row in table.read(["rule", "key"], f"state = '{RAISED}'")}
+
+
+def test_what_rules_that_are_gone_have_left_is_cleared_and_no_stream_goes_on_from_their_places(tmp_path: Path) -> None:
+    quiet, lost, odd = RULES
+    for rule in (quiet, replace(lost, flow="another"), replace(odd, kind=SILENT), replace(quiet, name="gone")):
+        raise_alert(tmp_path, rule)
+    places = tmp_path / "_spark" / "alerts"
+    kept = Path(make_job(tmp_path)._readers[READER + quiet.name].checkpoint("city-air")).parent
+    for place in (kept, places / f"{quiet.name}-of-other-keys", places / "gone-1"):
+        (place / "city-air" / "offsets").mkdir(parents=True)
+
+    job = make_job(tmp_path)
+    job._follow()
+    assert still_open(tmp_path) == {(quiet.name, '{"source":"a"}')}
+    assert job.counts == {(name, CLEARED): 1 for name in (lost.name, odd.name, "gone")}
+    assert list(places.iterdir()) == [kept]
+
+
+def test_a_job_whose_rules_are_all_gone_clears_what_is_open_and_ends(tmp_path: Path) -> None:
+    settings = CollectorSettings()
+    with raised(cast(Any, None), str(tmp_path), (), settings) as nobody:
+        assert nobody is None
+    raise_alert(tmp_path, RULES[0])
+    with raised(cast(Any, None), str(tmp_path), (), settings) as job:
+        assert job is not None
+        job._thread.join(60)
+        assert not job._thread.is_alive()
+    assert still_open(tmp_path) == set()
+    assert [claim.holder for claim in claims(str(tmp_path)) if claim.expires] == []
+
+
+def test_open_alerts_of_keys_that_their_rule_has_no_more_are_cleared_when_it_starts(tmp_path: Path) -> None:
+    quiet, _, odd = RULES
+    for rule in (quiet, odd):
+        raise_alert(tmp_path, rule)
+    raise_alert(tmp_path, quiet, '{"gateway":"g1","source":"a"}')
+    gateway = Gateway("g1", flow=quiet.flow)
+    Landing(str(tmp_path)).land([gateway.open()])
+    job = make_job(tmp_path, rules=[replace(quiet, keys=("gateway", "source")), odd])
+    job._follow()
+    assert len(still_open(tmp_path)) == 3
+    for rule in job._rules.values():
+        job._end_other_keys(Alerts(str(tmp_path)), rule)
+    assert still_open(tmp_path) == {(quiet.name, '{"gateway":"g1","source":"a"}'), (odd.name, '{"source":"a"}')}
 
 
 @pytest.mark.integration

@@ -15,6 +15,7 @@ from edgert.central.alert_rules import SILENT, Rule
 from edgert.central.alerts import CLEARED, RAISED, Alert, Alerts, Verdict, settle
 
 RULE = Rule("quiet", "air", SILENT, keys=("source",), after_s=10)
+OTHER = Rule("lost", "air", SILENT, keys=("source",), after_s=10)
 S = 1_000_000
 A, B = '{"source":"a"}', '{"source":"b"}'
 
@@ -122,9 +123,29 @@ def test_a_storm_is_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(Alerts(str(tmp_path)).take(RULE, [well(v.key, 1000) for v in verdicts])) == 25
 
 
+def test_alerts_that_no_rule_is_about_any_more_end_and_are_raised_again_if_it_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AT_ONCE", 2)
+    alerts = Alerts(str(tmp_path))
+    assert alerts.end(lambda _: True) == []
+    raised = [*alerts.take(RULE, [wrong(A, 100), wrong(B, 101)]), *alerts.take(OTHER, [wrong(A, 100)])]
+    assert alerts.end(lambda alert: alert.rule == "nobody's") == []
+    ended = alerts.end(lambda _: True)
+    assert {(a.id, a.state, a.cleared) for a in ended} == {(a.id, CLEARED, a.since) for a in raised}
+    assert alerts.open(RULE.name) == alerts.open(OTHER.name) == []
+    assert alerts.take(RULE, [wrong(B, 90), well(A, 120)]) == []
+    (again,) = alerts.take(RULE, [wrong(B, 101)])
+    assert again == raised[1]
+    assert [a.id for a in alerts.open(RULE.name)] == [again.id]
+
+
 def test_of_two_writers_none_writes_an_alert_again(tmp_path: Path) -> None:
     first, second = Alerts(str(tmp_path)), Alerts(str(tmp_path))
     assert len(first.take(RULE, [wrong(A, 100)])) == 1
     second.open("quiet")
     assert len(first.take(RULE, [well(A, 200)])) == 1
     assert second.take(RULE, [well(A, 200)]) == []
+    assert len(first.take(RULE, [wrong(A, 300)])) == 1
+    assert len(second.end(lambda _: True)) == 1
+    assert first.take(RULE, [well(A, 400)]) == []
