@@ -1,4 +1,4 @@
-"""The alert job: a Spark stream per rule on the flow's landing table, whose verdicts become rows of `alerts`."""
+"""The alert job: a Spark stream per rule and landing table of its flow, whose verdicts become rows of `alerts`."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ class AlertJob(Job):
         self._unsaid: deque[Alert] = deque()
         self.counts: Counter[tuple[str, str]] = Counter()
         """(rule, `raised` or `cleared`) -> alerts; ("", `unsaid`): messages that were given up."""
+        self._counting = threading.Lock()
         self._cleaned = False
         self._thread = threading.Thread(target=self._guarded, name="alerts", daemon=True)
 
@@ -110,14 +111,14 @@ class AlertJob(Job):
             self._cleaned = True
         elif not self._rules and not self._unsaid:
             self.stop()
-        there = set(list_tables(self._root, "landing"))
+        there = list_tables(self._root, "landing")
         for name, rule in self._rules.items():
-            if rule.flow in there:
-                self.streams.add(name, partial(self._start, name, rule))
+            for table in of_flow(there, rule.flow):
+                self.streams.add(_stream_name(rule, table), partial(self._start, name, rule, table))
 
     def _strike_off(self) -> None:
-        """What rules that are gone, or were others, have left: open alerts, which nothing clears any more; readers, which
-        would hold up upkeep; places of streams: a rule that is put back has to read all of its table."""
+        """What rules that are gone, or were others, have left: open alerts, which nothing clears any more; readers, for
+        which upkeep would wait; places of streams: a rule that is put back has to read all of its tables."""
         about = {(rule.name, rule.flow, rule.kind) for rule in self._rules.values()}
         self._end(Alerts(self._root), lambda alert: (alert.rule, alert.flow, alert.kind) not in about)
         readers = Readers(self._root)
@@ -131,32 +132,35 @@ class AlertJob(Job):
                 filesystem.delete_dir(path)
 
     def _register(self, queries: Mapping[str, StreamingQuery]) -> Collection[str]:
-        told = []
-        for name, query in queries.items():
+        running: dict[str, dict[str, StreamingQuery]] = {}
+        for stream, query in queries.items():
+            name, _, table = stream.partition("/")
+            running.setdefault(name, {})[table or self._rules[name].flow] = query
+        left = []
+        for name, tables in running.items():
             try:
-                if self._readers[name].tell({self._rules[name].flow: query}):
-                    told.append(name)
+                left += [_stream_name(self._rules[name], table) for table in self._readers[name].tell(tables)]
             except (TableError, Conflict) as error:  # others are told
                 log.warning("%s: the register was not told how far it has read: %s", name, error)
-        return told
+        return left
 
-    def _start(self, name: str, rule: Rule) -> Stream:
-        table = FlowTable(self._root, rule.flow)
-        table.refresh()
-        if table.schema is None:
-            raise CannotStart(f"landing/{rule.flow}: expected an opening row, found none")
+    def _start(self, name: str, rule: Rule, table: str) -> Stream:
+        at = FlowTable(self._root, table)
+        at.refresh()
+        if at.schema is None:
+            raise CannotStart(f"landing/{table}: expected an opening row, found none")
         alerts = Alerts(self._root)
-        stream = rule_stream(rule, table.schema, self._root, alerts)
+        stream = rule_stream(rule, table, at.schema, self._root, alerts)
         reader = self._readers[name]
-        if why := reader.ready(rule.flow):
-            log.warning("%s: %s, reading all of landing/%s again", name, why, rule.flow)
+        if why := reader.ready(table):
+            log.warning("%s: %s, reading all of landing/%s again", name, why, table)
         self._end_other_keys(alerts, rule)
         self._note(alerts.open(rule.name))
         landing = (
             self._spark.readStream.format("delta")
             .option("skipChangeCommits", "true")
             .option("maxFilesPerTrigger", MOST_FILES)
-            .load(join(self._root, "landing", rule.flow))
+            .load(join(self._root, "landing", table))
         )
         door = Door()
 
@@ -165,8 +169,8 @@ class AlertJob(Job):
 
         writer = (
             stream.frame(landing)
-            .writeStream.queryName(name)
-            .option("checkpointLocation", reader.checkpoint(rule.flow))
+            .writeStream.queryName(_stream_name(rule, table))
+            .option("checkpointLocation", reader.checkpoint(table))
             .foreachBatch(update)
         )
         return Stream(writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start(), door)
@@ -178,29 +182,29 @@ class AlertJob(Job):
         if not verdicts:
             return
         self._lease.hold()
-        changed = alerts.take(stream.rule, verdicts)
-        for alert in changed:
-            self.counts[alert.rule, alert.state] += 1
-            log.warning("%s %s: %s, since %s", alert.rule, alert.key, alert.state, alert.since.isoformat())
-        self._note(changed)
+        self._changed(alerts.take(stream.rule, verdicts))
 
     def _end_other_keys(self, alerts: Alerts, rule: Rule) -> None:
         """Those that were open when the rule had other keys."""
         known = {rule.keys}
         if not rule.keys:
-            known = {t.key_names() for t in map(partial(FlowTable, self._root), self._tables_of(rule)) if t.refresh()}
+            there = of_flow(list_tables(self._root, "landing"), rule.flow)
+            known = {t.key_names() for t in map(partial(FlowTable, self._root), there) if t.refresh()}
         self._end(alerts, lambda alert: alert.rule == rule.name and tuple(json.loads(alert.key)) not in known)
-
-    def _tables_of(self, rule: Rule) -> list[str]:
-        return of_flow(list_tables(self._root, "landing"), rule.flow)
 
     def _end(self, alerts: Alerts, is_over: Callable[[Alert], bool]) -> None:
         """Clears open alerts that no stream clears any more."""
         ended = alerts.end(is_over)
-        for alert in ended:
-            self.counts[alert.rule, alert.state] += 1
-            log.warning("%s %s: cleared, no rule is about it any more", alert.rule, alert.key)
-        self._note(ended)
+        if ended:
+            log.warning("open alerts that no rule is about any more are cleared: %d", len(ended))
+        self._changed(ended)
+
+    def _changed(self, alerts: Sequence[Alert]) -> None:
+        for alert in alerts:
+            with self._counting:  # a rule may have several streams
+                self.counts[alert.rule, alert.state] += 1
+            log.warning("%s %s: %s, since %s", alert.rule, alert.key, alert.state, alert.since.isoformat())
+        self._note(alerts)
 
     def _note(self, alerts: Sequence[Alert]) -> None:
         """To be published by the job's own thread; what is open is said again at a start."""
@@ -216,6 +220,11 @@ class AlertJob(Job):
             if self._publication.tell_alert(alert.rule, json.dumps(alert.plain()).encode()):
                 return
             self._unsaid.popleft()
+
+
+def _stream_name(rule: Rule, table: str) -> str:
+    """That of a rule's reader; of its stream on a later table of the flow: with the table's name, after a slash."""
+    return READER + rule.name + ("" if table == rule.flow else f"/{table}")
 
 
 def _folder(rule: Rule) -> str:

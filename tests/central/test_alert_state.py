@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +14,11 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from edgert.central.alert_rules import parse
 from edgert.central.alert_state import Silence, Windows
-from edgert.central.alert_streams import rule_stream
+from edgert.central.alert_streams import RuleStream, rule_stream
 from edgert.central.alerts import CLEARED, RAISED, Alerts
 from edgert.central.landing import Landing
 from edgert.central.silence import Limits
+from edgert.core.result_schema import Schema
 from tests.central import results_examples as results
 
 MIN = 60_000
@@ -119,7 +121,7 @@ def test_an_alert_is_cleared_by_a_gateway_that_was_out_and_had_heard_the_key_bef
     testers = {name: TwsTester(Silence(LIMITS), timeMode="ProcessingTime") for name in gateways}
     landing.land([g.open() for g in gateways.values()])
     (rule,) = parse('[rules.quiet]\nflow = "air"\nkind = "silent"\nafter_s = 600\n')
-    stream = rule_stream(rule, results.SCHEMA, str(tmp_path), alerts)
+    stream = rule_stream(rule, results.FLOW, results.SCHEMA, str(tmp_path), alerts)
 
     def comes(now: int, gateway: str, **ends: int) -> list[tuple[str, str]]:
         """Rows land and are a batch; in minutes since `START`. Returns the alerts that change."""
@@ -136,6 +138,90 @@ def test_an_alert_is_cleared_by_a_gateway_that_was_out_and_had_heard_the_key_bef
     assert comes(113, "g2", a=100 + gap) == [('{"source":"a"}', CLEARED)]
     assert comes(114, "g2", a=101 + gap) == []
     assert alerts.open("quiet") == []
+
+
+HALF = Schema(30.0, results.SCHEMA.keys, results.SCHEMA.aggregates)
+ROOMS = Schema(60.0, (("room", "string"), ("source", "string")), results.SCHEMA.aggregates)
+
+
+class Flow:
+    """A rule on all tables of a flow: a state for each of them and each gateway. Times in minutes since `START`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.landing = Landing(self.root)
+        self.alerts = Alerts(self.root)
+        (self.rule,) = parse('[rules.quiet]\nflow = "air"\nkind = "silent"\nafter_s = 600\n')
+        self.streams: dict[str, RuleStream] = {}
+        self.testers: dict[tuple[str, str], TwsTester] = {}
+
+    def opens(self, gateway: results.Gateway, table: str, *parent: Any) -> None:
+        self.landing.land([gateway.open(*parent)])
+        self.streams[table] = rule_stream(self.rule, table, gateway.schema, self.root, self.alerts)
+        self.testers.setdefault((table, gateway.name), TwsTester(Silence(LIMITS), timeMode="ProcessingTime"))
+
+    def waits(self, now: int) -> set[tuple[str, str]]:
+        """What timers say of all tables. Returns the alerts that change, as `comes` does."""
+        return {said for at in self.testers for said in self._batch(at, now, [])}
+
+    def comes(self, now: int, gateway: results.Gateway, table: str, *more: str, **ends: int) -> set[tuple[str, str]]:
+        """Windows of sources that end then land in a table and are a batch; `more`: keys besides."""
+        rows, keys = [], []
+        for source, end in ends.items():
+            _, last, _, *values = results.contribution(end - 1, source, 1.0)
+            rows.append([last - gateway.schema.window_s, last, *more, source, *values])
+            key = dict(zip([name for name, _ in gateway.schema.keys], [*more, source], strict=True))
+            keys.append(Row(key=json.dumps(key, separators=(",", ":")), ends=round(last * 1e6)))
+        self.landing.land([gateway.rows(*rows)])
+        return self._batch((table, gateway.name), now, keys)
+
+    def _batch(self, at: tuple[str, str], now: int, keys: list[Row]) -> set[tuple[str, str]]:
+        said = cast(list[Row], self.testers[at].setProcessingTime(round(results.START * 1000) + now * MIN))
+        if keys:
+            said = [*said, *self.testers[at].test(at[1], keys)]
+        verdicts = self.streams[at[0]].verdicts(cast(Any, Batch(said)))
+        return {(alert.key, alert.state) for alert in self.alerts.take(self.rule, verdicts)}
+
+
+def test_a_rule_about_several_keys_looks_up_all_of_them(tmp_path: Path) -> None:
+    flow, g1, g2 = Flow(tmp_path), results.Gateway("g1", schema=ROOMS), results.Gateway("g2", schema=ROOMS)
+    for gateway in (g1, g2):
+        flow.opens(gateway, "air")
+    assert flow.comes(100, g1, "air", "hall", a=100, b=100) == flow.comes(100, g2, "air", "attic", b=100) == set()
+    assert flow.comes(111, g2, "air", "attic", a=111, b=111) == set()
+    assert flow.comes(112, g2, "air", "hall", a=112) == set()
+    assert flow.comes(115, g1, "air", "hall", c=115) == {('{"room":"hall","source":"b"}', RAISED)}
+
+
+def test_keys_of_a_gateway_whose_version_has_other_windows_are_judged_by_those(tmp_path: Path) -> None:
+    flow, g1, g2 = Flow(tmp_path), results.Gateway("g1"), results.Gateway("g2")
+    moved, back = results.Gateway("g1", 2 << 32, HALF), results.Gateway("g1", 3 << 32)
+    b = '{"source":"b"}'
+    for gateway in (g1, g2):
+        flow.opens(gateway, "air")
+    assert flow.comes(100, g1, "air", a=100, b=100) == flow.comes(100, g2, "air", c=100) == set()
+    flow.opens(moved, "air_v2", g1.epoch, {0: 2})
+    for now in range(101, 142, 5):  # then its uplink is out
+        assert flow.comes(now, moved, "air_v2", a=now) == flow.comes(now, g2, "air", c=now) == set()
+    assert flow.comes(155, g2, "air", c=155) == set()
+    assert flow.waits(161) == {(b, RAISED)}, "its patience ends in the former table, where a is not any more"
+    assert flow.comes(170, moved, "air_v2", a=170, b=170) == {(b, CLEARED)}
+    assert flow.comes(181, moved, "air_v2", a=181) == {(b, RAISED)}
+    assert [alert.since.timestamp() - results.START for alert in flow.alerts.open("quiet")] == [170 * 60]
+    flow.opens(back, "air", moved.epoch, {0: moved.sequences[0]})
+    assert flow.comes(182, back, "air", a=182, b=182) == {(b, CLEARED)}
+
+
+def test_keys_of_a_gateway_whose_version_has_more_keys_are_known_by_those_that_both_have(tmp_path: Path) -> None:
+    flow, g1 = Flow(tmp_path), results.Gateway("g1")
+    moved = results.Gateway("g1", 2 << 32, ROOMS)
+    flow.opens(g1, "air")
+    assert flow.comes(100, g1, "air", a=100, b=100) == set()
+    flow.opens(moved, "air_v2", g1.epoch, {0: 2})
+    assert flow.comes(150, moved, "air_v2", "hall", a=150) == set()
+    assert flow.waits(161) == {('{"source":"b"}', RAISED)}
+    assert flow.comes(162, moved, "air_v2", "hall", a=162, b=162) == {('{"source":"b"}', CLEARED)}
+    assert flow.comes(173, moved, "air_v2", "hall", a=173) == {('{"room":"hall","source":"b"}', RAISED)}
 
 
 def test_windows_merge_what_comes_late_and_tell_the_newest() -> None:

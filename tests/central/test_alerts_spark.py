@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 pytest.importorskip("google.protobuf", reason="protobuf is not installed (pip install 'protobuf>=6.33.5,<7')")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
 WIDER = Schema(60.0, SCHEMA.keys, (*SCHEMA.aggregates, ("top", "max")))
+HALF = Schema(30.0, SCHEMA.keys, SCHEMA.aggregates)
 AFTER_S = 1.2
 PATIENCE_S = 300.0
 """Beside other tests a stream may need several starts: Spark gives a Python worker 10 s for it."""
@@ -112,13 +113,13 @@ class World:
             job.close(120)
             assert not job._thread.is_alive()
 
-    def caught_up(self, job: AlertJob, *rules: str) -> None:
-        """Waits until the batches of these rules have done all that has landed."""
-        table = Table(f"{self.root}/landing/{FLOW}")
+    def caught_up(self, job: AlertJob, *rules: str, of: str = FLOW) -> None:
+        """Waits until the batches of these rules have done all that has landed in a table."""
+        table = Table(f"{self.root}/landing/{of}")
         table.refresh()
 
         def done(rule: str) -> bool:
-            query = job.streams.running().get(f"alert:{rule}")
+            query = job.streams.running().get(f"alert:{rule}" + ("" if of == FLOW else f"/{of}"))
             progress = query.lastProgress if query is not None else None
             return progress is not None and position(progress.sources[0].endOffset).rows >= table.at()
 
@@ -193,8 +194,8 @@ def test_a_gateway_that_is_away_is_told_and_a_rule_that_fits_no_column_stops_no_
     with world.running(LOST + wrong) as job:
         world.caught_up(job, "lost")
         for text in (
-            "rule odd: expected as column one of flow air that is a count, sum, min, max, mean",
-            "rule quiet: expected keys of flow air (source, gateway), got room",
+            "rule odd: expected as column one of landing/air that is a count, sum, min, max, mean",
+            "rule quiet: expected keys of landing/air (source, gateway), got room",
         ):
             wait_until(lambda text=text: text in caplog.text, text, PATIENCE_S, poll_s=0.1)  # type: ignore[misc]
         assert {name for name, why in job.streams.restarts if why == FAILURE} >= {"alert:odd", "alert:quiet"}
@@ -208,6 +209,41 @@ def test_a_gateway_that_is_away_is_told_and_a_rule_that_fits_no_column_stops_no_
     assert {r.reader for r in Readers(world.root).all()} == {"alert:lost"}
 
 
+def test_alerts_follow_a_flow_to_a_later_table(world: World) -> None:
+    g1, g2 = Gateway("g1"), Gateway("g2")
+    moved = Gateway("g1", 2 << 32, HALF)
+    later = f"{FLOW}_v2"
+
+    def halves(window: int, **values: float) -> RowsBatch:
+        """The second half of each minute."""
+        rows = [contribution(world.first + window, source, value) for source, value in values.items()]
+        return moved.rows(*([row[0] + 30, *row[1:]] for row in rows))
+
+    world.land(g1.open(), g2.open())
+    world.land(world.rows(g1, [0, 1], a=20.0, b=20.0), world.rows(g2, [0, 1], c=20.0))
+    with world.running(QUIET + LOST) as job:
+        world.caught_up(job, "quiet", "lost")
+        world.land(moved.open(g1.epoch, {0: g1.sequences[0]}))
+        world.land(halves(2, a=20.0, b=20.0))
+        world.caught_up(job, "quiet", "lost", of=later)
+        time.sleep(AFTER_S)
+        world.land(halves(3, a=20.0))  # b says nothing more; of g1 nothing comes to the former table
+        world.land(world.rows(g2, [2, 3], c=20.0))
+        raised = ("quiet", key(source="b"))
+        wait_until(lambda: world.said() == {(*raised, RAISED)}, "an alert", PATIENCE_S, poll_s=0.1)
+        for of in (FLOW, later):
+            world.caught_up(job, "quiet", "lost", of=of)
+        assert world.said() == {(*raised, RAISED)}
+        world.land(halves(4, a=20.0, b=20.0))
+        wait_until(lambda: world.said() == {(*raised, CLEARED)}, "no alert", PATIENCE_S, poll_s=0.1)
+        assert job.counts == {("quiet", RAISED): 1, ("quiet", CLEARED): 1}
+        wait_until(
+            lambda: {(r.reader, r.table) for r in Readers(world.root).all() if r.reach.rows}
+            == {(f"alert:{rule}", f"landing/{table}") for rule in ("quiet", "lost") for table in (FLOW, later)},
+            "readers of both tables", PATIENCE_S, poll_s=0.1,
+        )  # fmt: skip
+
+
 def test_bounds_are_of_single_readings_where_there_are_sketches_else_of_the_values_of_windows(world: World) -> None:
     readings = world.spark.range(2000).selectExpr("CAST(id AS DOUBLE) AS v", "id % 40 AS source")
     windows = readings.groupBy("source").agg(
@@ -217,7 +253,7 @@ def test_bounds_are_of_single_readings_where_there_are_sketches_else_of_the_valu
 
     def bounds(text: str) -> Any:
         (rule,) = parse(text)
-        return Bounds(rule, world.root).of_now(world.spark)
+        return Bounds(rule, world.root, FLOW).of_now(world.spark)
 
     plain = ODD.replace("margin = 0.5", "margin = 0.0")
     # Windows' means go from 980 to 1019, and readings from 0 to 1999, ranks of which a sketch tells to 1.3 %.
