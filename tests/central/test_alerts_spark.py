@@ -251,9 +251,9 @@ def test_bounds_are_of_single_readings_where_there_are_sketches_else_of_the_valu
     )
     windows.withColumn("day", F.to_date("window_start")).write.format("delta").save(f"{world.root}/fleet/{FLOW}")
 
-    def bounds(text: str) -> Any:
+    def bounds(text: str, table: str = FLOW) -> Any:
         (rule,) = parse(text)
-        return Bounds(rule, world.root, FLOW).of_now(world.spark)
+        return Bounds(rule, world.root, table).of_now(world.spark)
 
     plain = ODD.replace("margin = 0.5", "margin = 0.0")
     # Windows' means go from 980 to 1019, and readings from 0 to 1999, ranks of which a sketch tells to 1.3 %.
@@ -263,4 +263,4 @@ def test_bounds_are_of_single_readings_where_there_are_sketches_else_of_the_valu
     assert bounds(plain.replace("least = 20", 'least = 1500\nof = "q"').replace("low = 0.05", "")) == (
         None, pytest.approx(1900, abs=40)
     )  # fmt: skip
-    assert bounds(plain.replace('"air"', '"water"')) is None
+    assert bounds(plain, f"{FLOW}_v2") is None
