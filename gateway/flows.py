@@ -215,7 +215,8 @@ class Flows:
 
     async def deploy(self, flow: Flow, origin: str) -> int:
         """Starts a flow or replaces it by a new version; returns its version, when the broker knows what it reads (or
-        after `SUBSCRIBED_S`). The same document changes nothing: brokers send what they retain with each connection.
+        after `SUBSCRIBED_S`). The same document changes nothing but the origin: brokers send what they retain with
+        each connection.
 
         Raises `EdgertError` where that cannot be done: the old version goes on then, but where the new one failed when
         it had taken over already; that one is stopped, as in `fail`."""
@@ -227,6 +228,7 @@ class Flows:
     async def _deploy(self, flow: Flow, origin: str) -> int:
         old = self.runs.get(flow.name)
         if old is not None and old.flow.document == flow.document:
+            await self._now_from(flow.name, origin)
             return old.version
         stopped = self._stopped.get(flow.name)
         if stopped is not None and stopped.document == flow.document:
@@ -252,6 +254,12 @@ class Flows:
             raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")
         log.info("flow %s version %d runs", flow.name, stored.version)
         return stored.version
+
+    async def _now_from(self, name: str, origin: str) -> None:
+        """The same document came over MQTT as well, and is retained: from now on its file counts no more."""
+        if origin == "mqtt" and self.origin(name) != origin:
+            await self._store(lambda: self._database.set_origin(name, origin))
+            self._stored[name] = replace(self._stored[name], origin=origin)
 
     def _next(self, flow: Flow, origin: str) -> StoredFlow:
         before = self._stored.get(flow.name)

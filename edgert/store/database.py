@@ -293,6 +293,11 @@ class Database(Transactions):
             self._write_table(db, pages, next_index)
         self._when_full[flow.name] = full_outbox.of_document(flow.document)
 
+    def set_origin(self, flow: str, origin: str) -> None:
+        """Where the flow's document came from, "mqtt" or "file"."""
+        with self._transaction() as db:
+            db.execute("UPDATE flow SET origin = ? WHERE name = ?", (origin, flow))
+
     def restored(self, gaps: Mapping[str, str] | None = None) -> None:
         """The rescued flows run, or stand in their table; `gaps`: flow → what it lacks."""
         with self._transaction() as db:

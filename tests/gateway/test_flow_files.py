@@ -34,7 +34,7 @@ class Board:
         path.write_text(DOCUMENT.format(name=name, description=description))
         return str(path)
 
-    async def start(self, *files: str, mqtt: str = "") -> dict[str, str]:
+    async def start(self, *files: str, mqtt: str = "", description: str = "mqtt") -> dict[str, str]:
         """One life with these `flows.files`, in which flow `mqtt` comes over MQTT; name → description of what ran."""
         gateway = Gateway(id="g1", data_dir=str(self.folder / "data"))
         daemon = Daemon(GatewaySettings(gateway=gateway, flows=Flows(files=files)))
@@ -43,7 +43,7 @@ class Board:
         try:
             await daemon._deploy_files()
             if mqtt:
-                text = DOCUMENT.format(name=mqtt, description="mqtt").encode()
+                text = DOCUMENT.format(name=mqtt, description=description).encode()
                 await daemon.flows.deploy(load(text, daemon.flows.registry), "mqtt")
             return {name: run.flow.description for name, run in sorted(daemon.flows.runs.items())}
         finally:
@@ -83,3 +83,20 @@ async def test_a_file_changes_its_flow_until_that_was_deployed_over_mqtt(
     with caplog.at_level(logging.INFO):
         assert await board.start(board.file("a", "third")) == {"a": "mqtt"}
     assert "a.toml is not used: flow a was deployed over MQTT since" in caplog.text
+
+
+@pytest.mark.parametrize("then", ["another text", "no file"])
+@in_loop
+async def test_the_document_of_a_file_that_comes_over_mqtt_too_belongs_there_from_then_on(
+    board: Board, then: str
+) -> None:
+    assert await board.start(board.file("a", "same"), mqtt="a", description="same") == {"a": "same"}
+    files = [board.file("a", "third")] if then == "another text" else []
+    assert await board.start(*files) == {"a": "same"}, "what is retained is not replaced, nor removed, by its file"
+
+
+@in_loop
+async def test_a_file_with_the_document_that_came_over_mqtt_does_not_take_it_back(board: Board) -> None:
+    await board.start(mqtt="a", description="same")
+    assert await board.start(board.file("a", "same")) == {"a": "same"}
+    assert await board.start() == {"a": "same"}
