@@ -30,7 +30,7 @@ RETRY_S = 1.0
 MERGED_HERE_BYTES = 524_288
 """Of packed state (some 5,000 keys): so much is merged here and now, more of it in a process of its own."""
 AGE_LOOK_S = 10.0
-"""How often results are looked for that have waited too long."""
+"""How often results are looked for that have waited too long; while there are more of them, with each turn."""
 IDLE_S = 0.05
 """After a checkpoint that was asked for and had nothing to write: whoever asked waits for something else."""
 AGAIN = "flow %s: %d result rows had left ahead of a checkpoint that was not made; they are made again and count twice"
@@ -76,7 +76,7 @@ class Checkpointer:
         self.on_committed = on_committed
         self.outbox = OutboxWatch(database)
         self._greatest_age_s = greatest_age_s
-        self._next_age_look = 0.0
+        self._next_age_look = 0.0 if greatest_age_s else math.inf
         self._due: dict[FlowRun, float] = {}
         self._asked = asyncio.Event()
         self._idle = False
@@ -96,9 +96,9 @@ class Checkpointer:
             now = time.monotonic()
             # a run that is new gets its own interval; what was due for another of its name is forgotten
             self._due = {run: self._due.get(run, now + run.flow.checkpoint_interval_s) for run in self.runs.values()}
-            soonest = min(self._due.values(), default=now + 1.0)
+            soonest = min(self._next_age_look, *self._due.values(), now + 1.0)
             try:
-                async with asyncio.timeout(max(0.0, min(1.0, soonest - now))):  # wait_for may swallow a cancel (3.11)
+                async with asyncio.timeout(max(0.0, soonest - now)):  # wait_for may swallow a cancel (3.11)
                     await self._asked.wait()
                 asked = True
             except TimeoutError:
@@ -106,9 +106,8 @@ class Checkpointer:
             self._asked.clear()
             asked = asked and not self._in_vain()
             now = time.monotonic()
-            if self._greatest_age_s and now >= self._next_age_look:
+            if now >= self._next_age_look and not await self.shed_old():
                 self._next_age_look = now + AGE_LOOK_S
-                await self.shed_old()
             due = [run for run in self.runs.values() if asked or self._due.get(run, math.inf) <= now]
             # where no flow runs, PUBCOMPs wait for nothing but that the database knows the id table
             if (due or (not self.runs and self._ingest.inbox.completing)) and not await self.checkpoint(due):
@@ -163,16 +162,18 @@ class Checkpointer:
         self._idle = not written and not spills
         return True
 
-    async def shed_old(self) -> None:
-        """Drops results that have waited too long, some at a time."""
+    async def shed_old(self) -> bool:
+        """Drops results that have waited too long, some at a time; whether there are more."""
         try:
-            await self._store(self._shed_old)
+            return bool(await self._store(self._shed_old))
         except StoreError as error:
             log.error("results that have waited too long could not be dropped: %s", error)
+            return False
 
-    def _shed_old(self) -> None:
-        self._database.shed_old(self._greatest_age_s)
+    def _shed_old(self) -> bool:
+        more = self._database.shed_old(self._greatest_age_s)
         self.outbox.shed()
+        return more
 
     def failed(self, error: Exception) -> None:
         """Something of a flow could not be written; said once, until another error or a commit."""

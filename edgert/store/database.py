@@ -183,13 +183,15 @@ class Database(Transactions):
         """Time that the gateway has run with this database, seconds: a clock that no clock's step moves."""
         return self._ran_before + self._monotonic() - self._started
 
-    def shed_old(self, greatest_age_s: float) -> None:
-        """Sheds results that have waited for longer than that; not all at once, if they are many."""
+    def shed_old(self, greatest_age_s: float) -> bool:
+        """Sheds results that have waited for longer than that; not all at once, if they are many: whether more wait."""
         before = self.running_s - greatest_age_s
         if before <= 0:
-            return
+            return False
         with self._transaction() as db:
-            self._take_out(quota.shed_old(db, self.gateway, before))
+            shed, more = quota.shed_old(db, self.gateway, before)
+            self._take_out(shed)
+        return more
 
     def _write(self, db: sqlite3.Connection, commit: FlowCommit) -> None:
         flow, position = commit.flow, commit.position

@@ -85,16 +85,19 @@ def make_room(
     return shed
 
 
-def shed_old(db: sqlite3.Connection, gateway: str, before: float) -> list[Shed]:
-    """Sheds what was put before the running time `before`; at most `_AT_ONCE` batches of a stream at a time."""
+def shed_old(db: sqlite3.Connection, gateway: str, before: float) -> tuple[list[Shed], bool]:
+    """Sheds what was put before the running time `before`; at most `_AT_ONCE` batches of a stream at a time. And
+    whether more may be there."""
     flows = [flow for (flow,) in db.execute("SELECT DISTINCT flow FROM stream WHERE batches > 0").fetchall()]
     shed: list[Shed] = []
+    more = False
     for flow in flows:
         for key, above in _streams(db, flow, {}):
             with closing(_oldest(db, key, above)) as oldest:
                 old = [(number, rows) for number, rows, _, _ in takewhile(lambda batch: batch[3] < before, oldest)]
             shed += _replace(db, gateway, key, above, old, TOO_OLD)
-    return shed
+            more = more or len(old) == _AT_ONCE
+    return shed, more
 
 
 def _streams(db: sqlite3.Connection, flow: str, fresh: Mapping[Stream, int]) -> list[tuple[Stream, int]]:

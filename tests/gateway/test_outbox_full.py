@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 from pathlib import Path
@@ -13,10 +14,13 @@ from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY
+from edgert.store import quota
 from edgert.store.quota import FULL, TOO_OLD
 from gateway import outbox_watch
+from gateway.checkpointer import Checkpointer
 from tests.gateway.test_flows import Gateway, document
-from tests.waiting import in_loop
+from tests.store.test_outbox_quota import results
+from tests.waiting import in_loop, until
 
 
 def keeps_all(name: str = "f", topic: str = "x/{source}", description: str = "") -> Any:
@@ -193,10 +197,30 @@ async def test_results_that_wait_too_long_are_dropped(
             raise StoreError("disk gone")
 
         broken.setattr(gateway.database, "shed_old", fail)
-        await gateway.checkpointer.shed_old()
+        assert not await gateway.checkpointer.shed_old(), "not at once again"
     assert "disk gone" in caplog.text
     await gateway.checkpointer.shed_old()
     assert gateway.shipped() == 0
     assert gateway.database.shed == {("f", TOO_OLD): 1}
     assert f"results are dropped from now on ({TOO_OLD})" in caplog.text
+    gateway.crash()
+
+
+@in_loop
+async def test_however_many_results_are_too_old_none_of_them_waits_for_another_look(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    now = 0.0
+    gateway.database._monotonic, gateway.database._started = lambda: now, 0.0
+    await gateway.flows.deploy(document(), "mqtt")
+    for n in range(3 * quota._AT_ONCE + 1):
+        gateway.database.commit([results("f", n)], {}, 1)
+    now = 110.0
+    gateway.database.commit([results("f", -1)], {}, 1)
+    checkpointer = Checkpointer(
+        gateway.database, gateway.store, gateway.host, gateway.ingest, lambda: None, greatest_age_s=100.0
+    )
+    running = asyncio.create_task(checkpointer.run())
+    await until(lambda: gateway.database.shed[("f", TOO_OLD)] > 3 * quota._AT_ONCE, "all that is too old to go")
+    assert gateway.database.outbox_size.rows == 1
+    running.cancel()
     gateway.crash()

@@ -14,6 +14,7 @@ from edgert.core.position import Position
 from edgert.core.result_schema import Schema
 from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store import database as database_module
+from edgert.store import quota
 from edgert.store.database import Database
 from edgert.store.quota import FULL, TOO_OLD
 from edgert.store.records import FlowCommit, StoredFlow
@@ -230,6 +231,19 @@ def test_of_what_waits_only_the_time_counts_in_which_the_gateway_ran(make: Calla
     again.shed_old(100.0)
     assert gaps(batches(again)) == [(2, 4, 3, TOO_OLD)]
     assert again.shed == {("f", TOO_OLD): 3}
+
+
+def test_too_old_batches_go_some_at_a_time_and_it_is_said_whether_more_wait(make: Callable[..., Database]) -> None:
+    clock = Clock()
+    database = make(quota=1e9, clock=clock)
+    put(database, "f", *range(2 * quota._AT_ONCE + 1))
+    clock.now += 200
+    put(database, "f", -1)
+    assert database.shed_old(100.0)
+    assert database.shed_old(100.0)
+    assert numbers(batches(database)) == [2 * quota._AT_ONCE, -1]
+    assert not database.shed_old(100.0)
+    assert gaps(batches(database)) == [(2, 2 * quota._AT_ONCE + 2, 2 * quota._AT_ONCE + 1, TOO_OLD)]
 
 
 def test_of_too_old_batches_what_may_have_left_stays(make: Callable[..., Database]) -> None:
