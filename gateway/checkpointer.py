@@ -22,6 +22,7 @@ from gateway.gaps import say_no_room
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.merging import Merging
+from gateway.once import Once
 from gateway.outbox_watch import OutboxWatch
 
 log = logging.getLogger(__name__)
@@ -263,6 +264,7 @@ class Checkpointer:
         """Calls `prepare` with the last checkpoint of a flow (state, queues), while none is made; and what it returns
         while nothing can be fed. On the store thread."""
         async with self.busy:
+            once = Once(log)
             while True:
                 try:
                     if again := await self._store(lambda: self._database.go_back(name)):
@@ -276,7 +278,7 @@ class Checkpointer:
                 except StoreError as error:
                     if self._database.damaged:  # nothing is written to it any more
                         raise DamagedError(str(error)) from error
-                    log.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
+                    once.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
                     await asyncio.sleep(RETRY_S)
             self.drops.lost_input[name] += lost
             await self._store(lambda: self.position(prepare(blobs, queue)))

@@ -47,6 +47,11 @@ from gateway.uplink import Uplink
 log = logging.getLogger(__name__)
 
 Inbound = asyncio.Queue[tuple[str, bytes, "Request | None"]]
+FILES_S = 60.0
+"""So long a start waits for the documents of `flows.files`: a change may wait for a full disk, and what frees it waits
+for the start."""
+COMMAND_S = 10.0
+"""So long a command waits for a change of a flow."""
 LOST_IDS = (
     "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
     "taken as new, and counted as perhaps_repeated"
@@ -96,6 +101,7 @@ class Daemon:
         self.web: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._documents: Inbound = asyncio.Queue(1_000)
+        self._commands: Inbound = asyncio.Queue(1_000)
         self._acks: Inbound = asyncio.Queue(1_000)
         self.control_drops: Counter[str] = Counter()
         """Messages of the control plane, by reason."""
@@ -192,7 +198,13 @@ class Daemon:
             await self.web.start()
         if rescued is not None:
             await self.flows.restore(rescued, str(database.meta("begun_anew")))
-        await self._deploy_files()
+        files, stopped = asyncio.create_task(self._deploy_files()), asyncio.create_task(self._stop.wait())
+        done, _ = await asyncio.wait((files, stopped), timeout=FILES_S, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if files in done:
+            await files
+        elif not done:
+            log.error("a document of flows.files still waits; the rest of the gateway begins without it")
         await self.ingest.start()
         if self.link:
             self.link.start()
@@ -201,12 +213,14 @@ class Daemon:
             self.ahead.run(),
             self.uplink.run(),
             self._tick(),
-            self._serve(self._documents, self.deployment.handle_untrusted),
+            self._serve_documents(files),
+            self._serve(self._commands, self.deployment.handle_untrusted),
             self._serve(self._acks, self._acknowledged),
         )
         self._tasks = [asyncio.create_task(w) for w in work]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
+        self._tasks.append(files)  # which ends by itself
 
     async def _deploy_files(self) -> None:
         """Documents named in the settings; one that is wrong is said and costs no other. What was deployed over MQTT
@@ -309,9 +323,10 @@ class Daemon:
         return bool(self.link and self.link.publish(topic, payload, retain=retain, request=request))
 
     def _message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
-        """On paho's thread. Acknowledgements have a queue of their own: a document that waits for a full disk must not
-        keep the outbox from being freed."""
-        queue = self._acks if topic == self.uplink.acks_topic else self._documents
+        """On paho's thread. Acknowledgements and commands have queues of their own: a document that waits for a full
+        disk must not keep the outbox from being freed, nor anybody from asking what goes on."""
+        commands = topic.startswith(f"{self.deployment.base}/cmd/")
+        queue = self._acks if topic == self.uplink.acks_topic else self._commands if commands else self._documents
 
         def enter() -> None:
             try:
@@ -329,6 +344,11 @@ class Daemon:
 
     async def _acknowledged(self, topic: str, payload: bytes, request: Request | None) -> None:
         await self.uplink.acknowledged_untrusted(payload)
+
+    async def _serve_documents(self, files: asyncio.Task[None]) -> None:
+        """Those that come after those of the files: they count more."""
+        await files
+        await self._serve(self._documents, self.deployment.handle_untrusted)
 
     async def _serve(self, queue: Inbound, handle: Callable[[str, bytes, Request | None], Awaitable[None]]) -> None:
         """Handles what comes, one after the other, until cancelled."""
@@ -369,6 +389,11 @@ class Daemon:
         return self.status.object()
 
     async def _checkpoint_command(self) -> Mapping[str, Any]:
+        try:
+            async with asyncio.timeout(COMMAND_S), self.checkpointer.busy:
+                pass
+        except TimeoutError:
+            raise EdgertError("a change of a flow waits, for a full disk perhaps, see the log; try again") from None
         done = await self.checkpointer.checkpoint(self.flows.runs.values())
         return {
             "committed": done and not self.checkpointer.outbox.blocked,

@@ -38,7 +38,8 @@ Publish = Callable[[str, bytes, bool, "Request | None"], bool]
 
 @dataclass(slots=True)
 class Deployment:
-    """Handles the messages of the control plane, on the daemon's loop, one after the other."""
+    """Handles the messages of the control plane, on the daemon's loop: documents one after the other, commands beside
+    them."""
 
     fleet: str
     gateway: str

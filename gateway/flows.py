@@ -24,7 +24,7 @@ from edgert.runtime.progress import Progress
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
 from gateway.back_in_time import successor
-from gateway.checkpointer import AGAIN, Checkpointer, OnStore, as_commit
+from gateway.checkpointer import AGAIN, RETRY_S, Checkpointer, OnStore, as_commit
 from gateway.fallback import resumption
 from gateway.gaps import ABANDONED, put_instead_of_failed, say_gap, say_no_room, write_gap
 from gateway.holding import held
@@ -32,6 +32,7 @@ from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.last_words import last_words
 from gateway.models import Models
+from gateway.once import Once
 from gateway.subscriptions import Source, sources_of
 
 log = logging.getLogger(__name__)
@@ -418,6 +419,7 @@ class Flows:
     async def _write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
         """Tries for a while; with `tries` None until it succeeds: what a drained flow says cannot be taken back. Raises
         `StoreError`, at once where that would be in vain."""
+        once = Once(log)
         for tried in itertools.count(1):
             try:
                 await self._store(lambda: self.checkpointer.write(commit))
@@ -425,8 +427,8 @@ class Flows:
             except StoreError as error:
                 if tried == tries or isinstance(error, DamagedError) or self._database.damaged:
                     raise
-                log.error("a change of a flow waits for the database: %s", error)
-                await asyncio.sleep(1.0)
+                once.error("a change of a flow waits for the database: %s", error)
+                await asyncio.sleep(RETRY_S)
 
     def offer_model(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
         """A model that came by message: see `Models.offer_untrusted`."""

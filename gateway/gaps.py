@@ -11,6 +11,7 @@ from edgert.core.errors import DamagedError, StoreError
 from edgert.core.position import Position
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit
+from gateway.once import Once
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +43,13 @@ async def write_gap(
     store: Callable[[Callable[[], Any]], Awaitable[Any]], database: Database, name: str, text: str
 ) -> None:
     """Until it is written. `store` runs a call on the store thread."""
+    once = Once(log)
     while True:
         try:
             await store(lambda: say_gap(database, name, text))
             return
         except StoreError as error:
-            log.error("that something of flow %s is missing cannot be written yet: %s", name, error)
+            once.error("that something of flow %s is missing cannot be written yet: %s", name, error)
             await asyncio.sleep(RETRY_S)
 
 

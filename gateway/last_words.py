@@ -11,6 +11,7 @@ from edgert.store.database import Database
 from gateway.checkpointer import Checkpointer, OnStore
 from gateway.gaps import ABANDONED
 from gateway.hosts import Host, Send
+from gateway.once import Once
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ async def last_words(
         host.drain(old, send)
         return old.form(checkpointer.drops.due(old))
 
-    name = old.flow.name
+    name, once = old.flow.name, Once(log)
     while True:
         try:
             return await store(drain), ""
@@ -34,7 +35,7 @@ async def last_words(
             if isinstance(error, DamagedError) or database.damaged:
                 log.error("flow %s could not be brought to its end: %s", name, error)
                 return None, f"flow {name} could not be brought to its end ({error}): {ABANDONED}"
-            log.error("the end of flow %s waits for the database: %s", name, error)
+            once.error("the end of flow %s waits for the database: %s", name, error)
             await asyncio.sleep(1.0)
         except Exception as error:
             log.exception("flow %s could not be brought to its end", name)
