@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,14 +99,11 @@ class Checkpointer:
             # a run that is new gets its own interval; what was due for another of its name is forgotten
             self._due = {run: self._due.get(run, now + run.flow.checkpoint_interval_s) for run in self.runs.values()}
             soonest = min(self._next_age_look, *self._due.values(), now + 1.0)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, soonest - now)):  # wait_for may swallow a cancel (3.11)
                     await self._asked.wait()
-                asked = True
-            except TimeoutError:
-                asked = False
+            asked = self._asked.is_set() and not self._in_vain()  # it may have been in the moment of the timeout
             self._asked.clear()
-            asked = asked and not self._in_vain()
             now = time.monotonic()
             if now >= self._next_age_look and not await self.shed_old():
                 self._next_age_look = now + AGE_LOOK_S
