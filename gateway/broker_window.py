@@ -36,7 +36,9 @@ class BrokerWindow:
     """What was seen of one broker. Times are monotonic seconds; `count`: messages that are open, neither acknowledged
     nor (QoS 2) completed."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: int = 0) -> None:
+        """`known`: its size, so that nothing has to be found out; 0: it is not."""
+        self._known = known
         self.size = UNKNOWN
         self.asked = 0
         """Checkpoints that were asked for since it was half used, or to find it out."""
@@ -70,6 +72,8 @@ class BrokerWindow:
         self.size, self._firm = (UNKNOWN, True) if five else (OF_MOSQUITTO_311, False)
         self._begin_anew()
         self._stood = 0
+        if self._known:
+            self.size, self._firm, self._seen = self._known, True, -1
 
     def came(self, count: int, now: float) -> None:
         """Messages came; `count` with them."""

@@ -70,7 +70,7 @@ class Ingest:
         """Of the subscriptions."""
         self._routes = Routes(self._subscriptions)
         self._by_id = False
-        self.window = BrokerWindow()
+        self.window = BrokerWindow(settings.window)
         self._look: asyncio.TimerHandle | None = None
         """For more messages, when none have come for a while."""
         self._paused_at: float | None = None

@@ -96,6 +96,13 @@ class Sensors(Connection):
         minimum=1024,
         maximum=268_435_455,
     )
+    window: int = setting(
+        0,
+        doc="how many messages the broker sends before some are acknowledged, if that is known; 0: it is found out",
+        unit="messages",
+        minimum=0,
+        maximum=65_535,
+    )
     drops_topic: str = setting(
         "$SYS/broker/publish/messages/dropped",
         doc="topic on which the broker says how many messages it has dropped since its start, of any client's queue "

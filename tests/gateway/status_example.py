@@ -29,6 +29,8 @@ def example_status() -> dict[str, Any]:
             "perhaps_repeated": 0,
             "broker_dropped": 3,
             "broker_drops_unseen": "",
+            "window": 20,
+            "window_checkpoints": 7,
             "refused": {},
             "paused_s": 0.0,
             "error": "",

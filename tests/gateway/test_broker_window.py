@@ -139,6 +139,18 @@ def test_in_311_it_is_taken_for_20_until_more_are_open(caplog: pytest.LogCapture
     assert tiny.run(60.0).met == 5
 
 
+def test_one_that_is_known_is_not_looked_for() -> None:
+    window = BrokerWindow(32)
+    window.connected(five=False)
+    window.came(15, 1.0)
+    assert (window.met, window.look_in(15, 1.0), window.full(15, 9.0)) == (32, None, False)
+    assert window.full(16, 9.0)
+    none = Broker(UNKNOWN, every(0.02, 60.0))
+    none.window = BrokerWindow(UNKNOWN)
+    none.window.connected(five=True)
+    assert (none.run(59.0).asked, none.commits) == (0, 11)
+
+
 def test_a_connection_begins_anew_and_more_than_it_has_is_none() -> None:
     window = Broker(8, every(0.02, 20.0)).run(20.0)
     assert window.met == 8

@@ -217,8 +217,9 @@ def test_the_small_window_of_mqtt_311_is_followed_by_checkpoints(
         rig.publish(truth.as_messages(packs))
         status = gateway.wait(lambda s: s["ingest"]["messages"] >= 990, "the messages", 60.0)
         # nothing but the window can have asked for them (the interval is a minute); without them all would stand still
-        # after 20 messages. Mosquitto sends up to a full window per PUBACK that it gets, so there are fewer than 100.
-        assert status["checkpoint"]["commits"] >= 3
+        # after 20 messages. Mosquitto sends up to a full window per PUBACK that it gets, so there are few.
+        assert status["checkpoint"]["commits"] >= 1
+        assert status["ingest"]["window_checkpoints"] >= 1
         assert rig.tell(gateway, "flows/city-air", b"", "flows/city-air/state")["accepted"]
         rig.drained(gateway)
         assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs).items()}
