@@ -150,6 +150,7 @@ def _work(pool: Pool, run: Any, batches: Sequence[RawBatch]) -> float:
     began = time.process_time()
     for batch in batches:
         pool.put([(source, 0, batch)], wake=False)
+        pool.lend(1.0)
         while not all(instance.idle for instance in run.all):
             for instance in run.all:
                 instance.fast_turns = FAST_TURNS  # there is no worker to whom a slow one could be left

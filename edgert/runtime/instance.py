@@ -90,6 +90,8 @@ class Instance:
     """Some of its outputs are remote."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
+    untold: int = 0
+    """By how many rows its queue has changed, while it ran, of which the policy does not know yet."""
     most_rows: int = sys.maxsize
     """No more are taken in a turn, whatever the pool's consumption says."""
     unshared_s: float = 0.0

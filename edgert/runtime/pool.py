@@ -153,15 +153,15 @@ class Pool(Pauses):
             instance.counters.idle_s += now - instance.freed
         instance.running = True
         self._policy.busy(instance.number)
-        rows, taken, queue = len(batch), Entry(source, batch, now), instance.queue
+        rows, queue = len(batch), instance.queue
         limit = min(self.consumption(rows), instance.most_rows)
         if rows > limit:
-            taken = queue.append_rest(taken, limit)
-            self._policy.rows_added(instance.number, queue.rows)
+            batch = queue.append_rest(source, batch, now, limit)
+            instance.untold = queue.rows
             if queue.over:
                 self._gate.over.add(instance.number)
         self._lending.since = now
-        self._in_hand = instance, [taken]
+        self._in_hand = instance, [Entry(source, batch, now)]
         return True
 
     def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
@@ -250,7 +250,7 @@ class Pool(Pauses):
         before, most = queue.rows, instance.most_rows
         limit = self.consumption(before)
         entries = queue.take(limit if limit < most else most)
-        self._policy.rows_taken(number, before - queue.rows)
+        instance.untold += queue.rows - before
         instance.freed = instance.ready = turn.ended
         return entries
 
@@ -355,11 +355,20 @@ class Pool(Pauses):
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
         instance.running = False
         instance.freed = ended
+        if instance.untold:
+            self._tell(instance)
         if turn.back:
             self._rest(instance, turn)
         self._gate.free(instance.number, ended)
         if self._watching:
             self._quiet.notify_all()
+
+    def _tell(self, instance: Instance) -> None:
+        change, instance.untold = instance.untold, 0
+        if change > 0:
+            self._policy.rows_added(instance.number, change)
+        else:
+            self._policy.rows_taken(instance.number, -change)
 
     def _rest(self, instance: Instance, turn: Turn) -> None:
         """A row failed and is to be tried again: all that was taken with it goes back, and waits with it, so that

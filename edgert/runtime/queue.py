@@ -157,16 +157,16 @@ class Queue:
             self.owed_bytes += entry.batch.size
         return rows
 
-    def append_rest(self, entry: Entry, limit: int) -> Entry:
+    def append_rest(self, source: int, batch: Batch | RawBatch, put: float, limit: int) -> Batch | RawBatch:
         """Appends all of a batch but the first `limit` rows (it has more), which are returned."""
-        source, batch, put, producer = entry
         first, *rest = parts(batch, limit)
-        self.entries.extend([Entry(source, part, put, producer) for part in rest])
+        self.entries.extend([Entry(source, part, put) for part in rest])
         self.rows += len(batch) - limit
-        self.size += batch.size - first.size
+        size = batch.size - first.size
+        self.size += size
         if batch.owed:
-            self.owed_bytes += batch.size - first.size
-        return Entry(source, first, put, producer)
+            self.owed_bytes += size
+        return first
 
     def put_back(self, entries: Sequence[Entry]) -> int:
         """Before all that waits, whatever the budget says: what was taken and is to be taken again. Returns the change
