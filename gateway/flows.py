@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -14,25 +13,23 @@ from typing import Any
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.position import Position
-from edgert.core.results import Drop
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
-from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
 from gateway.back_in_time import successor
-from gateway.checkpointer import AGAIN, RETRY_S, Checkpointer, OnStore, as_commit
+from gateway.checkpointer import AGAIN, Checkpointer, OnStore
 from gateway.fallback import resumption
-from gateway.gaps import ABANDONED, put_instead_of_failed, say_gap, say_no_room, write_gap
+from gateway.flow_writes import STORE_TRIES, FlowWrites
+from gateway.gaps import put_instead_of_failed, say_gap, say_no_room, write_gap
 from gateway.holding import held
 from gateway.hosts import Host
 from gateway.ingest import Ingest
-from gateway.last_words import last_words
 from gateway.models import Models
-from gateway.once import Once
 from gateway.subscriptions import Source, sources_of
 
 log = logging.getLogger(__name__)
@@ -41,8 +38,6 @@ GIVEN_UP = "the flow could not go on; what came in since, until it does, is miss
 LATE = "the database was damaged and begun anew; what waited in it, and came in until the flow could start, is missing"
 SUBSCRIBED_S = 5.0
 """How long the answer to a new flow waits for the broker's to its subscriptions."""
-STORE_TRIES = 30
-"""How often a change of a flow is tried, a second apart, where the database cannot be written."""
 
 
 class Flows:
@@ -77,6 +72,7 @@ class Flows:
         """Those of them that ran, and so go on with the next start, with their windows."""
         self.gaps: dict[str, str] = {}
         """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
+        self._writes = FlowWrites(database, store, host, ingest.publishing.send, checkpointer)
         self._tasks: set[asyncio.Future[None]] = set()
 
     @property
@@ -110,7 +106,8 @@ class Flows:
                 stored = self._stored[stored.name] = at.stored
                 run = self._run(flow, stored, stored.position)
                 if run.schema is not None and not self._database.last_sequences(stored.name, stored.epoch):
-                    self._put(stored, run, None, {}, inbox.next_index)  # rescued: only now it is known what it ships
+                    # rescued: only now it is known what it ships
+                    self._writes.put(stored, run, None, {}, inbox.next_index)
                     say_gap(self._database, stored.name, LATE)
                     stored = self._stored[stored.name] = replace(stored, epoch=run.epoch)
                 self.models.resumed(flow, at.blobs)
@@ -152,7 +149,7 @@ class Flows:
             except Exception as error:  # noqa: BLE001 - as in `load`
                 self._not_started(stored.name, error)
                 kept = self._stored[stored.name] = replace(stored, epoch=successor(stored.epoch), position=now)
-                await self._write(partial(self._database.put_flow, kept, None, None))
+                await self._writes.write(partial(self._database.put_flow, kept, None, None))
         gaps = {stored.name: why for stored in rescued if stored.name in self.runs}
         await self._store(lambda: self._database.restored(gaps))
 
@@ -272,7 +269,7 @@ class Flows:
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
         def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
-            self._put(replace(stored, position=Position(index - 1)), run, last, pages, index)
+            self._writes.put(replace(stored, position=Position(index - 1)), run, last, pages, index)
 
         await self._write_alone(stored.name, put)
         self._host.begin(run)
@@ -290,7 +287,7 @@ class Flows:
             else:
                 put(None, pages, index)
 
-        await self._write(commit)
+        await self._writes.write(commit)
 
     def _attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:
         """`old`: whose holes the new version takes over, since a redelivery that is to fill them may still come."""
@@ -320,7 +317,7 @@ class Flows:
             placed = replace(stored, position=run.progress.committed)
 
             def put(last: FlowCommit, pages: dict[int, bytes], index: int) -> None:
-                self._put(placed, run, last, pages, index)
+                self._writes.put(placed, run, last, pages, index)
 
             try:
                 await self._end(old, put, gap)
@@ -328,16 +325,6 @@ class Flows:
                 return self._entering[run]
             finally:
                 del self._entering[run]
-
-    def _put(
-        self, stored: StoredFlow, run: FlowRun, last: FlowCommit | None, pages: dict[int, bytes], index: int
-    ) -> None:
-        """On the store thread, so that epochs which the uplink renamed a moment ago are known."""
-        greatest = max(self._database.epochs(stored.name), default=0)
-        if greatest >= stored.epoch:
-            stored = replace(stored, epoch=make_epoch(epoch_ordinal(greatest) + 1, secrets.randbits(32)))
-        self._database.put_flow(stored, run.schema, last, pages, index)
-        run.epoch = stored.epoch
 
     async def remove(self, name: str) -> bool:
         """Ships the open windows of a flow and stops it; false when there is none of that name."""
@@ -384,51 +371,15 @@ class Flows:
         `sources`: those that go with it."""
         self._leaving = old
         try:
-            drops = await self._write_end(old, put, gap)
+            drops, lost = await self._writes.end(old, put, gap)
         finally:
             self._leaving = None
+        if lost:
+            self._soon(self._tell_gap(old.flow.name, lost))
         self.checkpointer.drops.said(old, drops)
         self.checkpointer.outbox.forget(old.flow.name)
         self._host.remove(old)
         self._let_go(old, sources)
-
-    async def _write_end(
-        self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None], gap: str
-    ) -> Sequence[Drop]:
-        """Returns what it says of rows that were dropped."""
-        form: CommitForm | None = None
-        if not gap:
-            form, gap = await last_words(
-                old, self._host, self._ingest.publishing.send, self.checkpointer, self._store, self._database
-            )
-        name, position = old.flow.name, old.progress.position()
-        drops = form.drops if form else self.checkpointer.drops.due(old)
-        last = as_commit(name, form) if form else FlowCommit(name, position, [], b"", gap=gap, drops=drops)
-        try:
-            await self._write(lambda pages, index: put(last, pages, index), tries=None)
-            return drops
-        except Exception as error:  # it fails with each try, and the whole gateway waits
-            if self._database.damaged:
-                raise
-            lost = f"the end of flow {name} could not be written ({error}): {ABANDONED}"
-            log.error("%s", lost, exc_info=not isinstance(error, StoreError))
-        await self._write(lambda pages, index: put(FlowCommit(name, position, [], b""), pages, index), tries=None)
-        self._soon(self._tell_gap(name, lost))
-        return ()
-
-    async def _write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
-        """Tries for a while; with `tries` None until it succeeds: what a drained flow says cannot be taken back. Raises
-        `StoreError`, at once where that would be in vain."""
-        once = Once(log)
-        for tried in itertools.count(1):
-            try:
-                await self._store(lambda: self.checkpointer.write(commit))
-                return
-            except StoreError as error:
-                if tried == tries or isinstance(error, DamagedError) or self._database.damaged:
-                    raise
-                once.error("a change of a flow waits for the database: %s", error)
-                await asyncio.sleep(RETRY_S)
 
     def offer_model(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
         """A model that came by message: see `Models.offer_untrusted`."""

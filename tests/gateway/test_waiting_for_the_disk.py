@@ -85,7 +85,8 @@ async def test_a_start_that_waits_for_the_disk_can_be_ended_and_says_once_that_i
     caplog.set_level(logging.INFO)
     async with starting(tmp_path, disk) as daemon:
         assert not daemon._tasks, "it still starts"
-    assert [r.message for r in caplog.records if r.levelno >= logging.ERROR and r.name == "gateway.flows"] == [WAITS]
+    errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
+    assert [r.message for r in errors if r.name == "gateway.flow_writes"] == [WAITS]
     board = Board(tmp_path)
     assert await board.start(board.file("a", "second")) == {"a": "second"}, "the next start does it again"
 
