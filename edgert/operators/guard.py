@@ -11,7 +11,8 @@ an operator whose state may hold it already: see `Guard`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import isfinite, isnan
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ FAILED: Final = "operator failed"
 EXPECTED: Final = "expected an emission: (port, Batch) with a list of rows, its arrival and its watermark, seconds"
 _NOTHING: Final[Mapping[str, int]] = {}
 Process = Callable[[Batch | RawBatch, int, Now], Sequence[Emission]]
+Attempt = tuple[Sequence[Emission], BaseException | None]
+"""What an operator gave, and what it raised if it gave nothing for that."""
 
 
 class Guard:
@@ -39,6 +42,9 @@ class Guard:
       batch that raised is lost as a whole, and the next `CAREFUL_ROWS` rows come one by one, so that a row which raises
       costs only itself; so it goes on as long as some do.
     - The watermark of a lost batch is passed on. What comes out keeps the order of what came in.
+
+    What is no `Exception` (a panic of a Rust extension, a cancellation, an exit) is an error as any other. Only
+    `KeyboardInterrupt` is raised: it may be meant for the thread that a gateway has lent.
     """
 
     __slots__ = (
@@ -59,7 +65,7 @@ class Guard:
         self.retries = 0
         """Rows set aside to be tried again."""
         self.dead_letters = 0
-        self.errors: list[tuple[str, Exception]] = []
+        self.errors: list[tuple[str, BaseException]] = []
         """The last one and its operator, until somebody has taken it for the log. All guards of a line may share it."""
         self.held: list[Batch | RawBatch] = []
         """What is to be given again later, in order: first the row that raised. Whoever called `process` takes it."""
@@ -73,7 +79,7 @@ class Guard:
         self._tried = 0
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
-        """As `Logic.process`, but nothing is raised; and `held` is to be looked at."""
+        """As `Logic.process`, but no error is raised; and `held` is to be looked at."""
         if self._careful and len(batch) > 1:
             return self._one_by_one(batch, source, now)
         logic = self.logic
@@ -83,7 +89,9 @@ class Guard:
             emissions = (self._own or logic.process)(batch, source, now)
             if self._foreign:
                 emissions = checked(emissions)
-        except Exception as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
             self._take_back(messages, before)
             return self._apart(batch, source, now, error)
         if logic.lost:
@@ -91,16 +99,18 @@ class Guard:
         return emissions
 
     def flush(self, now: Now) -> Sequence[Emission]:
-        """As `Logic.flush`, but nothing is raised."""
+        """As `Logic.flush`, but no error is raised."""
         try:
             emissions = self.logic.flush(now)
             return checked(emissions) if self._foreign else emissions
-        except Exception as error:  # noqa: BLE001 - the flow must still be able to end
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the flow must still be able to end
             self._failed(error)
             self.logic.drops[FAILED] += 1
             return ()
 
-    def _attempt(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+    def _attempt(self, batch: Batch | RawBatch, source: int, now: Now) -> Attempt:
         """If it raises, messages and counts are as if it had not been tried."""
         logic = self.logic
         messages, before = len(logic.messages), dict(logic.drops)
@@ -108,11 +118,13 @@ class Guard:
             emissions = (self._own or logic.process)(batch, source, now)
             if self._foreign:
                 emissions = checked(emissions)
-        except Exception:
-            self._take_back(messages, before)
+        except KeyboardInterrupt:
             raise
+        except BaseException as error:  # noqa: BLE001 - as in `process`
+            self._take_back(messages, before)
+            return (), error
         self.letters()
-        return emissions
+        return emissions, None
 
     def _take_back(self, messages: int, drops: Mapping[str, int]) -> None:
         """What an operator said and counted in a try that raised: how many messages and counts were there before. Of
@@ -135,25 +147,23 @@ class Guard:
         for row, reason in lost:
             self._send_on(row, reason)
 
-    def _apart(self, batch: Batch | RawBatch, source: int, now: Now, raised: Exception | None) -> list[Emission]:
+    def _apart(self, batch: Batch | RawBatch, source: int, now: Now, raised: BaseException) -> list[Emission]:
         """A batch that has `raised`, in ever smaller parts."""
         out: list[Emission] = []
         if not self.repeatable:
-            assert raised is not None
             self._careful = CAREFUL_ROWS
             self._lose(batch, raised)
             return self._time_goes_on(batch, source, now)
         waiting = [batch]
         """What is to be given, the first last."""
+        error: BaseException | None = raised
         while waiting:
             piece = waiting.pop()
-            error, raised = raised, None
             if error is None:
-                try:
-                    out += self._attempt(piece, source, now)
+                emissions, error = self._attempt(piece, source, now)
+                if error is None:
+                    out += emissions
                     continue
-                except Exception as new:  # noqa: BLE001 - as in `process`
-                    error = new
             length = len(piece)
             if length > 1:
                 waiting += part(piece, length // 2, length), part(piece, 0, length // 2)
@@ -165,6 +175,7 @@ class Guard:
                 break
             else:
                 waiting.append(piece)
+            error = None
         return out
 
     def _one_by_one(self, batch: Batch | RawBatch, source: int, now: Now) -> list[Emission]:
@@ -172,13 +183,11 @@ class Guard:
         self._careful = max(0, self._careful - len(batch))
         for at in range(len(batch)):
             piece = part(batch, at, at + 1)
-            try:
-                out += self._attempt(piece, source, now)
-            except Exception as error:  # noqa: BLE001 - as in `process`
-                out += self._apart(piece, source, now, error)
+            emissions, error = self._attempt(piece, source, now)
+            out += emissions if error is None else self._apart(piece, source, now, error)
         return out
 
-    def _again(self, piece: Batch | RawBatch, error: Exception) -> bool:
+    def _again(self, piece: Batch | RawBatch, error: BaseException) -> bool:
         """Whether the one row of `piece`, which has just raised, is to be tried once more."""
         if self.policy.action != "retry":
             return False
@@ -194,11 +203,11 @@ class Guard:
         self._failed(error)
         return True
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         self.failures += 1
         self.errors[:] = [(self.operator, error)]
 
-    def _lose(self, batch: Batch | RawBatch, error: Exception) -> None:
+    def _lose(self, batch: Batch | RawBatch, error: BaseException) -> None:
         self._failed(error)
         if not len(batch):
             return
@@ -213,11 +222,10 @@ class Guard:
         """The watermark of a batch that is lost; if that raises too, the next one will bring it."""
         if isinstance(batch, RawBatch) or not batch.rows or batch.watermark == NO_WATERMARK:
             return []
-        try:
-            return list(self._attempt(Batch([], batch.arrival, batch.watermark), source, now))
-        except Exception as error:  # noqa: BLE001 - as in `process`
+        emissions, error = self._attempt(Batch([], batch.arrival, batch.watermark), source, now)
+        if error is not None:
             self._failed(error)
-            return []
+        return list(emissions)
 
     def _send_on(self, row: Row | bytes, reason: str) -> None:
         """A dead letter, if the flow wants any; a message that was not decoded goes as it came."""
@@ -256,6 +264,18 @@ def _is_whole(batch: Batch) -> bool:
     return False
 
 
+@contextmanager
+def as_errors() -> Iterator[None]:
+    """Around what else is asked of operators: to be made, to say their state or take it back. What one raises there
+    that is no `Exception` becomes one, or it would pass all who look after their flows by themselves."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"an operator raised {_said(error)}") from error
+
+
 def repeats(logic: Logic) -> bool:
     """Whether a batch may be given again: `Logic.repeatable`, with its default."""
     if logic.repeatable is not None:
@@ -282,7 +302,7 @@ def _shown(row: object) -> str:
         return f"a row that cannot be shown ({type(error).__name__})"
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     try:
         return _text(f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001 - an error of somebody else's that cannot even be shown

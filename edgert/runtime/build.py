@@ -14,7 +14,7 @@ from edgert.flow.spec import Registry
 from edgert.operators.devices import new_board
 from edgert.operators.division import Divider
 from edgert.operators.fused import Fused
-from edgert.operators.guard import Guard
+from edgert.operators.guard import Guard, as_errors
 from edgert.operators.logic import Build, Logic
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.region import Edge, Region
@@ -76,6 +76,7 @@ class Built:
     """By name of the instance or the part, in the plan's order."""
 
 
+@as_errors()
 def build(physical: Plan, registry: Registry) -> Built:
     """Instances with fresh logic, connected."""
     instances = _instances(physical, registry)

@@ -17,6 +17,7 @@ from edgert.core.results import Drop
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, PhysicalInstance, Plan, plan
 from edgert.flow.spec import Registry
+from edgert.operators.guard import as_errors
 from edgert.operators.logic import Message, Now
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
@@ -125,6 +126,7 @@ class FlowRun:
 
     # -- resume
 
+    @as_errors()
     def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now, mine: Container[str] | None = None) -> None:
         """Brings state and queues back to the last checkpoint; of all instances, or of those in `mine`, which must not
         be if operators were split otherwise then (`moved`). Raises `StoreError` where they do not fit the flow."""
@@ -210,6 +212,7 @@ class FlowRun:
             del instance.kept[:number]
         self._kept = {}
 
+    @as_errors()
     def take_deltas(self, into: dict[str, Any], mine: Container[str] | None = None) -> None:
         """What has changed since the last time, by place, of all instances or those in `mine`. What stands in `into`
         when an operator raises is taken."""
@@ -313,6 +316,7 @@ class FlowRun:
         """What the database holds of its state."""
         return self._snapshot_bytes + self._delta_bytes
 
+    @as_errors()
     def compact(self, blobs: Sequence[bytes]) -> bytes:
         """One snapshot that says the same as `blobs`; made from them alone, so the flow is not paused."""
         again = build(self.plan, self.registry)
@@ -321,6 +325,7 @@ class FlowRun:
         return pack_state(self.snapshot(again))
 
     @staticmethod
+    @as_errors()
     def snapshot(built: Built, mine: Container[str] | None = None) -> dict[str, Any]:
         """All state, by place, of all instances or those in `mine`."""
         places = {n: place for n, place in built.places.items() if mine is None or place.instance.name in mine}

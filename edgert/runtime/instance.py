@@ -102,7 +102,7 @@ class Instance:
     """The logic, if it is one."""
     guards: tuple[Guard, ...] = ()
     """Of the logic, or of each part of a region."""
-    errors: list[tuple[str, Exception]] = field(default_factory=list)
+    errors: list[tuple[str, BaseException]] = field(default_factory=list)
     """What their operators raised last, until the end of the turn."""
     kept: list[RawBatch] = field(default_factory=list)
     """Input that is owed an acknowledgement, fed since the last checkpoint."""
@@ -305,6 +305,15 @@ class Instance:
         if turn.ended >= self.quiet_until:
             self.quiet_until = turn.ended + LOGGED_S
             log.error("operator %s failed (%d times so far): %r", turn.failing or self.name, self.failures, turn.failed)
+
+    def caught(self, fault: BaseException, entries: list[Entry], turn: Turn | None) -> Turn:
+        """A turn came to its end by a fault of our own, or by an operator's `KeyboardInterrupt`, which no guard keeps:
+        what of `entries` is not done (if there is no `turn` yet) is counted, and what is goes on."""
+        log.error("a turn of %s failed in a way that was not foreseen", self.name, exc_info=fault)
+        if turn is None:
+            self.logic.drops[FAILED] += sum(len(entry.batch) for entry in entries)
+        entries.clear()
+        return turn or Turn()
 
     def hurry(self) -> None:
         """From now on a row that is to be tried again is tried at once: the flow ends, and there is no later."""

@@ -333,20 +333,29 @@ class Pool(Pauses):
         """Outside the lock: the instance is ours while it is marked as running. Empties `entries`."""
         clock = self._clock
         started = instance.started = clock.monotonic()
-        turn = instance.run(entries, Now(started, clock.wall()))
-        if instance.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
-            turn.out = instance.send_away(turn.out)
-        if turn.messages:
-            self._send_safely(instance, turn.messages)
-            turn.messages = ()  # freed here: to send them, and to be rid of them, is its work and not the schedule's
-        put, rows = entries[0].put, instance.rows_of(entries, turn)
-        entries.clear()  # so is that
-        turn.ended = clock.monotonic()
-        took = turn.ended - started
-        instance.fast_turns = instance.fast_turns + 1 if took < SLOW_S else 0
-        instance.count(put, rows, turn)
-        if turn.failed:
-            instance.log_failure(turn)
+        turn = None
+        try:
+            turn = instance.run(entries, Now(started, clock.wall()))
+            if instance.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
+                turn.out = instance.send_away(turn.out)
+            if turn.messages:
+                self._send_safely(instance, turn.messages)
+                turn.messages = ()  # freed here: to send and to free them is its work and not the schedule's
+            put, rows = entries[0].put, instance.rows_of(entries, turn)
+            entries.clear()  # so is that
+            turn.ended = clock.monotonic()
+            took = turn.ended - started
+            instance.fast_turns = instance.fast_turns + 1 if took < SLOW_S else 0
+            instance.count(put, rows, turn)
+            if turn.failed:
+                instance.log_failure(turn)
+        except BaseException as fault:  # the last net: neither worker nor instance may be lost
+            turn = instance.caught(fault, entries, turn)
+            turn.ended = clock.monotonic()
+            if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                with self._lock:
+                    self._hand_on(instance, turn)
+                raise  # somebody wants the process to end
         return turn
 
     def _hand_on(self, instance: Instance, turn: Turn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.on_error import Action, OnError
-from edgert.operators.guard import CAREFUL_ROWS, FAILED, Guard, dead_letter, repeats
+from edgert.operators.guard import CAREFUL_ROWS, FAILED, Guard, as_errors, dead_letter, repeats
 from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.operators.sinks import Publish, Ship
 from edgert.operators.source import Source
@@ -173,6 +174,57 @@ def test_after_such_an_operator_has_raised_rows_come_one_by_one_for_a_while() ->
     driven.logic.process = measured  # type: ignore[method-assign]
     driven.feed(batches_of([[0, 0, 0]]))
     assert sizes == [3], "nothing was wrong for long: whole batches again"
+
+
+class Panic(BaseException):
+    """What a Rust extension raises is no `Exception` either."""
+
+
+@pytest.mark.parametrize("kind", [Panic, SystemExit, asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_what_is_no_exception_is_an_error_of_the_row_too(kind: type[BaseException], repeatable: bool) -> None:
+    class Ends(Logic):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            assert isinstance(batch, Batch)
+            if any(row["n"] % 3 == 2 for row in batch.rows) or batch.watermark == 7.0:
+                raise kind("as told")
+            return (Emission(0, batch),)
+
+        def flush(self, now: Now) -> Sequence[Emission]:
+            raise kind("as told")
+
+    logic = Ends()
+    logic.repeatable = repeatable
+    guard = Guard(logic)
+    guard.policy = OnError("dead-letter", TopicTemplate("bad", sink=True))
+    batches = [Batch([{"n": n} for n in numbers], 0.0, mark) for numbers, mark in (([2], 1.0), ([3, 5, 6], 7.0))]
+    out = [row["n"] for batch in batches for e in guard.process(batch, 0, NOW) for row in e.batch.rows]
+    assert out == [3] if repeatable else [3, 6]
+    assert logic.drops[FAILED] == len(logic.messages) == 4 - len(out)
+    assert logic.messages[0].reason.endswith(f"{kind.__name__}: as told")
+    failures = guard.failures
+    assert (guard.flush(NOW), guard.failures) == ((), failures + 1)
+
+
+def test_only_an_interrupt_is_raised() -> None:
+    class Interrupted(Logic):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Guard(Interrupted()).process(Batch([{"n": 1}], 0.0), 0, NOW)
+
+
+def test_what_else_is_asked_of_an_operator_raises_only_exceptions() -> None:
+    for raised, passed in (
+        (Panic("as told"), RuntimeError),
+        (SystemExit(1), RuntimeError),
+        (KeyError("k"), KeyError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ):
+        with pytest.raises(passed) as told, as_errors():
+            raise raised
+        assert told.value is raised or str(told.value) == f"an operator raised {type(raised).__name__}: {raised}"
 
 
 def test_who_is_repeatable() -> None:

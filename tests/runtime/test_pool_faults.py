@@ -9,9 +9,11 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
+from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Emission, Message, Now
 from edgert.operators.region import Edge, Region
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.targets import Outgoing, Spread, Target
 from edgert.scheduling.consumption import at_most
@@ -31,6 +33,73 @@ def test_an_operator_that_raises_loses_the_rows_at_fault_only_and_is_counted() -
         assert pool.wait_empty([broken, after], DEADLINE_S)
     assert [n for _, n in after.logic.seen] == [0, 1, 1, 2, 2, 4, 4, 5, 5, 6]  # type: ignore[attr-defined]
     assert (broken.failures, broken.logic.drops["operator failed"]) == (2, 2)
+
+
+class Panic(BaseException):
+    """What a Rust extension raises is no `Exception` either."""
+
+
+@pytest.mark.parametrize("kind", [Panic, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_whatever_an_operator_raises_neither_worker_nor_instance_is_lost(
+    kind: type[BaseException], dedicated: bool
+) -> None:
+    """No guard keeps a `KeyboardInterrupt`: what was taken with it is lost, and counted."""
+
+    def act(batch: Batch) -> None:
+        if any(row["n"] % 3 == 2 for row in batch.rows):
+            raise kind("as told")
+
+    after = instance("after", Pass())
+    broken = instance("broken", Pass(act), after)
+    pool: Pool = ThreadPerInstance(SystemClock()) if dedicated else Pool(SystemClock())
+    pool.add([broken, after])
+    pool.start()
+    for n in range(20):
+        pool.put([(broken, 0, rows(n))])
+        assert pool.wait_empty([broken, after], DEADLINE_S)
+    assert pool.hold([broken, after], DEADLINE_S)
+    pool.stop()
+    assert [n for _, n in after.logic.seen] == [n for n in range(20) if n % 3 != 2]  # type: ignore[attr-defined]
+    assert broken.logic.drops["operator failed"] == 6
+    assert broken.failures == (0 if kind is KeyboardInterrupt else 6)
+
+
+def test_an_interrupt_on_the_thread_that_was_lent_is_raised_there_once_the_instance_may_go_on() -> None:
+    def act(batch: Batch) -> None:
+        if batch.rows[0]["n"] == 1:
+            raise KeyboardInterrupt
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(VirtualClock(), consumption=at_most(1))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(3)))], wake=False)
+    with pytest.raises(KeyboardInterrupt):
+        pool.lend(1.0)
+    assert pool.hold([one], 0.0)
+    pool.release([one])
+    known(one)
+    pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [0, 2]  # type: ignore[attr-defined]
+    assert one.logic.drops["operator failed"] == 1
+
+
+def test_a_fault_of_the_pools_own_after_a_turn_costs_nothing_of_what_that_gave(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(instance: Instance, put: float, rows: int, turn: Turn) -> None:
+        raise LookupError("as told")
+
+    after = instance("after", Pass())
+    one = instance("one", Pass(), after)
+    with monkeypatch.context() as patch, running(one, after) as pool:
+        patch.setattr(Instance, "count", broken)
+        pool.put([(one, 0, rows(1, 2))])
+        assert pool.wait_empty([one, after], DEADLINE_S)
+    assert [n for _, n in after.logic.seen] == [1, 2]  # type: ignore[attr-defined]
+    assert not one.logic.drops["operator failed"]
+    assert caplog.records[0].getMessage() == "a turn of one failed in a way that was not foreseen"
 
 
 def test_an_operator_that_raises_on_everything_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
