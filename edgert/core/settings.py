@@ -188,7 +188,8 @@ class Pool:
     consumption_rows: int = setting(
         200,
         doc="most rows that an instance takes from its queue at a time (EdgeWise, §4.2: at-most-N, there 50); "
-        "more: less overhead per row, longer waits for the others. In any case so few that a turn takes about 10 ms",
+        "more: less overhead per row, longer waits for the others. In any case so few that a turn takes about 10 ms by "
+        "what rows have cost; of rows dearer than 1 ms up to ten, if these take no longer than 0.2 s; one at least",
         unit="rows",
         minimum=1,
         maximum=1_000_000,

@@ -17,7 +17,7 @@ from edgert.operators.sinks import Publish
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
-from edgert.scheduling.consumption import most_rows
+from edgert.scheduling.consumption import FIRST_ROWS, LONG_S, after_turn, most_rows
 from edgert.scheduling.profile import Profile
 
 log = logging.getLogger(__name__)
@@ -92,8 +92,9 @@ class Instance:
     """Rows in, time spent and rows out when the pool last told its policy."""
     untold: int = 0
     """By how many rows its queue has changed, while it ran, of which the policy does not know yet."""
-    most_rows: int = sys.maxsize
-    """No more are taken in a turn, whatever the pool's consumption says."""
+    most_rows: int = FIRST_ROWS
+    """No more are taken in a turn, whatever the pool's consumption says: so few that it is short, as far as is known
+    what a row costs. Of one that `waits` nothing is, so it begins with one row."""
     unshared_s: float = 0.0
     """Time of turns that a region has not shared out among its parts yet."""
     waits: bool = False
@@ -115,6 +116,8 @@ class Instance:
             self.entrances = self.logic.entrances(0)
         self.guards = self.region.guards if self.region else (Guard(self.logic),)
         self.waits = any(_waits(guard.logic) for guard in self.guards)
+        if self.waits:
+            self.most_rows = 1
         for guard in self.guards:
             guard.errors = self.errors
 
@@ -285,6 +288,8 @@ class Instance:
                 self.unshared_s = 0.0
         counters.turns += 1
         counters.rows_in += rows
+        if took > LONG_S or 2 * rows >= self.most_rows:
+            self.most_rows = after_turn(self.most_rows, rows, took)
         for arrival, rows in turn.left:
             self.latency.add(ended - arrival, rows)
 

@@ -7,8 +7,14 @@ from typing import Final
 
 TURN_S: Final = 0.01
 """A turn is to take no longer, by what rows have cost: on a slow board a turn of a whole flow would hold up others."""
-LEAST_ROWS: Final = 10
-"""So many may be taken in any case."""
+LONG_S: Final = 0.02
+"""A turn that took longer says at once how few rows the next one may take. Well above the interpreter's switch
+interval, as `SLOW_S` of `edgert.runtime.lending`."""
+LEAST_ROWS, LEAST_ROWS_S = 10, 0.2
+"""So many are taken all the same if they take no longer than that: an operator may pay once for all rows of a turn (it
+asks a server, or commits), and would pay as often for fewer."""
+FIRST_ROWS: Final = 200
+"""A new instance takes no more until it is known what they cost."""
 Consumption = Callable[[int], int]
 """Rows waiting (at least 1) → rows to take (at least 1)."""
 
@@ -29,8 +35,18 @@ def half(waiting: int) -> int:
 
 
 def most_rows(cost_s: float) -> int:
-    """How many rows of that cost a turn takes at most, whatever the consumption says."""
-    return max(LEAST_ROWS, int(TURN_S / max(cost_s, 1e-9)))
+    """How many rows of that cost a turn takes at most, whatever the consumption says; one in any case."""
+    cost_s = max(cost_s, 1e-9)
+    return max(1, int(TURN_S / cost_s), min(LEAST_ROWS, int(LEAST_ROWS_S / cost_s)))
+
+
+def after_turn(most: int, rows: int, took_s: float) -> int:
+    """The same by one turn of so many `rows`, where `most` was allowed: fewer at once if it was long, up to twice as
+    many if it was short. (One of less than half of `most` says nothing of more; batches may not fit.)"""
+    limit = most_rows(took_s / max(rows, 1))
+    if 2 * rows >= most and limit > most:
+        return min(2 * most, limit)
+    return min(most, limit) if took_s > LONG_S else most
 
 
 CONSUMPTIONS: Mapping[str, Callable[[int], Consumption]] = {

@@ -27,6 +27,8 @@ def test_the_policy_is_told_the_graph_and_what_rows_cost_and_give() -> None:
             self.profiles.append(dict(profiles))
 
     class Half(Logic):
+        waits = False  # or it would begin with a row per turn
+
         def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
             assert isinstance(batch, Batch)
             return (Emission(0, Batch(batch.rows[::2], 0.0)),)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
-from edgert.operators.logic import Message
+from edgert.operators.logic import Emission, Message, Now
 from edgert.operators.region import Edge, Region
 from edgert.runtime.instance import Instance
 from edgert.runtime.latency import quantile_s
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
-from edgert.scheduling.consumption import at_most
+from edgert.scheduling.consumption import CONSUMPTIONS, at_most
 from tests.runtime.pools import Pass, instance, known, rows
 
 
@@ -84,6 +85,62 @@ def test_a_turn_takes_no_more_rows_than_some_ten_milliseconds_worth_of_them() ->
         pool.profile()
     assert one.counters.turns == 2
     assert one.counters.rows_in == 150 + 20, "half a millisecond each"
+
+
+class Told(Pass):
+    """Takes so long per row, and notes how many rows its turns had."""
+
+    def __init__(self, clock: VirtualClock, cost_s: float) -> None:
+        super().__init__(lambda batch: clock.advance(cost_s * len(batch)))
+        self.turns: list[int] = []
+        self.now = -1.0
+
+    def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
+        if now.monotonic != self.now:
+            self.now = now.monotonic
+            self.turns.append(0)
+        self.turns[-1] += len(batch)
+        return super().process(batch, source, now)
+
+
+class Waits(Told):
+    """One of somebody else's."""
+
+    waits = None
+
+
+@pytest.mark.parametrize("consumption", ["at-most", "half", "all"])
+@pytest.mark.parametrize(("cost_s", "then"), [(0.005, 10), (0.09, 2), (0.5, 1)])
+def test_of_an_operator_that_takes_long_only_one_turn_is_long_and_none_if_it_may_wait(
+    consumption: str, cost_s: float, then: int
+) -> None:
+    for kind in (Told, Waits):
+        clock = VirtualClock()
+        logic = kind(clock, cost_s)
+        one = instance("one", logic)
+        pool = Pool(clock, workers=0, consumption=CONSUMPTIONS[consumption](1_000))
+        pool.add([one])
+        one.waits = False  # there is no worker to whom it could be left
+        pool.put([(one, 0, rows(*range(1_000)))], wake=False)
+        for _ in range(20):
+            known(one)
+            pool.lend(1e-9)
+        first = [200] if kind is Told else [1, 2, 4, 8][: then // 2]
+        assert logic.turns == (first + [then] * 20)[:20]
+
+
+def test_an_operator_that_may_wait_and_does_not_soon_gets_as_many_rows_as_others() -> None:
+    clock = VirtualClock()
+    logic = Waits(clock, 0.00002)
+    one = instance("one", logic)
+    pool = Pool(clock, workers=0, consumption=at_most(200))
+    pool.add([one])
+    one.waits = False
+    pool.put([(one, 0, rows(*range(2_000)))], wake=False)
+    for _ in range(12):
+        known(one)
+        pool.lend(1e-9)
+    assert logic.turns == [1, 2, 4, 8, 16, 32, 64, 128, *[200] * 4]
 
 
 def test_what_the_parts_of_a_region_take_is_sampled_and_shared_out() -> None:
