@@ -80,6 +80,8 @@ class Instance:
     """When the last turn ended, monotonic seconds."""
     ready: float = 0.0
     """When what kept it from running (a turn, a pause, a row that rests, a full queue behind it) was last over."""
+    again: bool = False
+    """Its next turn begins with what the last one began with."""
     entrances: range = range(sys.maxsize)
     """Inputs by which rows come from outside; by the others come those that are tried again, or were restored."""
     latency: Latency = field(default_factory=Latency)
@@ -273,7 +275,9 @@ class Instance:
         batch of it came to the queue; `rows`: those of `rows_of`."""
         counters = self.counters
         at_head = self.freed
-        if put < at_head:
+        if self.again:  # it has stood at the head; its time before that was counted with the first try
+            self.again = False
+        elif put < at_head:
             counters.queued_s += at_head - put
         else:
             at_head = put

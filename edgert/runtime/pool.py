@@ -383,7 +383,8 @@ class Pool(Pauses):
         """A row failed and is to be tried again: all that was taken with it goes back, and waits with it, so that
         nothing overtakes."""
         number, queue = instance.number, instance.queue
-        self._policy.rows_added(number, queue.put_back([entry._replace(put=turn.ended) for entry in turn.back]))
+        self._policy.rows_added(number, queue.put_back(turn.back))
+        instance.again = True
         if queue.over:
             self._gate.over.add(number)
         self._gate.resting[number] = turn.ended + turn.wait_s

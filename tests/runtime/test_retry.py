@@ -32,6 +32,8 @@ from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
+from edgert.runtime.report import report
+from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
 from tests.runtime.test_flow_run import flow_run as plain_flow_run
 
@@ -144,6 +146,24 @@ def test_a_row_is_tried_again_after_its_time_and_what_follows_waits_for_it(fusio
     assert rig.run.places["in"].rows_in == 4
     assert rig.shipped() == [(4, 5.0)]
     assert not rig.letters
+
+
+@pytest.mark.parametrize("fusion", ["full", "chains", "none"])
+def test_what_waits_behind_a_row_that_is_tried_again_has_waited_since_it_came(fusion: Fusion) -> None:
+    rig = Rig(flow_run(2, fusion))
+    place = rig.run.places["odd"]
+    counters, first = place.instance.counters, next(p for p in rig.run.places.values() if p.instance is place.instance)
+    rig.feed(1, -1, 2)
+    rig.feed(3)
+    rig.pool.consumption = at_most(1)
+    for seconds, age in ((0.4, 0.4), (0.1, 0.5), (0.9, 1.4)):
+        rig.pass_by(seconds)
+        assert report(first, rig.clock.monotonic()).queue_age_s == pytest.approx(age)
+        assert counters.queued_s == 0.0, "nothing came before it"
+    rig.pass_by(0.1)
+    assert (rig.waiting(), place.guard.retries) == (0, 2)
+    assert counters.queued_s == pytest.approx(1.5 + 1.5), "2 and 3"
+    assert counters.scheduling_s == 0.0
 
 
 @pytest.mark.parametrize("fusion", ["full", "chains", "none"])
