@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         used = demands[at[name]] * args.rate
         print(f"  {name}: {profile.cost_s * slower * 1e6:.1f} µs per row, {used:.1%} of a worker")
     print(f"{bearers} {sustainable:,.0f} rows/s at most (Σ q c, turns not counted)\n")
-    print(f"{'policy':17}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
+    print(f"{'policy':27}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
     for policy in POLICIES if args.policy == ALL else (args.policy,):
         draw = random.Random(args.seed).random
         made = Simulation(
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         longest = max(s.longest for s in outcome.instances.values())
         p50, p99 = (outcome.latency_s(part) * 1e3 for part in (0.5, 0.99))
         print(
-            f"{policy:17}{outcome.left / outcome.span_s:9,.0f}{p50:9.2f}{p99:9.2f}{longest:9,}{outcome.waiting:9,}"
+            f"{policy:27}{outcome.left / outcome.span_s:9,.0f}{p50:9.2f}{p99:9.2f}{longest:9,}{outcome.waiting:9,}"
             f"{busy:7.0%}{outcome.balance():9.2f}"
         )
     print("\nlatency: from a row's arrival to the sink; longest, waiting: rows in a queue at most, in all at the end;")

@@ -201,10 +201,20 @@ class Pool:
     )
     policy: str = setting(
         "congestion-aware",
-        doc="which instance runs next; congestion-aware: the longest queue (EdgeWise, §4.1); min-latency: the nearest "
-        "to a sink; min-memory: who makes rows vanish fastest (Chain); round-robin; random; owpoa: a thread per "
-        "instance, and the OS decides (to compare with)",
-        choices=("congestion-aware", "min-latency", "min-memory", "round-robin", "random", "owpoa"),
+        doc="which instance runs next; congestion-aware: the longest queue (EdgeWise, §4.1), but before it whoever has "
+        "waited for 50 ms, the longest first: where many have rows all the time, and a turn of each takes longer than "
+        "that together, it is first come, first served; congestion-aware-published: the longest queue, whoever waits: "
+        "a short one may starve; min-latency: the nearest to a sink; min-memory: who makes rows vanish fastest (Chain);"
+        " round-robin; random; owpoa: a thread per instance, and the OS decides (to compare with)",
+        choices=(
+            "congestion-aware",
+            "congestion-aware-published",
+            "min-latency",
+            "min-memory",
+            "round-robin",
+            "random",
+            "owpoa",
+        ),
     )
     fusion: str = setting(
         "full",

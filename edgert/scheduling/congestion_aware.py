@@ -7,7 +7,7 @@ from edgert.scheduling.by_heap import ByHeap
 
 class CongestionAware(ByHeap):
     """Unlike the published code it counts rows, breaks ties by who waited longest, and ages (`Candidates`), so that a
-    short queue cannot starve behind busy ones."""
+    short queue cannot starve behind busy ones. With an infinite `starvation_s` it may, as it was published."""
 
     def __init__(self, starvation_s: float = 0.05) -> None:
         super().__init__(starvation_s)

@@ -6,6 +6,7 @@ given by the caller. To add one, write a class over `Candidates` and its line in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -34,6 +35,7 @@ class Policy(Protocol):
 
 POLICIES: Mapping[str, Callable[[Callable[[], float]], Policy]] = {
     "congestion-aware": lambda draw: CongestionAware(),
+    "congestion-aware-published": lambda draw: CongestionAware(math.inf),
     "min-latency": lambda draw: MinLatency(),
     "min-memory": lambda draw: MinMemory(),
     "round-robin": lambda draw: RoundRobin(),

@@ -291,6 +291,26 @@ def test_every_instance_is_on_a_path_from_a_source_to_a_sink(forward: list[set[i
         assert all(j in graph[k] for k, j in pairwise(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("congestion-aware-published", 1.0, 1.0), ("congestion-aware", 0.0, 0.2)]
+)
+def test_where_the_turns_of_all_take_long_only_the_published_policy_looks_at_the_queues(
+    name: str, least: float, most: float
+) -> None:
+    """Eight that always have rows, with turns of 8 ms; the first has by far the most."""
+    policy = filled(POLICIES[name](random.random), {0: 100_000} | dict.fromkeys(range(1, 8), 200))
+    first = 0
+    for turn in range(400):
+        chosen = policy.choose(turn * 0.008)
+        assert chosen is not None
+        first += chosen == 0
+        policy.busy(chosen)
+        policy.rows_taken(chosen, 200)
+        policy.rows_added(chosen, 200)
+        policy.free(chosen)
+    assert least <= first / 400 <= most
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_the_bookkeeping_stays_small_however_long_it_runs(name: str) -> None:
     policy = filled(POLICIES[name](random.random), dict.fromkeys(range(3), 1))
