@@ -11,6 +11,8 @@ from edgert.core.batch import Batch, RawBatch, every_second, parts
 
 OWED_BYTES: Final = 8_388_608
 """More than can be owed an acknowledgement at a time: twice the input at which the gateway stops reading."""
+CUT_AT_ONCE: Final = 64
+"""Into so many batches at most is a long one cut at once, where it need not be into more."""
 Overload = Literal["shed-oldest", "shed-newest", "sample", "keep"]
 """`sample` leaves every second row of all that waits, as often as it takes. `keep` drops nothing: the pool runs an
 instance with such a queue over its budget before those that feed it."""
@@ -224,6 +226,10 @@ class Queue:
 
     def _cut(self, limit: int) -> None:
         """The first batch, which has more than `limit` rows, into batches of so many. All of it is cut at once: to copy
-        what is left at each turn would cost the square of its length."""
+        what is left at each turn would cost the square of its length. One that is very long first into some that are
+        not: a hundred thousand batches of a row would take 0.1 s, and the next turn may take more."""
         source, batch, put, producer = self.entries.popleft()
+        if len(batch) > limit * CUT_AT_ONCE:
+            batch, *rest = parts(batch, limit * CUT_AT_ONCE)
+            self.entries.extendleft([Entry(source, part, put, producer) for part in reversed(rest)])
         self.entries.extendleft([Entry(source, part, put, producer) for part in reversed(parts(batch, limit))])

@@ -121,7 +121,7 @@ def test_of_an_operator_that_takes_long_only_one_turn_is_long_and_none_if_it_may
         pool = Pool(clock, workers=0, consumption=CONSUMPTIONS[consumption](1_000))
         pool.add([one])
         one.waits = False  # there is no worker to whom it could be left
-        pool.put([(one, 0, rows(*range(1_000)))], wake=False)
+        pool.put([(one, 0, rows(n)) for n in range(1_000)], wake=False)
         for _ in range(20):
             known(one)
             pool.lend(1e-9)
@@ -136,7 +136,7 @@ def test_an_operator_that_may_wait_and_does_not_soon_gets_as_many_rows_as_others
     pool = Pool(clock, workers=0, consumption=at_most(200))
     pool.add([one])
     one.waits = False
-    pool.put([(one, 0, rows(*range(2_000)))], wake=False)
+    pool.put([(one, 0, rows(n)) for n in range(2_000)], wake=False)
     for _ in range(12):
         known(one)
         pool.lend(1e-9)

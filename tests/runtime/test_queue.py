@@ -170,6 +170,23 @@ def test_only_the_last_part_of_a_cut_batch_promises_anything() -> None:
     assert found == [(3, NO_WATERMARK, 2, 20), (3, NO_WATERMARK, 2, 20), (3, 77.0, 1, 10)]
 
 
+def test_a_very_long_batch_is_not_cut_into_single_rows_at_once() -> None:
+    queue = Queue(1 << 30, "keep")
+    queue.append(Entry(0, Batch([{"n": n} for n in range(100_000)], 0.0, 9.0, 1_000_003)))
+    seen: list[Any] = []
+    size, limit = queue.size, 1
+    while queue.entries:
+        taken = [entry.batch for entry in queue.take(limit)]
+        assert 0 < sum(map(len, taken)) <= limit
+        assert len(queue.entries) < 2_000
+        seen += [row["n"] for batch in taken if isinstance(batch, Batch) for row in batch.rows]
+        size -= sum(batch.size for batch in taken)
+        assert (queue.rows, queue.size) == (100_000 - len(seen), size)
+        limit = 1 + len(seen) % 150
+    assert seen == list(range(100_000))
+    assert not queue.size
+
+
 def test_taking_from_an_empty_queue_is_an_error_and_taking_all_of_it_is_not() -> None:
     queue = Queue(BUDGET)
     with pytest.raises(IndexError, match="got an empty queue"):
