@@ -274,7 +274,7 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
 
     with monkeypatch.context() as patch:
         patch.setattr(gateway.host, "begin", note)
-        patch.setattr("gateway.flows.last_words", meanwhile)
+        patch.setattr("gateway.flow_writes.last_words", meanwhile)
         with pytest.raises(EdgertError, match="version 2 of flow f took over and cannot go on: no such operator here"):
             await gateway.flows.deploy(document(description="new"), "mqtt")
     assert gateway.flows.failed == {"f": "no such operator here"}

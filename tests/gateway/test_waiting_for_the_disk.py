@@ -16,7 +16,7 @@ from edgert.core.errors import StoreError
 from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.mqtt.control_plane import Request
 from gateway import daemon as daemon_module
-from gateway import flows
+from gateway import flow_writes
 from gateway.daemon import Daemon
 from gateway.once import Once
 from tests.gateway.test_flow_files import DOCUMENT, Board
@@ -48,7 +48,7 @@ class FullDisk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
-    monkeypatch.setattr(flows, "RETRY_S", 0.002)
+    monkeypatch.setattr(flow_writes, "RETRY_S", 0.002)
     return FullDisk(monkeypatch)
 
 
