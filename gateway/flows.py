@@ -23,6 +23,7 @@ from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
 from gateway.back_in_time import successor
 from gateway.checkpointer import AGAIN, Checkpointer, OnStore
+from gateway.drop_counts import DropCounts
 from gateway.fallback import resumption
 from gateway.flow_writes import STORE_TRIES, FlowWrites
 from gateway.gaps import put_instead_of_failed, say_gap, say_no_room, write_gap
@@ -72,6 +73,7 @@ class Flows:
         """Those of them that ran, and so go on with the next start, with their windows."""
         self.gaps: dict[str, str] = {}
         """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
+        self.dropped = DropCounts(host)
         self._writes = FlowWrites(database, store, host, ingest.publishing.send, checkpointer)
         self._tasks: set[asyncio.Future[None]] = set()
 
@@ -174,6 +176,7 @@ class Flows:
         self.failed[name], self._stopped[name] = why, run.flow
         del self.runs[name]
         self._ingest.swap((), (), lambda: _leave(self._sources[name]))
+        self.dropped.ends(run)
         self._host.remove(run)
         self._soon(self._give_up(run, f"{GIVEN_UP}: {why}"))
 
@@ -378,6 +381,7 @@ class Flows:
             self._soon(self._tell_gap(old.flow.name, lost))
         self.checkpointer.drops.said(old, drops)
         self.checkpointer.outbox.forget(old.flow.name)
+        self.dropped.ends(old)
         self._host.remove(old)
         self._let_go(old, sources)
 

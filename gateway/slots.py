@@ -198,7 +198,7 @@ class Slots:
         local.restore(blobs, queue, self._now())
         for instance in local.all:
             if messages := instance.take_messages():
-                self._send(instance, messages)
+                self._send(run.instances[instance.name], messages)
         run.taken += local.taken
         hosted.rows += [row for ship in local.ships for row in ship.take()]
         return [pack_state(state) for state in local.taken], b""
@@ -350,7 +350,8 @@ class Slots:
         for fed in hosted.since_mark():
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
-        local.drain(now, send)
+        # by the run's own instances: what becomes of their messages is counted there
+        local.drain(now, lambda instance, messages: send(run.instances[instance.name], messages))
         if lost := hosted.ends(local):
             log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
 

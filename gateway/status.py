@@ -42,7 +42,8 @@ class Status:
         self._seen_at = time.monotonic()
 
     def object(self) -> dict[str, Any]:
-        """See the module; every number is since the start of the process unless its name says otherwise."""
+        """See the module. Every number is since the start of the process, unless its name says otherwise: but those of
+        a flow and its operators, which begin anew with each version of it."""
         daemon = self._daemon
         self._take_rates()
         return {
@@ -133,7 +134,8 @@ class Status:
 
     def _drops(self) -> list[dict[str, Any]]:
         ingest = self._daemon.ingest
-        places = Counter({
+        places = self._daemon.flows.dropped.all(list(self._daemon.flows.runs.values()))
+        places += Counter({
             ("", "", "no flow takes it"): ingest.inbox.counters.unrouted,
             ("", "", "larger than max_packet_bytes"): ingest.oversized,
             ("", "", "redelivery, ambiguous"): ingest.inbox.counters.ambiguous,
@@ -143,10 +145,6 @@ class Status:
         })  # fmt: skip
         for reason, messages in self._daemon.control_drops.items():
             places["", "", reason] += messages
-        for run in list(self._daemon.flows.runs.values()):
-            for name in run.places:
-                for reason, rows in self._daemon.host.report(run, name).drops.items():
-                    places[run.flow.name, name, reason] += rows
         for flow, messages in list(self._daemon.checkpointer.drops.lost_input.items()):
             places[flow, "", NO_ROOM] += messages
         for (flow, reason), rows in list(self._daemon.database.shed.items()):
