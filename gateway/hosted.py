@@ -40,8 +40,8 @@ class Fed:
     """None: it would have been too much to keep. Neighbours without become one."""
     number: int
     """How many had been fed by then, in all."""
-    lost: int = 0
-    """Messages that were in it."""
+    lost: Counter[Instance] | None = None
+    """Then: the messages that were in it."""
 
 
 class Answer(NamedTuple):
@@ -88,8 +88,8 @@ class Hosted:
     """To be shipped with the next capture that is whole."""
     results: dict[int, list[Row]] = field(default_factory=dict)
     """By slot, what it has said since its last answer, of an at-least-once flow: it may leave ahead of that capture."""
-    drops: Counter[str] = field(default_factory=Counter)
-    """Messages that did not come as far as a slot, or were lost with one."""
+    drops: Counter[tuple[Instance, str]] = field(default_factory=Counter)
+    """Messages that did not come as far as a slot, or were lost with one, by whose they were and reason."""
     reports: dict[str, Report] = field(default_factory=dict)
     """By place, of the present life; so are the next two."""
     captured: dict[str, Report] = field(default_factory=dict)
@@ -121,12 +121,13 @@ class Hosted:
         for fed in self.fed:
             if self.kept_bytes > KEPT_BYTES // 2 and fed.batch is not None and not fed.batch.owed:
                 self.kept_bytes -= fed.batch.size
-                fed.lost, fed.batch = len(fed.batch), None
+                fed.lost, fed.batch = Counter({fed.instance: len(fed.batch)}), None
             last = left[-1] if left else None
-            if last is None or last.batch is not None or fed.batch is not None or self._parted(last, fed):
+            if last is None or last.lost is None or fed.lost is None or self._parted(last, fed):
                 left.append(fed)
             else:
-                last.number, last.lost = fed.number, last.lost + fed.lost
+                last.number = fed.number
+                last.lost += fed.lost
         self.fed = left
 
     def _parted(self, one: Fed, other: Fed) -> bool:
@@ -246,9 +247,11 @@ class Hosted:
 
     def lose(self, entries: Iterable[Fed]) -> int:
         """Counts the messages in `entries`, which would be needed now, that were not kept."""
-        if lost := sum(fed.lost for fed in entries):
-            self.drops["lost with a slot"] += lost
-        return lost
+        before = self.drops.total()
+        for fed in entries:
+            for instance, messages in (fed.lost or {}).items():
+                self.drops[instance, "lost with a slot"] += messages
+        return self.drops.total() - before
 
     def _counted(self, name: str) -> Report:
         counted = self.reports.get(name, Report()).after(self.before.get(name, Report()))
@@ -264,8 +267,8 @@ class Hosted:
         """What a report says, and what the daemon dropped itself of the same place."""
         place, drops = self.run.places[name], Counter(found.drops)
         drops += place.instance.not_taken(place.part)
-        if not place.part and place.instance is self.run.all[0]:
-            drops += self.drops
+        if not place.part:
+            drops += Counter({reason: n for (whose, reason), n in self.drops.items() if whose is place.instance})
         return dict(+drops)
 
 

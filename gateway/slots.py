@@ -246,7 +246,7 @@ class Slots:
             hosted, _ = self._by_instance[instance]
             with hosted.lock:
                 if not batch.owed and not hosted.down and self._backlog(instance) > BACKLOG_BYTES:
-                    hosted.drops["a slot does not keep up"] += len(batch)
+                    hosted.drops[instance, "a slot does not keep up"] += len(batch)
                     continue
                 hosted.keep(instance, source, batch)
                 if not hosted.down:

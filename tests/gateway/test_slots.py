@@ -269,7 +269,7 @@ async def test_input_without_acknowledgement_is_kept_up_to_a_bound_and_counted_b
     assert len(kept) < 20
     process.die()
     await asyncio.sleep(0)
-    assert hosted.drops["lost with a slot"] == 20 - len(kept)
+    assert hosted.drops == {(source, "lost with a slot"): 20 - len(kept)}
     assert walk.slots.report(walk.run, "in").drops["lost with a slot"] == 20 - len(kept)
 
 
@@ -281,10 +281,26 @@ def test_a_slot_that_does_not_read_is_fed_only_what_is_owed() -> None:
     for _ in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [payload], 0.0, 1_000.0, 1_000_100))])
     hosted = walk.slots._hosted[walk.run]
-    assert 5 < hosted.drops["a slot does not keep up"] < 15
+    assert 5 < hosted.drops[source, "a slot does not keep up"] < 15
     before = walk.processes[0].link.backlog_bytes
     walk.slots.put([(source, 0, RawBatch(["x/a"], [payload], 0.0, 1_000.0, 1_000_100, owed=True))])
     assert walk.processes[0].link.backlog_bytes > before
+
+
+def test_what_a_slot_does_not_take_is_counted_at_the_source_that_it_was_for() -> None:
+    operators = {
+        "quiet": {"type": "mqtt_source", "topic": "a/{source}"},
+        "there": {"type": "publish", "input": "quiet", "topic": "out/{source}"},
+        "loud": {"type": "mqtt_source", "topic": "b/{source}", "slot": 1},
+        "here": {"type": "publish", "input": "loud", "topic": "out/{source}", "slot": 1},
+    }
+    walk = Walk(random.Random(1), {"name": "f", "operators": operators}, "locality", 2, "full")
+    walk.slots.begin(walk.run)
+    batch = RawBatch(["b/a"], [b"x" * 1_000_000], 0.0, 1_000.0, 1_000_100)
+    walk.slots.put([(walk.run.places["loud"].instance, 0, batch)] * 20)
+    drops = {name: walk.slots.report(walk.run, name).drops for name in walk.run.places}
+    assert drops.pop("loud").keys() == {"a slot does not keep up"}
+    assert not any(drops.values())
 
 
 def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pytest.LogCaptureFixture) -> None:
