@@ -32,11 +32,10 @@ from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.report import report
 from edgert.runtime.targets import Spread, Target
+from edgert.runtime.under_way import UnderWay, told_bytes
 
 DAEMON: Final = -1
 """The daemon, where slots have numbers."""
-BACKLOG_BYTES: Final = 4_194_304
-"""What may be under way to another slot; beyond it nobody who feeds it is given a turn."""
 MOST_INSTANCES: Final = 65_536
 """Of a flow."""
 
@@ -96,12 +95,11 @@ class SlotRun:
         """Slot → the newest checkpoint whose marker came from it."""
         self._over = 0
         """The newest checkpoint that was taken here, or given up."""
-        self._told_full: set[int] = set()
-        """Places elsewhere whose queue is full."""
-        self._choked: dict[int, int] = {}
-        """Places elsewhere to which too much is under way → their slot."""
+        self._under_way = UnderWay(links, pool, self._elsewhere)
         self._full: dict[int, set[int]] = {}
         """Place of an instance whose queue is over its budget → slots that were told."""
+        self._taken: dict[tuple[int, int], int] = {}
+        """(slot, place): bytes that came from there to a queue here, of which that slot was not told yet."""
         self._unsaid = ""
         """Why a capture (or results ahead of one) could not be told to the daemon. What it took is lost with that, so
         there is no other until the run begins anew from its last checkpoint."""
@@ -150,9 +148,7 @@ class SlotRun:
         if link is not None:
             packed = frames.pack_batch(batch)
             link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
-            if link.backlog_bytes > BACKLOG_BYTES and place not in self._choked:  # it does not read: it hangs
-                self._pool.crowd(self._elsewhere(place))  # first: whoever finds it choked may relieve it
-                self._choked[place] = slot
+            self._under_way.sent(slot, place, batch.size)
 
     # -- frames
 
@@ -166,13 +162,12 @@ class SlotRun:
                 self._put(origin, *rest)
         elif kind == frames.STANDING:
             self._hear_standing(*rest)
+        elif kind == frames.TAKEN:
+            self._under_way.taken(*rest)
         elif kind == frames.FULL:
-            self._told_full.add(rest[0])
-            self._pool.crowd(self._elsewhere(rest[0]))
+            self._under_way.full(rest[0])
         elif kind == frames.ROOM:
-            self._told_full.discard(rest[0])
-            if rest[0] not in self._choked:
-                self._pool.relieve(self._elsewhere(rest[0]))
+            self._under_way.room(rest[0])
         elif kind == frames.MARKER:
             if self._behind_marker(origin):  # of the next checkpoint, which holds what waits before it
                 self._aside.append((origin, frame))
@@ -190,20 +185,23 @@ class SlotRun:
     def _put(self, origin: int, place: int, source: int, producer: int, packed: list[Any], again: bool = False) -> None:
         """`again`: it was accepted before, in a life that has ended, and must not be shed now."""
         instance = self._all[place]
-        self._pool.take_in(Target(instance, source, producer), frames.unpack_batch(packed), accepted=again)
-        if origin != DAEMON and instance.queue.over and origin not in self._full.get(place, ()):
+        batch = frames.unpack_batch(packed)
+        self._pool.take_in(Target(instance, source, producer), batch, accepted=again)
+        link = self._links.get(origin)
+        if origin == DAEMON or link is None:
+            return
+        if instance.queue.over and origin not in self._full.get(place, ()):
             self._full.setdefault(place, set()).add(origin)
-            if (link := self._links.get(origin)) is not None:
-                link.send(frames.frame(frames.FULL, self.number, place))
+            link.send(frames.frame(frames.FULL, self.number, place))
+        taken = self._taken.get((origin, place), 0) + batch.size
+        if taken and taken >= told_bytes():
+            link.send(frames.frame(frames.TAKEN, self.number, place, taken))
+            taken = 0
+        self._taken[origin, place] = taken
 
     def say_where_room_is(self) -> None:
-        """Lets those go on that were told of a full queue, or whose link was."""
-        for place, slot in list(self._choked.items()):
-            link = self._links.get(slot)
-            if link is None or link.backlog_bytes < BACKLOG_BYTES // 2:
-                del self._choked[place]
-                if place not in self._told_full:
-                    self._pool.relieve(self._elsewhere(place))
+        """Lets those go on that were told of a full queue, or that had too much under way."""
+        self._under_way.look()
         for place in [place for place in self._full if not self._all[place].queue.over]:
             for slot in self._full.pop(place):
                 if (link := self._links.get(slot)) is not None:

@@ -210,6 +210,9 @@ def test_walks_through_deaths_and_failed_commits_ship_everything_once(
     if draw.random() < 0.3:  # the daemon waits too short for some answers, which then come late
         monkeypatch.setattr("gateway.slots.HOLD_S", 0.001)
         monkeypatch.setattr("gateway.slots.ANSWER_S", 0.0)
+    if draw.random() < 0.3:  # queues are over their budgets all the time, and little may be under way
+        monkeypatch.setattr("edgert.runtime.build.QUEUE_BYTES", 600)
+        monkeypatch.setattr("edgert.runtime.under_way.UNDER_WAY_BYTES", 800)
     in_loop(walk_through)(draw)
 
 

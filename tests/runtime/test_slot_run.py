@@ -14,8 +14,9 @@ from edgert.links.frames import Splitter
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
-from edgert.runtime.slot_run import BACKLOG_BYTES, DAEMON, SlotRun
+from edgert.runtime.slot_run import DAEMON, SlotRun
 from edgert.runtime.targets import Outgoing, Target
+from edgert.runtime.under_way import BACKLOG_BYTES, UNDER_WAY_BYTES
 from edgert.scheduling.ranked import MinLatency
 from tests.runtime.test_flow_run import DOCUMENT
 
@@ -223,6 +224,39 @@ def test_a_link_that_takes_nothing_holds_up_who_feeds_it() -> None:
     assert len(half.pool._gate.over) == 1, "the queue at its other end is full still"
     half.run.frame(1, [frames.ROOM, 5, 1])
     assert not half.pool._gate.over
+
+
+def test_who_sends_more_than_may_be_under_way_waits_until_it_was_taken() -> None:
+    """In bytes as they count in a queue: packed they are many times less."""
+    half = Half()
+    ok = Target(half.run.flow_run.places["ok"].instance, 0)
+    for _ in range(3):
+        half.source.send_away([(ok, Batch([], 0.0, size=UNDER_WAY_BYTES // 2))])
+    half.run.say_where_room_is()
+    assert half.pool._gate.over
+    half.run.frame(1, [frames.TAKEN, 5, 1, UNDER_WAY_BYTES // 2])
+    half.run.say_where_room_is()
+    assert half.pool._gate.over, "half of it is to be left"
+    half.run.frame(1, [frames.FULL, 5, 1])
+    half.run.frame(1, [frames.TAKEN, 5, 1, UNDER_WAY_BYTES // 2])
+    half.run.say_where_room_is()
+    assert half.pool._gate.over, "the queue at the other end is full"
+    half.run.frame(1, [frames.ROOM, 5, 1])
+    assert not half.pool._gate.over
+
+
+def test_what_was_taken_in_is_told_to_who_sent_it_when_it_stands_in_the_queue() -> None:
+    half = Half()
+    size = UNDER_WAY_BYTES // 8
+    packed = ["rows", size, 0.0, 0.0, []]
+    half.run.frame(1, [frames.MARKER, 5, 1])
+    for _ in range(5):
+        half.run.frame(1, [frames.DATA, 5, 2, 0, 0, packed])
+    assert half.other.sent == [], "it waits aside"
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.run.advance(0.1)
+    told = [parts for parts in half.other.sent if parts[0] == frames.TAKEN]
+    assert told == [[frames.TAKEN, 5, 2, 2 * size]] * 2
 
 
 def test_what_is_fed_again_after_a_death_is_not_shed() -> None:

@@ -1,0 +1,89 @@
+"""What a slot sends to instances in other slots is bounded as their queues are.
+
+    who feeds it ── DATA ──▶ link, sockets ──▶ queue of an instance in another slot
+                 ◀─ TAKEN ── so many bytes stand in the queue now
+                 ◀─ FULL, ROOM ── the queue is over its budget, or not any more
+
+Between a queue that is over its budget and who hears of it lies all that is under way: packed, and so many times
+smaller than in a queue. So the sender counts what rows take there. Where that is too much, whoever feeds the instance
+waits: to its pool it is one whose queue is over its budget. Reading waits for nobody, so what is under way is taken in
+the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from edgert.links.unix import UnixLink
+from edgert.runtime.pool import Pool
+
+UNDER_WAY_BYTES: Final = 2_097_152
+"""Estimated resident bytes that may be under way to one instance: half of its queue's budget. It takes some
+milliseconds until the other slot says that it has taken them, in which two cores compute less than that."""
+BACKLOG_BYTES: Final = 4_194_304
+"""Packed bytes that may wait for a link: it does not read, so it hangs."""
+
+
+def told_bytes() -> int:
+    """So much is taken in before that is told: less than what has to be left for those that wait to go on."""
+    return UNDER_WAY_BYTES // 4
+
+
+class UnderWay:
+    """Of one run in one slot; `sent` is for any thread."""
+
+    def __init__(self, links: Mapping[int, UnixLink], pool: Pool, number: Callable[[int], int]) -> None:
+        """`number`: by which the pool knows an instance in another slot, from its place."""
+        self._links, self._pool, self._number = links, pool, number
+        self._lock = threading.Lock()
+        """Held while the pool is told: or what one thread says last could be what the other found first."""
+        self._bytes: dict[int, int] = {}
+        """By place."""
+        self._full: set[int] = set()
+        """Places whose queue is over its budget."""
+        self._choked: dict[int, int] = {}
+        """Places to which too much is under way → their slot."""
+
+    def sent(self, slot: int, place: int, size: int) -> None:
+        """A batch of `size` was sent."""
+        link = self._links.get(slot)
+        with self._lock:
+            under_way = self._bytes[place] = self._bytes.get(place, 0) + size
+            waits = link is not None and link.backlog_bytes > BACKLOG_BYTES
+            if (waits or under_way > UNDER_WAY_BYTES) and place not in self._choked:
+                self._choked[place] = slot
+                self._pool.crowd(self._number(place))
+
+    def taken(self, place: int, size: int) -> None:
+        """So much stands in the queue now."""
+        with self._lock:
+            self._bytes[place] = self._bytes.get(place, 0) - size
+
+    def full(self, place: int) -> None:
+        """The queue is over its budget."""
+        with self._lock:
+            self._full.add(place)
+            self._pool.crowd(self._number(place))
+
+    def room(self, place: int) -> None:
+        """It is not any more."""
+        with self._lock:
+            self._full.discard(place)
+            if place not in self._choked:
+                self._pool.relieve(self._number(place))
+
+    def look(self) -> None:
+        """Lets those go on that waited for what was under way. To be called often."""
+        if not self._choked:
+            return
+        with self._lock:
+            for place, slot in list(self._choked.items()):
+                link = self._links.get(slot)
+                if link is None or (
+                    link.backlog_bytes < BACKLOG_BYTES // 2 and self._bytes[place] <= UNDER_WAY_BYTES // 2
+                ):
+                    del self._choked[place]
+                    if place not in self._full:
+                        self._pool.relieve(self._number(place))

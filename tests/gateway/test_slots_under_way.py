@@ -1,0 +1,67 @@
+"""A queue in one slot that another one feeds: what it holds is bounded, however late it is said that it is full."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from edgert.core.batch import RawBatch, size_of
+from edgert.runtime.under_way import UNDER_WAY_BYTES
+from tests.gateway.test_slots import Walk
+
+APART: dict[str, Any] = {
+    "name": "f",
+    "operators": {
+        "in": {"type": "mqtt_source", "topic": "x/{source}", "slot": 0},
+        "by": {"type": "key_by", "input": "in", "keys": ["source"]},
+        "minute": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()"}, "slot": 1},
+        "out": {"type": "ship", "input": "minute", "slot": 1},
+    },
+}
+ROWS = 200
+MOST_FED = 20_000_000
+"""Resident bytes of rows; what they are decoded from is no more than a source keeps."""
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_queue_that_another_slot_feeds_exceeds_its_budget_by_what_may_be_under_way(reads: bool) -> None:
+    """`reads`: whether its slot reads its links while its operators stand still."""
+    walk = Walk(random.Random(1), APART, "locality", 2, "full")
+    walk.slots.begin(walk.run)
+    near, far = walk.processes
+    for process in walk.processes:
+        process.start()
+    for _ in range(5):
+        near.step()
+        far.step()
+    assert far.slot is not None
+    (run,) = far.slot._runs.values()
+    (window,) = run._instances
+    far.slot.pool.begin_hold([window])
+    size = ROWS * size_of([{"time": 1.0, "source": "a"}])
+    fed = 0
+    while fed * size < MOST_FED:
+        payloads = [b'{"time": %d}' % time for time in range(fed * ROWS, (fed + 1) * ROWS)]
+        walk.slots.put([(walk.run.all[0], 0, RawBatch(["x/a"] * ROWS, payloads, 0.0, 1_000.0, 100 * ROWS, owed=True))])
+        near.link.flush()
+        near.step()
+        if reads:
+            far.step()
+        fed += 1
+    for _ in range(500):
+        near.step()
+        far.step()
+    budget = window.queue.budget_bytes
+    assert budget < window.queue.size <= budget + UNDER_WAY_BYTES + 2 * size
+    far.slot.pool.release([window])
+    for _ in range(10_000):
+        if window.counters.rows_in == fed * ROWS:
+            break
+        near.link.flush()
+        near.step()
+        far.step()
+    assert window.counters.rows_in == fed * ROWS
+    for process in walk.processes:
+        process.stop_now()
