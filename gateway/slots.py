@@ -17,13 +17,13 @@ from weakref import WeakKeyDictionary
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
-from edgert.core.errors import DamagedError
+from edgert.core.errors import DamagedError, MisfitError
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
-from edgert.links.frames import frame
+from edgert.links.frames import TooLarge, frame
 from edgert.operators.logic import Message, Now
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
@@ -182,11 +182,10 @@ class Slots:
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
         run.stored(blobs, queue)
         hosted = Hosted(run, self._where(run))
-        blobs, queue = self._adapted(hosted, blobs, queue)
+        self._build(hosted, *self._adapted(hosted, blobs, queue))
         self._hosted[run] = hosted
         for place, instance in enumerate(run.all):
             self._by_instance[instance] = (hosted, place)
-        self._build(hosted, blobs, queue)
 
     def _adapted(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> tuple[Sequence[bytes], bytes]:
         """A checkpoint as the slots can begin with it. One that was made while operators were split, and are not now
@@ -212,15 +211,19 @@ class Slots:
         return sum(hosted.where.count(slot) for hosted in self._hosted.values())
 
     def _build(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> None:
+        """Raises `MisfitError` for a checkpoint that is too large to be sent to a slot."""
         run = hosted.run
         with self._building:
             self._last += 1
+            try:
+                build = frame(
+                    frames.BUILD, self._last, run.flow.name, run.flow.document, run.version, run.epoch,
+                    self._fusion, self._fission, hosted.where, list(blobs), queue,
+                )  # fmt: skip
+            except TooLarge as error:
+                raise MisfitError(f"its checkpoint is too large for a slot: {error}") from error
             hosted.number = self._last
             self._by_number[hosted.number] = hosted
-            build = frame(
-                frames.BUILD, hosted.number, run.flow.name, run.flow.document, run.version, run.epoch,
-                self._fusion, self._fission, hosted.where, list(blobs), queue,
-            )  # fmt: skip
             self._to_all(hosted, build)
         for operator, document in list(self._models.get(run, {}).items()):
             self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from edgert.core.batch import Batch, RawBatch, Row
-from edgert.core.errors import PayloadError
+from edgert.core.errors import EdgertError, PayloadError
 from edgert.core.packing import pack, unpack
 
 HELLO: Final = "hello"
@@ -56,14 +56,21 @@ FAILED: Final = "failed"
 SETTINGS: Final = "settings"
 """daemon → slot: settings that may change while running."""
 
-MAX_FRAME: Final = 256 * 1024 * 1024
-"""A greater one was never packed: the stream is damaged."""
+MAX_FRAME: Final = 512 * 1024 * 1024
+"""A greater one is never sent: the stream is damaged. The greatest message of MQTT (256 MiB) fits, with what one read
+brings beside it."""
 _LENGTH: Final = struct.Struct("<I")
 
 
+class TooLarge(EdgertError):
+    """It was to be sent in a frame that no receiver would take."""
+
+
 def frame(*parts: Any) -> bytes:
-    """One frame as it goes over the wire."""
+    """One frame as it goes over the wire. Raises `TooLarge`."""
     body = pack(parts)
+    if len(body) > MAX_FRAME:
+        raise TooLarge(f"expected at most {MAX_FRAME} bytes for a frame of the kind {parts[0]}, got {len(body)}")
     return _LENGTH.pack(len(body)) + body
 
 

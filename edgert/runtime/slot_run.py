@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from edgert.core.batch import Batch
 from edgert.core.clock import Clock
-from edgert.core.errors import DocumentError
+from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.fission import uncopied
@@ -230,7 +230,7 @@ class SlotRun:
             try:
                 self._links[DAEMON].send(frames.frame(frames.RESULTS, self.number, frames.pack_rows(rows)))
             except Exception as problem:  # noqa: BLE001 - as for a capture
-                self._unsaid = f"its results cannot be packed: {problem!r}"
+                self._unsaid = f"its results cannot be packed: {_text(problem)}"
 
     def _hear_standing(self, name: str, values: Sequence[float]) -> None:
         logic = self.flow_run.places[name].logic
@@ -280,7 +280,7 @@ class SlotRun:
             if not self._unsaid:
                 self._tell_capture()
         except Exception as problem:  # noqa: BLE001 - a value that cannot be packed, nor could be in the database
-            self._unsaid = f"its state cannot be packed: {problem!r}"
+            self._unsaid = f"its state and what waits in its queues cannot be packed: {_text(problem)}"
         if self._unsaid:
             self._answer({}, {}, [], {}, self._unsaid)
         self._captured = self._stop
@@ -341,6 +341,10 @@ class SlotRun:
         """By place."""
         places = self.flow_run.places.items()
         return {name: report(place, now).plain() for name, place in places if place.instance.name in self.mine}
+
+
+def _text(problem: Exception) -> str:
+    return str(problem) if isinstance(problem, EdgertError) else repr(problem)
 
 
 def _nowhere(target: Target, batch: Batch) -> None:

@@ -14,14 +14,16 @@ from typing import Any, get_args
 import pytest
 
 from edgert.core.batch import RawBatch
+from edgert.core.errors import MisfitError
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
+from edgert.links import frames
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.runtime.progress import Progress
-from edgert.runtime.state import join_queues, pack_queues
+from edgert.runtime.state import join_queues, pack_queues, pack_state
 from gateway.hosted import KEPT_BYTES
 from gateway.slot_process import QUIET_S
 from gateway.slots import MOST_DEATHS, Slots
@@ -304,6 +306,20 @@ def test_what_a_slot_does_not_take_is_counted_at_the_source_that_it_was_for() ->
     drops = {name: walk.slots.report(walk.run, name).drops for name in walk.run.places}
     assert drops.pop("loud").keys() == {"a slot does not keep up"}
     assert not any(drops.values())
+
+
+def test_a_checkpoint_that_is_too_large_for_a_slot_keeps_its_own_flow_from_starting_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the slot would take the frame for a damaged stream, and die, each time that it comes."""
+    walk = Walk(random.Random(1), CHAINED, "locality", 1)
+    (process,) = walk.processes
+    before = process.link.backlog_bytes
+    monkeypatch.setattr(frames, "MAX_FRAME", 10_000)
+    with pytest.raises(MisfitError, match="its checkpoint is too large for a slot: expected at most 10000 bytes"):
+        walk.slots.begin(walk.run, [pack_state({"in": random.Random(1).randbytes(10_000)})])
+    assert walk.slots.slots()[0]["instances"] == 0
+    assert process.link.backlog_bytes == before
 
 
 def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pytest.LogCaptureFixture) -> None:

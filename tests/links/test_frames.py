@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch
+from edgert.core.config import entries
 from edgert.core.errors import PayloadError
-from edgert.links.frames import MAX_FRAME, Splitter, frame, pack_batch, unpack_batch
+from edgert.core.settings import GatewaySettings
+from edgert.links import frames
+from edgert.links.frames import MAX_FRAME, Splitter, TooLarge, frame, pack_batch, unpack_batch
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -39,6 +42,19 @@ def test_what_is_no_frame_is_refused() -> None:
         list(Splitter().feed(struct.pack("<I", MAX_FRAME + 1)))
     with pytest.raises(PayloadError, match="expected MessagePack"):
         list(Splitter().feed(struct.pack("<I", 1) + b"\xc1"))
+
+
+def test_a_frame_that_no_receiver_would_take_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MAX_FRAME", len(frame("state", b"x" * 100)) - 4)
+    assert [*Splitter().feed(frame("state", b"x" * 100))] == [["state", b"x" * 100]]
+    with pytest.raises(TooLarge, match="expected at most 109 bytes for a frame of the kind state, got 110"):
+        frame("state", b"x" * 101)
+
+
+def test_the_greatest_message_that_may_be_taken_fits_into_a_frame() -> None:
+    (most,) = [e.about.maximum for e in entries(GatewaySettings) if e.path == "sensors.max_packet_bytes"]
+    assert most is not None
+    assert 1.5 * most < MAX_FRAME
 
 
 @given(ROWS, st.floats(allow_nan=False), st.floats(allow_nan=False), st.integers(0, 10**9))

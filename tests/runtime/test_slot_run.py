@@ -282,6 +282,19 @@ def test_what_a_capture_took_and_could_not_say_is_in_no_later_checkpoint_either(
     assert all("cannot be packed" in fault for fault in faults)
 
 
+def test_a_state_that_is_too_large_for_a_frame_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon would take the frame for a damaged stream, and kill the slot with each checkpoint."""
+    half = Half()
+    monkeypatch.setattr(half.run.flow_run, "take_deltas", lambda into, mine: into.update({"in": b"x" * 10_000}))
+    monkeypatch.setattr(frames, "MAX_FRAME", 10_000)
+    half.run.frame(1, [frames.MARKER, 5, 1])
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.run.advance(0.1)
+    ((kind, *_, fault, _state),) = half.daemon.sent
+    assert kind == frames.CAPTURED
+    assert "cannot be packed: expected at most 10000 bytes for a frame of the kind captured" in fault
+
+
 def test_a_marker_does_not_overtake_what_waits_behind_the_one_before() -> None:
     """The other slot gave up checkpoint 1, sent rows, and began checkpoint 2, before this one heard any of it from the
     daemon: those rows are in checkpoint 2."""
