@@ -64,8 +64,8 @@ def _facts(instance: PhysicalInstance, plan: Plan, registry: Registry) -> Iterab
     steps = [node.name for node in instance.nodes if registry[node.type].keys is None]
     if instance.kind == "stateless" and len(steps) > 1:
         yield f"{len(steps)} operators compiled to one function"
-    if (slot := instance.nodes[0].slot) >= 0:
-        yield f"slot {slot}"
+    if instance.slot >= 0:
+        yield f"slot {instance.slot}"
     if instance.copies > 1:
         yield f"{instance.copies} copies{', divided by topic' if instance.kind == 'source' else ''}"
     if len(instance.inputs) > 1:

@@ -67,6 +67,11 @@ class PhysicalInstance:
         return tuple(n.name for n in self.nodes)
 
     @property
+    def slot(self) -> int:
+        """The slot that its operators ask for; -1: none."""
+        return _slot(self.nodes)
+
+    @property
     def parameters(self) -> Mapping[str, Any]:
         """Parameters of the first operator (of the only one, except where several are fused)."""
         return self.nodes[0].parameters
@@ -184,7 +189,7 @@ def _with_regions(made: Plan, registry: Registry, *, lines: bool) -> Plan:
 def _beside(instance: PhysicalInstance, feeders: Sequence[PhysicalInstance]) -> bool:
     """Whether it takes its rows in the slot of those that feed it, copy by copy."""
     divisions = {output.division for feeder in feeders for output in feeder.outputs if output.instance == instance.name}
-    slots = {instance.nodes[0].slot, *(feeder.nodes[-1].slot for feeder in feeders)}
+    slots = {instance.slot, *(feeder.slot for feeder in feeders)}
     return divisions == {FORWARD} and len(slots) == 1
 
 
@@ -233,8 +238,9 @@ def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list
         fits = chains and len(node.inputs) == 1 and registry[node.type].stateless
         group = last.get(node.inputs[0]) if fits else None
         if group is not None and len(flow.outputs(node.inputs[0])) == 1 and registry[group[-1].type].stateless:
-            fits = not fission or _vanishes([node], registry) or _vanishes(group, registry)
-            if (fits or copies_of(group) == node.instances) and group[-1].slot == node.slot:
+            marker = _vanishes([node], registry) or _vanishes(group, registry)  # which runs wherever others do
+            alike = (not fission or copies_of(group) == node.instances) and _slot(group) == node.slot
+            if marker or alike:
                 group.append(node)
                 last[node.name] = group
                 continue
@@ -245,6 +251,11 @@ def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list
 
 def _vanishes(group: list[Node], registry: Registry) -> bool:
     return all(registry[n.type].keys is not None for n in group)
+
+
+def _slot(nodes: Sequence[Node]) -> int:
+    """Operators of one instance ask for the same; markers in it cannot ask."""
+    return max(node.slot for node in nodes)
 
 
 def _name(group: list[Node]) -> str:

@@ -262,6 +262,29 @@ def test_asking_for_a_source_that_is_none_is_an_error() -> None:
         fields_needed(flow(out=op("publish", "in", topic="x")), REGISTRY, "nowhere")
 
 
+@pytest.mark.parametrize(
+    ("slots", "chains"),
+    [
+        ({"a": 0, "b": 0}, ["in", "a+by+b", "out"]),
+        ({"a": 0, "b": 1}, ["in", "a+by", "b", "out"]),
+        ({"a": 0}, ["in", "a+by", "b", "out"]),
+        ({"b": 1}, ["in", "a+by", "b", "out"]),
+    ],
+)
+def test_a_marker_in_the_midst_of_a_chain_parts_only_what_asks_for_different_slots(
+    slots: dict[str, int], chains: list[str]
+) -> None:
+    operators = {
+        "a": op("filter", "in", where="v > 0"),
+        "by": op("key_by", "a", keys=["source"]),
+        "b": op("map", "by", set={"w": "v"}),
+        "out": op("publish", "b", topic="y"),
+    }
+    for name, slot in slots.items():
+        operators[name]["slot"] = slot
+    assert list(plan(flow(**operators), REGISTRY, "chains").instances) == chains
+
+
 def test_an_operator_with_a_slot_of_its_own_is_fused_only_with_those_of_the_same() -> None:
     operators: dict[str, dict[str, Any]] = {
         "in": {"type": "mqtt_source", "topic": "x/{source}"},
@@ -273,7 +296,11 @@ def test_an_operator_with_a_slot_of_its_own_is_fused_only_with_those_of_the_same
         "out": {"type": "ship", "input": "w"},
     }
     made = plan(from_plain({"name": "f", "operators": operators}, REGISTRY), REGISTRY)
-    assert list(made.instances) == ["in+a", "b+c", "w+out"]
+    assert list(made.instances) == ["in+a", "b+c+by", "w+out"]
+    asked = {name: {**operator, **({} if name == "by" else {"slot": 1})} for name, operator in operators.items()}
+    made = plan(from_plain({"name": "f", "operators": asked}, REGISTRY), REGISTRY)
+    assert list(made.instances) == ["in+a+b+c+by+w+out"], "a marker is where the others are"
+    assert made.instances["in+a+b+c+by+w+out"].slot == 1
     by = {**operators, "by": {**operators["by"], "slot": 1}}
     with pytest.raises(DocumentError, match=r"operators\.by\.slot: expected none"):
         from_plain({"name": "f", "operators": by}, REGISTRY)
