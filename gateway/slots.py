@@ -180,6 +180,7 @@ class Slots:
     # -- flows
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
+        run.leave()
         run.stored(blobs, queue)
         hosted = Hosted(run, self._where(run))
         self._build(hosted, *self._adapted(hosted, blobs, queue))

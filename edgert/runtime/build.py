@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -19,6 +19,7 @@ from edgert.operators.logic import Build, Logic
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.region import Edge, Region
 from edgert.operators.source import Source
+from edgert.runtime.elsewhere import stands_for
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import OWED_BYTES, Queue
 from edgert.runtime.targets import Marks, Spread, Target
@@ -77,16 +78,17 @@ class Built:
 
 
 @as_errors()
-def build(physical: Plan, registry: Registry) -> Built:
-    """Instances with fresh logic, connected."""
-    instances = _instances(physical, registry)
+def build(physical: Plan, registry: Registry, here: Container[str] | None = None) -> Built:
+    """Instances with fresh logic, connected. `here`: names of those that run in this process, if not all do; of the
+    others only what is needed of them here is made."""
+    instances = _instances(physical, registry, here)
     return Built(physical, registry, instances, _places(physical, instances))
 
 
-def _instances(physical: Plan, registry: Registry) -> dict[str, Instance]:
+def _instances(physical: Plan, registry: Registry, here: Container[str] | None) -> dict[str, Instance]:
     instances: dict[str, Instance] = {}
     for planned in physical.instances.values():
-        logic = _logic(planned, physical, registry)
+        logic = _logic(planned, physical, registry, here is None or planned.name in here)
         instances[planned.name] = Instance(planned.name, planned.operators, planned.kind, logic, _queue(planned))
     for planned in physical.instances.values():
         instance = instances[planned.name]
@@ -140,10 +142,10 @@ def _queue(planned: PhysicalInstance) -> Queue:
     return Queue(budget, overload)
 
 
-def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Logic:
-    """The logic of one planned instance."""
+def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: bool) -> Logic:
+    """The logic of one planned instance; or what stands for it, if it does not run here."""
     if planned.parts:
-        parts = [_logic(part, physical, registry) for part in planned.parts]
+        parts = [_logic(part, physical, registry, here) for part in planned.parts]
         at = {part.name: number for number, part in enumerate(planned.parts)}
         edges = [
             Edge(number, output.port, at[output.instance], output.input)
@@ -160,6 +162,8 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry) -> Log
     make = registry[node.type].logic
     if make is None:
         raise TypeError(f"operator type {node.type} has no logic: its specification must say `logic=...`")
+    if not here and (other := stands_for(planned, registry)):
+        return other
     needed = fields_needed(physical.flow, registry, node.name) if planned.kind == "source" else None
     ports = frozenset(output.port for output in planned.outputs)
     logic: object = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections import deque
@@ -80,7 +81,9 @@ class FlowRun:
         progress: Progress,
         fusion: Fusion = "full",
         fission: bool = True,
+        here: Callable[[int], bool] = lambda place: True,
     ) -> None:
+        """`here`: whether an instance runs in this process, by its place in the plan's order."""
         self.flow = flow
         self.registry = registry
         self.version = version
@@ -88,9 +91,7 @@ class FlowRun:
         self.progress = progress
         self.fusion, self.fission = fusion, fission
         self.plan: Plan = plan(flow, registry, fusion, fission=fission)
-        self.built = build(self.plan, registry)
-        self.instances, self.places = self.built.instances, self.built.places
-        self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
+        self._build(here)
         self.schema = schema_of(self.plan)
         self.columns = row_columns(self.schema) if self.schema else ()
         self.latest: deque[Row] = deque(maxlen=5)
@@ -113,6 +114,18 @@ class FlowRun:
         self._queue_was_empty = True
         self._delta_bytes = 0
         self._snapshot_bytes = 0
+
+    def _build(self, here: Callable[[int], bool]) -> None:
+        names = {name for place, name in enumerate(self.plan.instances) if here(place)}
+        self.built = build(self.plan, self.registry, names)
+        self.instances, self.places = self.built.instances, self.built.places
+        self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
+
+    def leave(self) -> None:
+        """It runs in other processes only: its instances are new, and of their logic there is only what is needed here.
+        To be called before anybody uses them. That the logic can be made is known by now."""
+        self._build(lambda place: False)
+        gc.collect(1)  # the logic stands in circles, and what is older than a moment is looked at each ten minutes only
 
     @property
     def all(self) -> tuple[Instance, ...]:

@@ -67,7 +67,10 @@ class SlotRun:
         self.number = number
         self._slot, self._links, self._pool, self._clock = slot, links, pool, clock
         flow = from_plain(document, registry, what="flow")
-        self.flow_run = FlowRun(flow, registry, version, epoch, Progress(Position()), fusion, fission)
+        nowhere = Progress(Position())
+        self.flow_run = FlowRun(
+            flow, registry, version, epoch, nowhere, fusion, fission, lambda place: where[place] == slot
+        )
         self._all = list(self.flow_run.instances.values())
         self.mine = {instance.name for instance, at in zip(self._all, where, strict=True) if at == slot}
         self._instances = [instance for instance in self._all if instance.name in self.mine]
