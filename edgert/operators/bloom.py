@@ -6,7 +6,9 @@ first_seen   rows whose key did not come before; what came is learned, in bounde
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any, Final
@@ -94,7 +96,7 @@ class FirstSeen(_BloomFilter):
     def __init__(self, fields: Sequence[str], expected: int, rate: float) -> None:
         super().__init__(fields)
         self.seen = Seen(expected, rate)
-        self._inserted: list[int] = []
+        self._inserted = array("Q")
         self._all = False
         """Since the last delta came more than it is worth to tell one by one."""
 
@@ -111,23 +113,25 @@ class FirstSeen(_BloomFilter):
             if hashed not in previous:
                 out.append(row)
             insert(hashed)
-            inserted.append(hashed)
+            if not self._all:
+                inserted.append(hashed)
             current, previous = seen.current, seen.previous
         if len(inserted) > most:
-            self._all = True
-            inserted.clear()
+            self._all, self._inserted = True, array("Q")
         if seen.forgotten > forgotten:
             self.drops["forgotten (keys)"] += seen.forgotten - forgotten
         return out
 
     def delta(self) -> Any | None:
         if self._all:
-            self._all, self._inserted = False, []
+            self._all = False
             return self._whole()
         if not self._inserted:
             return None
-        inserted, self._inserted = self._inserted, []
-        return {"inserted": b"".join([hashed.to_bytes(8, "little") for hashed in inserted])}
+        inserted, self._inserted = self._inserted, array("Q")
+        if sys.byteorder == "big":
+            inserted.byteswap()
+        return {"inserted": inserted.tobytes()}
 
     def snapshot(self) -> Any | None:
         return self._whole() if self.seen.count else None
@@ -146,10 +150,10 @@ class FirstSeen(_BloomFilter):
             for at in range(0, len(told), 8):
                 seen.insert(int.from_bytes(told[at : at + 8], "little"))
             return
-        for kept, array in zip((seen.previous, seen.current), state["filters"], strict=True):
-            if len(array) != len(kept.array):
-                raise ValueError(f"expected a filter of {len(kept.array)} bytes, got one of {len(array)}")
-            kept.array[:] = array
+        for kept, bits in zip((seen.previous, seen.current), state["filters"], strict=True):
+            if len(bits) != len(kept.array):
+                raise ValueError(f"expected a filter of {len(kept.array)} bytes, got one of {len(bits)}")
+            kept.array[:] = bits
         seen.previous_count, seen.count = state["counts"]
 
 
@@ -199,7 +203,8 @@ SPECS = (
                 "expected_items",
                 "integer",
                 "With `first_seen`: the newest different keys that are certainly remembered; older ones are forgotten, "
-                "and counted. At a rate of 0.01 each takes 2.8 bytes.",
+                "and counted. At a rate of 0.01 each takes 2.8 bytes, with what is new since the last checkpoint 4.4 "
+                "at most.",
                 100_000,
                 minimum=1,
                 maximum=10_000_000,

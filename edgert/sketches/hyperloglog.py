@@ -9,6 +9,7 @@ correction for large ranges (collisions of 32 bits) is not needed.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -36,9 +37,10 @@ class HyperLogLog:
         self._sum = size << self._greatest
         """Σ 2^(greatest ρ - M)."""
         self._estimate: int | None = 0
-        self._changed: set[int] = set()
+        self._changed = array("H")
+        """Registers, some of them twice: a set would take 50 times as much memory."""
         self._all = False
-        """More changed than is worth to be told apart: a set of them would take more than the registers."""
+        """More changed than is worth to be told apart."""
 
     def add(self, hashed: int) -> bool:
         """Adds the value with this hash (64 bits); whether that changed anything."""
@@ -52,10 +54,10 @@ class HyperLogLog:
         self._sum += (1 << self._greatest - rank) - (1 << self._greatest - before)
         self._empty -= not before
         self._estimate = None
-        self._changed.add(at)
-        if len(self._changed) > len(self.registers) // _FEW:
-            self._changed.clear()
-            self._all = True
+        if not self._all:
+            self._changed.append(at)
+            if len(self._changed) > len(self.registers) // _FEW:
+                self._changed, self._all = array("H"), True
         return True
 
     @property
@@ -78,10 +80,10 @@ class HyperLogLog:
     def changes(self) -> bytes | list[int]:
         """What changed since the last call: [register, value, ...], or all registers where that is shorter."""
         changed, everything = self._changed, self._all
-        self._changed, self._all = set(), False
+        self._changed, self._all = array("H"), False
         if everything:
             return bytes(self.registers)
-        return [part for at in sorted(changed) for part in (at, self.registers[at])]
+        return [part for at in sorted(set(changed)) for part in (at, self.registers[at])]
 
     def state(self) -> bytes | list[int]:
         """All in the form of changes from nothing."""
@@ -109,6 +111,12 @@ def precision_for(standard_error: float) -> int:
     """The least precision whose standard error (1.04 / √m) is at most this."""
     needed = math.ceil(math.log2((1.04 / standard_error) ** 2) - 1e-9)
     return min(MOST_PRECISION, max(LEAST_PRECISION, needed))
+
+
+def memory_of(precision: int) -> int:
+    """What the arrays of a sketch may take, bytes: registers, and a seventh (with the room in which it grows) for the
+    list of those that changed."""
+    return (1 << precision) * 8 // 7
 
 
 def _alpha(size: int) -> float:

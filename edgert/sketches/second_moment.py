@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 DEPTH: Final = 5
@@ -34,9 +35,9 @@ class SecondMoment:
         if not LEAST_WIDTH <= width <= MOST_WIDTH or width & (width - 1):
             raise ValueError(f"expected a power of two from {LEAST_WIDTH} to {MOST_WIDTH} as width, got {width}")
         self.width = width
-        self.counters = array("q", bytes(8 * DEPTH * width))
+        self.counters = array("q", [0]) * (DEPTH * width)
         self._squares = [0] * DEPTH
-        self._starts = tuple((row, row * width) for row in range(DEPTH))
+        self._starts = _starts(width)
 
     def add(self, hashed: int) -> bool:
         """Adds the value with this hash (64 bits). True: it always changes something."""
@@ -84,6 +85,17 @@ class SecondMoment:
         if any(type(count) is not int or abs(count) > MOST_COUNT for count in changes):
             raise ValueError(f"expected integers of at most {MOST_COUNT} as counters, got others")
         self._take(changes)
+
+
+def memory_of(width: int) -> int:
+    """What the counters of a sketch and the sums of their squares take, bytes."""
+    return DEPTH * (8 * width + 64)
+
+
+@cache
+def _starts(width: int) -> Sequence[tuple[int, int]]:
+    """Per row its number and where its counters begin."""
+    return tuple((row, row * width) for row in range(DEPTH))
 
 
 def width_for(standard_error: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -111,6 +112,22 @@ def test_of_few_new_keys_only_those_are_told_and_of_many_the_filter() -> None:
     assert set(made.delta() or ()) == {"filters", "counts"}
     passed(made, "c")
     assert made.delta() == {"inserted": made_bytes("c")}
+
+
+def test_a_key_takes_no_more_memory_than_the_docs_say() -> None:
+    keys, beside = 50_000, 20_000  # what the interpreter keeps of rows that were
+    tracemalloc.start()
+    try:
+        made = FirstSeen(["k"], keys, 0.01)
+        assert tracemalloc.get_traced_memory()[0] < 2.8 * keys + beside
+        most = 0
+        for key in range(0, keys // 4, 100):
+            passed(made, *range(key, key + 100))
+            most = max(most, tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert most < 4.4 * keys + beside
+    assert set(made.delta() or ()) == {"filters", "counts"}, "the list was as long as it gets"
 
 
 def made_bytes(key: str) -> bytes:

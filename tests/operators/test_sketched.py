@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -129,6 +131,39 @@ def test_keys_are_bounded_by_memory(name: str, monkeypatch: pytest.MonkeyPatch) 
         again.restore(unpack(pack(made.delta())))
     assert list(made.kept) == list(again.kept) == ["c", "a"]
     assert made.drops == {"too many keys (keys)": 2}
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "values"),
+    [
+        (DistinctCount, 0.26, 4),
+        (DistinctCount, 0.0325, 62),
+        (DistinctCount, 0.0325, 400),
+        (DistinctCount, 0.01, 1_000),
+        (Moment, 0.5, 400),
+        (Moment, 0.177, 62),
+        (Moment, 0.05, 62),
+    ],
+)
+def test_what_keys_take_in_memory_is_what_is_reckoned(make: Callable[..., Sketched], error: float, values: int) -> None:
+    made = make("v", "out", ["source"], 0.0, error)
+    keys = 30_000 // values
+    batches = [[row(1_000 * key + n, f"device-{key}") for n in range(values)] for key in range(keys)]
+    fed(made, row(0))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for batch in batches:
+            made.process(Batch(batch, 0.0, 1.0), 0, NOW)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        told = made.delta()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert told
+    assert 0.5 < held / keys / (sketched.MEMORY_BYTES / made.most_keys) < 1.02
+    assert peak < 2.2 * held, "a checkpoint takes about as much again"
 
 
 def document(kind: str, **parameters: Any) -> dict[str, Any]:
