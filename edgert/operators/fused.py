@@ -53,8 +53,7 @@ class Fused(Logic):
         rows = self._apply(batch.rows) if batch.rows else []
         if not rows and batch.watermark == NO_WATERMARK:
             return ()
-        size = batch.size * len(rows) // len(batch.rows) if batch.rows else 0
-        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
+        return (Emission(0, Batch(rows, batch.arrival, batch.watermark)),)
 
     def _apply(self, rows: list[Row]) -> list[Row]:
         self.count_lacking(len(rows))

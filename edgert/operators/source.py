@@ -17,7 +17,7 @@ from typing import Any
 from edgert.codecs.base import Codec
 from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
-from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row, size_of
+from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate, matches
 from edgert.flow.fission import BY_DEVICE
@@ -101,7 +101,7 @@ class Source(Logic):
         watermark = self.end(looks, batch.arrival, now)
         if not rows and watermark == before:
             return ()
-        return (Emission(0, Batch(rows, batch.arrival, watermark, size_of(rows))),)
+        return (Emission(0, Batch(rows, batch.arrival, watermark)),)
 
     def begin(self, now: Now) -> bool:
         """Whether this turn looks at the devices' times."""

@@ -110,11 +110,11 @@ def fused(*stateless: dict[str, Any]) -> Fused:
     return Fused([made.nodes[f"op{n}"] for n in range(len(stateless))])
 
 
-def test_a_chain_keeps_arrival_and_watermark_and_scales_the_size() -> None:
+def test_a_chain_keeps_arrival_and_watermark_and_leaves_the_size_to_be_measured() -> None:
     made = fused({"type": "filter", "where": "v > 1"}, {"type": "map", "set": {"w": "v * 2"}})
     ((port, batch),) = made.process(rows(1, 2, 3, 4), 0, NOW)
     assert (port, [r["w"] for r in batch.rows]) == (0, [4, 6, 8])
-    assert (batch.arrival, batch.watermark, batch.size) == (0.0, 5.0, 300)
+    assert (batch.arrival, batch.watermark, batch.size) == (0.0, 5.0, 0)
 
 
 def test_a_row_that_fails_is_counted_by_operator_and_lost_alone() -> None:
