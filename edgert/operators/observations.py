@@ -26,7 +26,7 @@ _SLACK: Final = 64
 
 
 class JoinObservations(Logic):
-    """State: the observations that wait for fields, each as the row that it has become so far."""
+    """State: the observations that wait for fields, each as the row that it has become so far, and the watermarks."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class JoinObservations(Logic):
         self.open: dict[At, Row] = {}
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)
+        self._saved_marks = list(self._marks)
         self._key_of = key_reader(on)
         self._fields, self._values = frozenset(fields), itemgetter(*fields)
         self._nothing = dict.fromkeys(fields)
@@ -138,15 +139,19 @@ class JoinObservations(Logic):
     # -- checkpoints
 
     def delta(self) -> Any | None:
-        if not self._dirty and not self._gone:
+        if not self._dirty and not self._gone and self._saved_marks == self._marks:
             return None
         dirty, gone = self._dirty, self._gone
         self._dirty, self._gone = {}, []
         self._told.update(dirty)
-        return {"gone": gone, "open": [[*at, dict(self.open[at])] for at in dirty]}
+        self._saved_marks = list(self._marks)
+        return {"gone": gone, "open": [[*at, dict(self.open[at])] for at in dirty], **self._times()}
 
     def snapshot(self) -> Any | None:
-        return {"gone": [], "open": [[*at, dict(row)] for at, row in self.open.items()]} if self.open else None
+        return {"gone": [], "open": [[*at, dict(row)] for at, row in self.open.items()], **self._times()}
+
+    def _times(self) -> dict[str, Any]:
+        return {"marks": list(self._marks), "watermark": self.watermark}
 
     def restore(self, state: Any) -> None:
         for time, key in state["gone"]:
@@ -159,11 +164,20 @@ class JoinObservations(Logic):
                 self._wait(at)
             self.open[at] = {**self._nothing, **row}
             self._told.add(at)
+        if marks := state.get("marks"):  # what was written before they were kept has none
+            self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
+            self._saved_marks = list(self._marks)
+            self.watermark = state["watermark"]
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        waiting = [entry for snapshot in snapshots if snapshot for entry in snapshot["open"]]
-        parts = divided(waiting, copies, lambda entry: copy_of(entry[1]))
-        return [{"gone": [], "open": part} if part else None for part in parts]
+        """The smallest watermark counts: what one copy still waited for is not out of time to another."""
+        head = {
+            "gone": [],
+            "marks": [min(column) for column in zip(*(s["marks"] for s in snapshots), strict=True)],
+            "watermark": min(s["watermark"] for s in snapshots),
+        }
+        waiting = [entry for snapshot in snapshots for entry in snapshot["open"]]
+        return [{**head, "open": part} for part in divided(waiting, copies, lambda entry: copy_of(entry[1]))]
 
 
 def _wanted(names: Sequence[str]) -> tuple[str, ...]:
