@@ -102,7 +102,7 @@ class Kalman(Tracker):
         error = track[1] + self._process
         gain = error / (error + self._sensor)
         track[0] += gain * (value - track[0])
-        track[1] = (1.0 - gain) * error
+        track[1] = gain * self._sensor  # (1 - gain) error, without the difference of nearly equal numbers
         return track, track[0]
 
 

@@ -71,6 +71,17 @@ def test_what_is_missing_is_the_mean_of_the_last_values() -> None:
     assert fed(made, row(None, "b")) == [None], "another key knows nothing of it"
 
 
+@pytest.mark.parametrize("error", [30.0, 1e15, 1e17, 1e100])
+@pytest.mark.parametrize("noise", [1e-6, 0.32])
+def test_without_drift_kalman_is_the_mean_however_little_is_known_at_first(error: float, noise: float) -> None:
+    made = Kalman("v", "out", ["source"], 0.0, noise, error)
+    values = [100.0, 10.0] + [20.0] * 50
+    # the first value has the variance `error`, the others that of the sensor
+    weights = [noise / error] + [1.0] * 51
+    mean = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+    assert fed(made, *map(row, values))[-1] == pytest.approx(mean, rel=1e-9)
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_what_is_no_number_is_counted_and_changes_nothing(name: str) -> None:
     made, same = MAKERS[name](), MAKERS[name]()
