@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from sys import float_info
 from typing import Any, Final
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
@@ -22,12 +23,15 @@ from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
+EPSILON: Final = float_info.epsilon
 MAX_KEYS: Final = 10_000
 """Keys that are followed; beyond it the one that was new longest ago is forgotten, and counted."""
 MAX_FIELDS: Final = 24
 """As many as a model may have."""
-_TOLD: Final = 1e-9
-"""A field of which the others leave less than this part of its variance is told by them."""
+_TOLD: Final = 1000.0
+"""A field of which the others leave less than this many times what rounding may have made of it is told by them."""
+_LEAST: Final = 1e-280
+"""Of a variance: one that is less has lost digits, or would make coefficients that are infinite."""
 
 
 class Sums:
@@ -64,8 +68,14 @@ class Sums:
         matrix = [[0.0] * size for _ in range(size)]
         for a in range(size):
             for b in range(a + 1):
-                matrix[a][b] = matrix[b][a] = next(products) - sums[a] * sums[b] / n
+                matrix[a][b] = matrix[b][a] = next(products) - sums[a] * (sums[b] / n)
         return matrix
+
+    def rounding(self, variances: Sequence[float]) -> float:
+        """The part of a column's variance that rounding may have made, of the worst: it grows with the root of the
+        rows, and with how far the first row, about which the sums are, is from the mean."""
+        far = [s / self.count * (s / v) for s, v in zip(self.slots[2 + self.size :], variances, strict=False) if v]
+        return EPSILON * math.sqrt(self.count) * (1 + max(far, default=0.0))
 
     @classmethod
     def of(cls, slots: Sequence[Any], size: int) -> Sums:
@@ -104,32 +114,33 @@ def adder(size: int) -> Callable[[list[Any], Sequence[Any]], bool]:
 
 
 def fit(sums: Sums) -> tuple[float, list[float], float]:
-    """Intercept, coefficients, and the root of the mean squared error, of the last column on the others."""
+    """Intercept, coefficients, and the root of the mean squared error, of the last column on the others. The error may
+    be what remains of nearly equal numbers: it is not told as less than what rounding may have made of that."""
     matrix, means = sums.covariances(), sums.means()
     size = len(means) - 1
-    scale = [math.sqrt(matrix[a][a]) if matrix[a][a] > 0 else 0.0 for a in range(size + 1)]
-    left = [[matrix[a][b] / (scale[a] * scale[b]) if scale[a] and scale[b] else 0.0 for b in range(size + 1)]
+    variances = [matrix[a][a] if matrix[a][a] > _LEAST else 0.0 for a in range(size + 1)]
+    rounding = sums.rounding(variances)
+    scale = [math.sqrt(variance) for variance in variances]
+    left = [[matrix[a][b] / scale[a] / scale[b] if scale[a] and scale[b] else 0.0 for b in range(size + 1)]
             for a in range(size)]  # fmt: skip
-    used = _eliminate(left, size)
+    used = _eliminate(left, size, _TOLD * rounding)
     coefficients = [0.0] * size
     for a in reversed(used):
         known = sum([left[a][b] * coefficients[b] for b in used if b > a])
         coefficients[a] = (left[a][size] - known) / left[a][a]
-    error = 1 - sum([c * _correlation(matrix, scale, a) for a, c in enumerate(coefficients)])
+    told = sum([left[a][size] * left[a][size] / left[a][a] for a in used])
+    error = max(1 - told, rounding * (1 + told))
     coefficients = [c * scale[size] / scale[a] if scale[a] else 0.0 for a, c in enumerate(coefficients)]
     intercept = means[size] - sum([c * mean for c, mean in zip(coefficients, means[:size], strict=True)])
-    return intercept, coefficients, scale[size] * math.sqrt(max(0.0, error) / sums.count)
+    return intercept, coefficients, scale[size] * math.sqrt(error / sums.count)
 
 
-def _correlation(matrix: Sequence[Sequence[float]], scale: Sequence[float], a: int) -> float:
-    return matrix[a][-1] / (scale[a] * scale[-1]) if scale[a] and scale[-1] else 0.0
-
-
-def _eliminate(left: list[list[float]], size: int) -> list[int]:
-    """Brings the rows to upper triangular form in place; which columns were used. The others are told by them."""
+def _eliminate(left: list[list[float]], size: int, told: float) -> list[int]:
+    """Brings the rows to upper triangular form in place; which columns were used. Of the others a part of at most
+    `told` is not told by those."""
     used = []
     for a in range(size):
-        if left[a][a] <= _TOLD:
+        if left[a][a] <= told:
             continue
         used.append(a)
         for b in range(a + 1, size):
@@ -173,7 +184,7 @@ class TrainRegression(Logic):
             if sums is None:
                 sums = windows[key] = Sums(len(columns))
             if not add(sums.slots, values):
-                bad += sum([not _is_number(value) for value in values])
+                bad += sum([not _is_number(value) for value in values]) or 1  # none alone: together they are too great
                 continue
             dirty[key] = None
             if sums.slots[1] == size:

@@ -84,6 +84,43 @@ def test_a_field_that_tells_nothing_new_gets_nothing(third: Any) -> None:
     assert (intercept, error) == pytest.approx((1, 0), abs=1e-4)
 
 
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6, 0.0])
+def test_the_error_of_a_good_fit_is_never_told_as_less_than_it_is(noise: float) -> None:
+    draw = random.Random(3)
+    xs = [draw.gauss(0, 1000) for _ in range(500)]
+    rows = [(x, 2 * x + draw.gauss(0, noise)) for x in xs]
+    _, _, error = fit(sums_of(rows))
+    slope, intercept = statistics.linear_regression(*zip(*rows, strict=True))
+    true = math.sqrt(statistics.fmean([(y - slope * x - intercept) ** 2 for x, y in rows]))
+    assert 0.999 * true <= error < max(1.001 * true, 3e-7 * 2000)
+
+
+@pytest.mark.parametrize("apart", [1e-3, 1e-4, 1e-5])
+def test_fields_that_are_nearly_equal_are_both_used(apart: float) -> None:
+    draw = random.Random(4)
+    rows = []
+    for _ in range(1_000):
+        x, more = draw.gauss(20, 5), draw.gauss(0, 1)
+        rows.append((x, x + 5 * apart * more, more + draw.gauss(0, 0.01)))
+    _, coefficients, error = fit(sums_of(rows))
+    assert coefficients == pytest.approx([-0.2 / apart, 0.2 / apart], rel=0.01)
+    assert error == pytest.approx(0.01, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(n * 1e-160, n * 1e149) for n in range(5)],
+        [(n * 1e-139, n * 1e149) for n in range(5)],
+        [(1e149 * (-1) ** n, 1e-170 * n) for n in range(5)],
+        [(-7e149 if n else 7e149, n * 1e-3) for n in range(12_000)],
+    ],
+)
+def test_a_model_of_values_at_the_ends_of_the_range_is_finite(rows: list[tuple[float, float]]) -> None:
+    intercept, coefficients, error = fit(sums_of(rows))
+    assert all(math.isfinite(number) for number in (intercept, *coefficients, error))
+
+
 def test_a_constant_target_is_its_own_prediction() -> None:
     intercept, coefficients, error = fit(sums_of([(x, 0.1) for x in range(10)]))
     assert intercept == pytest.approx(0.1)
@@ -113,6 +150,8 @@ def test_rows_that_lack_a_value_are_left_out_and_bad_values_counted() -> None:
     bad = [row(x="1", y=1), row(x=True, y=float("nan")), row(x=1e200, y=1), row(x=10**400, y=1), row(x=10**400, y=0.5)]
     assert len(fed(made, good[0], row(x=1), row(x=None, y=1), *bad, *good[1:])) == 1
     assert made.drops == {"bad_value (values)": 6}
+    assert not fed(made, row(x=9e149, y=9e149))
+    assert made.drops == {"bad_value (values)": 7}, "each within the range, not the sum of their squares"
 
 
 def test_great_integers_do_not_stop_a_checkpoint() -> None:
