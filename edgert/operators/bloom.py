@@ -16,6 +16,7 @@ from typing import Any, Final
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
+from edgert.flow.parameters import MAX_ITEMS
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.fields import field_name, field_names, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -198,7 +199,7 @@ SPECS = (
                 parse=field_names,
             ),
             Parameter("mode", "string", "Which rows go through.", "known", choices=("known", "first_seen")),
-            Parameter("values", "strings", "With `known`: the keys to let through.", []),
+            Parameter("values", "strings", f"With `known`: the keys to let through, {MAX_ITEMS:,} at most.", []),
             Parameter(
                 "expected_items",
                 "integer",

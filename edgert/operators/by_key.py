@@ -58,3 +58,8 @@ class ByKey(Generic[Value]):
             self.kept.pop(hashable(key), None)
         for key, *rest in state[self._name]:
             yield hashable(key), *rest
+
+
+def forgets(most: int) -> str:
+    """What the docs of an operator say of `forget_beyond`."""
+    return f"Of more than {most:,} keys the one that was new longest ago is forgotten, and counted."

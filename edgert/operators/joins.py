@@ -10,7 +10,7 @@ from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import ByKey
+from edgert.operators.by_key import ByKey, forgets
 from edgert.operators.division import shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -124,7 +124,8 @@ def _make(build: Build) -> JoinLatest:
 SPECS = (
     OperatorSpec(
         type="join_latest",
-        doc="Rows of the first input, each with fields of the newest row of the second that has the same key.",
+        doc="Rows of the first input, each with fields of the newest row of the second that has the same key. "
+        + forgets(MAX_KEYS),
         many_inputs=True,
         check=_check,
         fields=_fields,

@@ -14,7 +14,7 @@ from typing import Any
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import ByKey
+from edgert.operators.by_key import ByKey, forgets
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -177,7 +177,8 @@ _NOISE = "Variance of what the value itself moves by from row to row."
 SPECS = (
     OperatorSpec(
         type="kalman",
-        doc="Adds a field with the noise of a sensor taken out (a Kalman filter for a value that drifts), per key.",
+        doc="Adds a field with the noise of a sensor taken out (a Kalman filter for a value that drifts), per key. "
+        + forgets(MAX_KEYS),
         fields=_fields,
         logic=_kalman,
         divides_by=as_they_are,
@@ -196,7 +197,7 @@ SPECS = (
     OperatorSpec(
         type="sliding_regression",
         doc="Adds where the line through the last values of a field will be some rows later, per key; null until there "
-        "are so many.",
+        f"are so many. {forgets(MAX_KEYS)}",
         fields=_fields,
         logic=_sliding_regression,
         divides_by=as_they_are,

@@ -18,7 +18,7 @@ from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import compile_function
-from edgert.operators.by_key import ByKey
+from edgert.operators.by_key import ByKey, forgets
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -259,7 +259,8 @@ SPECS = (
     OperatorSpec(
         type="train_regression",
         doc="Fits a linear regression (least squares) to every `size` rows of a key, and gives a row with the model, "
-        "in the form that `predict` takes (docs/models.md). Rows without a value in one of the fields are left out.",
+        "in the form that `predict` takes (docs/models.md). Rows without a value in one of the fields are left out. "
+        + forgets(MAX_KEYS),
         check=_check,
         fields=_fields,
         logic=_make,
