@@ -27,6 +27,9 @@ Track = list[float]
 class Tracker(Logic, ABC):
     """State: a list of numbers per key."""
 
+    fills = False
+    """Whether it leaves a row that has a value as it is."""
+
     def __init__(self, field: str, output: str, keys: Sequence[str]) -> None:
         super().__init__()
         self._by_key: ByKey[Track] = ByKey("tracks")
@@ -53,7 +56,7 @@ class Tracker(Logic, ABC):
 
     def _followed(self, rows: Sequence[Row]) -> list[Row]:
         field, output, tracks, dirty = self._field, self._output, self.tracks, self._by_key.changed
-        key_of, follow = self._key_of, self.follow
+        key_of, follow, fills = self._key_of, self.follow, self.fills
         out = []
         bad = 0
         for row in rows:
@@ -67,7 +70,7 @@ class Tracker(Logic, ABC):
             else:
                 bad += value is not None
                 made = self.absent(track)
-            out.append({**row, output: made})
+            out.append(row if fills and value is not None else {**row, output: made})
         if bad:
             self.drops["bad_value (values)"] += bad
         self._by_key.forget_beyond(MAX_KEYS, self.drops)
@@ -129,7 +132,9 @@ class SlidingRegression(Tracker):
 
 
 class Interpolate(Tracker):
-    """The value where there is one, else the mean of the last `window`. A track is those values."""
+    """The mean of the last `window` values where there is none. A track is those values."""
+
+    fills = True
 
     def __init__(self, field: str, output: str, keys: Sequence[str], window: int) -> None:
         super().__init__(field, output, keys)
@@ -210,7 +215,8 @@ SPECS = (
     ),
     OperatorSpec(
         type="interpolate",
-        doc="Fills a field that is null with the mean of its last values, per key.",
+        doc="Fills a field that is null with the mean of its last values, per key. A value that is there stays as it "
+        f"is; what is no number, or beyond ±1e150, is counted, and not part of the mean. {forgets(MAX_KEYS)}",
         fields=_fields,
         logic=_interpolate,
         divides_by=as_they_are,

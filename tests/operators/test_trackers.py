@@ -71,6 +71,15 @@ def test_what_is_missing_is_the_mean_of_the_last_values() -> None:
     assert fed(made, row(None, "b")) == [None], "another key knows nothing of it"
 
 
+def test_values_that_are_there_are_left_as_they_are() -> None:
+    made = MAKERS["interpolate"]()
+    rows = [row(v) for v in (12, 2**53 + 1, "abc", True, 1e151, 2.5)]
+    (emission,) = made.process(Batch(rows, 0.0, 1.0), 0, NOW)
+    assert emission.batch.rows == rows
+    assert [type(r["v"]) for r in emission.batch.rows] == [int, int, str, bool, float, float]
+    assert made.drops == {"bad_value (values)": 3}
+
+
 @pytest.mark.parametrize("error", [30.0, 1e15, 1e17, 1e100])
 @pytest.mark.parametrize("noise", [1e-6, 0.32])
 def test_without_drift_kalman_is_the_mean_however_little_is_known_at_first(error: float, noise: float) -> None:
