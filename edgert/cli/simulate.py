@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgert.cli._documents import load, registry
 from edgert.core.errors import EdgertError, show
 
 if TYPE_CHECKING:
-    from edgert.flow.physical import Plan
     from edgert.scheduling.profile import Profile
 
 HELP = "try a flow on a virtual clock: rates, latencies and queues under each scheduling policy"
 ALL = "all"
 TURN_S = 20e-6
 """What a turn costs beside its rows, on this machine (a read of one message through three instances: some 50 µs)."""
-LEAST_S = 1e-9
-"""What a row costs where no time was seen."""
+WARM_UP = 0.1
+"""Part of the simulated time, in which nothing counts."""
+MOST_ROWS = 50_000_000
+"""Some minutes per policy; where a row gives a thousand, also a matter of memory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--cost", action="append", default=[], metavar="INSTANCE=MICROSECONDS[,SELECTIVITY]",
-        help="what a row of an instance costs here (names as `edgert explain` shows them); else 10 µs",
+        help="what a row of an instance costs here (names as `edgert explain` shows them), and how many rows it gives; "
+        "else what --status says; else 10 µs, and as many rows as the document says (the size of a count_window or "
+        "train_regression, the first input of a join_latest) or, where it does not say it, one for one, which is told",
     )  # fmt: skip
     parser.add_argument(
         "--fission", choices=("on", "off"), default="on", help="off: one instance of each operator, whatever FILE says"
@@ -59,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from edgert.cli._costs import known_of
     from edgert.flow.physical import plan
     from edgert.scheduling.consumption import CONSUMPTIONS
     from edgert.scheduling.policies import POLICIES
@@ -74,17 +77,25 @@ def run(args: argparse.Namespace) -> int:
     graph = {at[name]: [at[o.instance] for o in i.outputs] for name, i in physical.instances.items()}
     copies = [[at[copy.name] for copy in alike] for alike in physical.sets()]
     slower = BOARDS[args.board].slower
-    here = _profiles(args, physical)
-    profiles = {at[name]: p._replace(cost_s=p.cost_s * slower) for name, p in here.items()}
-    demands = _demands_s(graph, profiles, copies)
+    here = known_of(physical, known, args.status, args.cost)
+    profiles = {at[name]: k.profile._replace(cost_s=k.profile.cost_s * slower) for name, k in here.items()}
+    ratios = _ratios(graph, profiles, copies)
+    rows = args.rate * (args.seconds * (1 + WARM_UP)) * sum(ratios.values())
+    if not rows <= MOST_ROWS:
+        raise EdgertError(
+            f"expected a simulation of at most {MOST_ROWS:,} rows in all queues, got {rows:.3g} "
+            "(less --rate or --seconds, or what --cost says that a row gives)"
+        )
+    demands = {k: ratio * profiles[k].cost_s for k, ratio in ratios.items()}
     # an instance is run by one worker at a time
     alone = sustainable_rate(demands, dict.fromkeys(demands, 1.0))
     sustainable = min(alone, sustainable_rate(demands, balanced_weights(demands, args.workers)))
     bearers = "one worker bears" if args.workers == 1 else f"{args.workers} workers bear"
     print(f"flow {physical.flow.name} on {args.board}, {args.rate:g} rows/s into each source, seed {args.seed}")
-    for name, profile in here.items():
+    for name, (profile, why) in here.items():
         used = demands[at[name]] * args.rate
-        print(f"  {name}: {profile.cost_s * slower * 1e6:.1f} µs per row, {used:.1%} of a worker")
+        gives = f"; a row gives {profile.selectivity:.3g} ({why})" if why and graph[at[name]] else ""
+        print(f"  {name}: {profile.cost_s * slower * 1e6:.1f} µs per row, {used:.1%} of a worker{gives}")
     print(f"{bearers} {sustainable:,.0f} rows/s at most (Σ q c, turns not counted)\n")
     print(f"{'policy':27}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
     for policy in POLICIES if args.policy == ALL else (args.policy,):
@@ -93,12 +104,12 @@ def run(args: argparse.Namespace) -> int:
             graph, profiles, POLICIES[policy](draw), CONSUMPTIONS[args.consumption](args.rows),
             workers=args.workers, turn_s=TURN_S * slower, cost=exponential(draw), copies=copies,
         )  # fmt: skip
-        outcome = made.run(poisson(args.rate, draw), args.seconds, args.seconds / 10)
+        outcome = made.run(poisson(args.rate, draw), args.seconds, args.seconds * WARM_UP)
         busy = sum(s.busy_s for s in outcome.instances.values()) / outcome.span_s / args.workers
         longest = max(s.longest for s in outcome.instances.values())
-        p50, p99 = (outcome.latency_s(part) * 1e3 for part in (0.5, 0.99))
+        late = "".join(f"{outcome.latency_s(part) * 1e3:9.2f}" if outcome.left else f"{'-':>9}" for part in (0.5, 0.99))
         print(
-            f"{policy:27}{outcome.left / outcome.span_s:9,.0f}{p50:9.2f}{p99:9.2f}{longest:9,}{outcome.waiting:9,}"
+            f"{policy:27}{outcome.left / outcome.span_s:9,.0f}{late}{longest:9,}{outcome.waiting:9,}"
             f"{busy:7.0%}{outcome.balance():9.2f}"
         )
     print("\nlatency: from a row's arrival to the sink; longest, waiting: rows in a queue at most, in all at the end;")
@@ -109,10 +120,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _demands_s(
+def _ratios(
     graph: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile], copies: Sequence[Sequence[int]]
 ) -> dict[int, float]:
-    """What each instance needs per row that enters a source: copies get equal parts of the rows that one would get."""
+    """Rows that each instance gets per row that enters a source: copies get equal parts of what one would get."""
     from edgert.scheduling.profile import Profile
     from edgert.scheduling.queueing import input_ratios
 
@@ -123,89 +134,7 @@ def _demands_s(
         for alike in copies
     }
     ratios = input_ratios(whole, means)
-    return {k: ratios[alike[0]] / len(alike) * profiles[k].cost_s for alike in copies for k in alike}
-
-
-def _profiles(args: argparse.Namespace, physical: Plan) -> dict[str, Profile]:
-    """What rows cost here: as measured, as said, or ten microseconds."""
-    from edgert.scheduling.profile import UNKNOWN, Profile
-
-    found = dict.fromkeys(physical.instances, UNKNOWN)
-    if args.status:
-        found |= _as_measured(physical, list(_measured(args.status, physical.flow.name)))
-    for text in args.cost:
-        name, sign, numbers = text.partition("=")
-        try:
-            cost, _, selectivity = numbers.partition(",")
-            said = Profile(float(cost) * 1e-6, float(selectivity or 1.0))
-            if not sign or not _copies(name, found) or not said.cost_s > 0 or not 0 <= said.selectivity < float("inf"):
-                raise ValueError
-        except ValueError:
-            instances = ", ".join(found)
-            raise EdgertError(
-                f"--cost: expected INSTANCE=MICROSECONDS[,SELECTIVITY] with one of {instances}, got {show(text)}"
-            ) from None
-        found |= dict.fromkeys(_copies(name, found), said)
-    return found
-
-
-def _as_measured(physical: Plan, measured: Sequence[tuple[str, int, int, float]]) -> dict[str, Profile]:
-    """Of each instance of which rows were seen, however its operators were fused or copied where that was measured."""
-    from edgert.flow.fission import uncopied
-    from edgert.scheduling.profile import Profile
-
-    whole: dict[str, list[float]] = {}
-    """By measured name, without the number of a copy: rows in and out and seconds, of all copies."""
-    for name, *counts in measured:
-        sums = whole.setdefault(uncopied(name)[0], [0, 0, 0.0])
-        sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
-    found: dict[str, Profile] = {}
-    for instance in physical.instances.values():
-        first, *_ = operators = uncopied(instance.name)[0].split("+")
-        # what begins in it counts here; what only ends in it was begun, and counted, in one before it
-        mine = [sums for name, sums in whole.items() if name.split("+")[0] in operators]
-        entering = next((sums for name, sums in whole.items() if first in name.split("+")), None)
-        if entering is None:
-            print(
-                f"edgert: the status says nothing of {instance.name}: its rows cost what is the default",
-                file=sys.stderr,
-            )
-        elif entering[0]:
-            leaving = next(sums for name, sums in whole.items() if operators[-1] in name.split("+"))
-            busy_s = sum(sums[2] for sums in mine)
-            if not busy_s:  # it was computed in one function with one before it, and stands there, or was not seen yet
-                print(
-                    f"edgert: the status has no time for {instance.name}: its rows cost nothing here", file=sys.stderr
-                )
-            found[instance.name] = Profile(max(busy_s / entering[0], LEAST_S), leaving[1] / entering[0])
-    return found
-
-
-def _copies(name: str, known: Iterable[str]) -> list[str]:
-    """The instance of that name, or all copies of it."""
-    from edgert.flow.fission import uncopied
-
-    return [one for one in known if name in (one, uncopied(one)[0])]
-
-
-def _measured(file: Path, flow: str) -> Iterator[tuple[str, int, int, float]]:
-    """(instance, rows in, rows out, seconds of computing) of a flow in a gateway's status."""
-    try:
-        status: Any = json.loads(file.read_bytes())
-        flows: Sequence[Mapping[str, Any]] = status["flows"]
-        operators = next(f["operators"] for f in flows if f["name"] == flow)
-        found = [(o["name"], int(o["rows_in"]), int(o["rows_out"]), float(o["busy_s"])) for o in operators]
-    except OSError as error:
-        raise EdgertError(f"{file}: expected a readable file: {error.strerror or error}") from error
-    except StopIteration:
-        raise EdgertError(
-            f"{file}: expected the status of a gateway that runs flow {flow}, found no such flow"
-        ) from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise EdgertError(
-            f"{file}: expected a gateway's status (its page's api/status), got {show(str(error))}"
-        ) from None
-    yield from found
+    return {k: ratios[alike[0]] / len(alike) for alike in copies for k in alike}
 
 
 def _positive(text: str) -> float:

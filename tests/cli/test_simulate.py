@@ -71,6 +71,101 @@ def test_what_was_computed_in_one_function_with_the_source_costs_nothing_more(
     assert "minute: 0.0 µs per row" in told
 
 
+def test_a_status_from_before_an_operator_was_added_serves_for_the_others(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measured without `kelvin` and `by_place`, which now end a chain that `valid` begins."""
+    operators = [
+        {"name": "readings", "rows_in": 1_000, "rows_out": 1_000, "busy_s": 0.01},
+        {"name": "valid", "rows_in": 1_000, "rows_out": 900, "busy_s": 0.002},
+        {"name": "minute", "rows_in": 0, "rows_out": 0, "busy_s": 0.0},
+    ]
+    status = tmp_path / "status.json"
+    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
+    arguments = ["--rate", "100", "--seconds", "1", "--policy", "random", "--status", str(status)]
+    assert main(["simulate", str(file), *arguments]) == 0
+    told = capsys.readouterr()
+    assert "valid+kelvin+by_place: 2.0 µs per row, 0.0% of a worker; a row gives 0.9 (measured)" in told.out
+    assert "minute: 10.0 µs per row, 0.1% of a worker; a row gives 1 (assumed: as many results" in told.out
+    assert "the status says nothing of kelvin in valid+kelvin+by_place: no cost, and a row for a row" in told.err
+    assert "the status says nothing of central: its rows cost what is the default" in told.err
+
+
+JOINED = """
+name = "joined"
+[operators.readings]
+type = "mqtt_source"
+topic = "city/{source}/sense"
+[operators.by_sensor]
+type = "key_by"
+input = "readings"
+keys = ["source"]
+[operators.tenth]
+type = "count_window"
+input = "by_sensor"
+size = 10
+aggregates = { mean_t = "mean(t)" }
+[operators.beside]
+type = "join_latest"
+inputs = ["readings", "tenth"]
+fields = ["mean_t"]
+[operators.jobs]
+type = "join_observations"
+inputs = ["readings", "beside"]
+fields = ["t", "u", "v"]
+[operators.one]
+type = "join_observations"
+input = "jobs"
+fields = ["t", "u"]
+[operators.fit]
+type = "train_regression"
+input = "one"
+target = "t"
+fields = ["u"]
+size = 50
+[operators.tell]
+type = "publish"
+input = "fit"
+topic = "told/{source}"
+"""
+
+
+def test_what_a_row_gives_is_taken_from_the_document_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "joined.toml"
+    made.write_text(JOINED)
+    arguments = [
+        "simulate",
+        str(made),
+        "--rate",
+        "10000",
+        "--seconds",
+        "1",
+        "--policy",
+        "random",
+        "--cost",
+        "readings=5",
+    ]
+    assert main(arguments) == 0
+    told = capsys.readouterr().out
+    for line in (
+        "readings: 5.0 µs per row, 5.0% of a worker; a row gives 1 (assumed: a message is a row)",
+        "tenth: 10.0 µs per row, 10.0% of a worker; a row gives 0.1 (one of 10 rows: its size)",
+        "beside: 10.0 µs per row, 11.0% of a worker; a row gives 0.909 (one for each row of its first input)",
+        "jobs: 10.0 µs per row, 20.0% of a worker; a row gives 0.5 (assumed: each input has its part of every ob",
+        "one: 10.0 µs per row, 10.0% of a worker; a row gives 0.5 (assumed: each row brings one of its fields)",
+        "fit: 10.0 µs per row, 5.0% of a worker; a row gives 0.02 (one of 50 rows: its size)",
+    ):
+        assert f"\n  {line}" in told
+    assert float(rows(told)["random"][0]) == pytest.approx(100, rel=0.2)
+    assert main([*arguments, "--cost", "tenth=10,0.2", "--cost", "one=10,0"]) == 0
+    told = capsys.readouterr().out
+    assert "tenth: 10.0 µs per row, 10.0% of a worker; a row gives 0.2 (as said)" in told
+    assert "beside: 10.0 µs per row, 12.0% of a worker; a row gives 0.833" in told
+    assert rows(told)["random"][:3] == ["0", "-", "-"]
+
+
 def test_more_than_the_worker_bears_is_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--rate", "20000", "--seconds", "0.2", "--policy", "random", "--cost", "readings=100"]
     assert main(["simulate", str(file), *arguments]) == 1
@@ -106,6 +201,12 @@ def test_no_worker_is_busy_for_more_than_all_of_the_time(
         (["--cost", "x=3"], "expected INSTANCE=MICROSECONDS[,SELECTIVITY] with one of readings"),
         (["--cost", "readings=-3"], "expected INSTANCE=MICROSECONDS"),
         (["--cost", "readings"], "expected INSTANCE=MICROSECONDS"),
+        (["--cost", "readings=inf"], "expected INSTANCE=MICROSECONDS"),
+        (["--cost", "readings=nan"], "expected INSTANCE=MICROSECONDS"),
+        (["--cost", "readings=3,"], "expected INSTANCE=MICROSECONDS"),
+        (["--cost", "readings=3,nan"], "expected INSTANCE=MICROSECONDS"),
+        (["--cost", "readings=3,1e9"], "expected a simulation of at most 50,000,000 rows in all queues"),
+        (["--seconds", "1e300"], "expected a simulation of at most 50,000,000 rows in all queues"),
         (["--status", "/does/not/exist"], "expected a readable file"),
     ],
 )
@@ -116,7 +217,28 @@ def test_what_cannot_be_used_is_named(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"flows": []}', '{"flows": [{"name": "city-air"}]}'])
+def of_operators(*operators: str) -> str:
+    return f'{{"flows": [{{"name": "city-air", "operators": [{", ".join(operators)}]}}]}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", "{}", "[" * 100_000, '{"flows": []}', '{"flows": [{"name": "city-air"}]}', of_operators("7"),
+        of_operators('{"name": "readings", "rows_in": -5, "rows_out": 10, "busy_s": 0.1}'),
+        of_operators('{"name": "readings", "rows_in": 5, "rows_out": -1, "busy_s": 0.1}'),
+        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "busy_s": -1}'),
+        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "busy_s": 1e400}'),
+        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "busy_s": NaN}'),
+        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "busy_s": "1"}'),
+        of_operators('{"name": "readings", "rows_in": true, "rows_out": 5, "busy_s": 1}'),
+        of_operators('{"name": "readings", "rows_in": "7", "rows_out": 5, "busy_s": 1}'),
+        of_operators('{"name": "readings", "rows_in": 1, "rows_out": %s, "busy_s": 1}' % ("9" * 400)),
+        of_operators('{"name": 5, "rows_in": 5, "rows_out": 5, "busy_s": 1}'),
+        of_operators('{"name": "readings#x", "rows_in": 5, "rows_out": 5, "busy_s": 1}'),
+    ],
+    ids=range(18),
+)  # fmt: skip
 def test_a_status_that_is_none_is_named(
     file: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,7 +263,9 @@ def test_copies_share_the_work_of_one(file: Path, capsys: pytest.CaptureFixture[
     assert "readings#1: 10.0 µs per row, 0.5% of a worker" in told
     assert "readings#2: 30.0 µs per row, 1.5% of a worker" in told
     assert [line for line in told.splitlines() if "minute#" in line] == [
-        f"  minute#{n}: 60.0 µs per row, 2.0% of a worker" for n in (1, 2, 3)
+        f"  minute#{n}: 60.0 µs per row, 2.0% of a worker; a row gives 1 "
+        "(assumed: as many results as rows, the most there can be)"
+        for n in (1, 2, 3)
     ]
     assert float(rows(told)["round-robin"][0].replace(",", "")) == pytest.approx(2_000, rel=0.2), "no row is doubled"
     assert main([*arguments, "--cost", "minute=60", "--fission", "off"]) == 0

@@ -1,0 +1,190 @@
+"""What rows cost in a simulation, and how many they give: as measured, as said, or as the document has it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from edgert.core.errors import EdgertError, show
+from edgert.flow.fission import uncopied
+from edgert.scheduling.profile import UNKNOWN, Profile
+
+if TYPE_CHECKING:
+    from edgert.flow.graph import Node
+    from edgert.flow.physical import PhysicalInstance, Plan
+    from edgert.flow.spec import Registry
+
+LEAST_S: Final = 1e-9
+"""What a row costs where no time was seen."""
+MOST_S: Final = 1e12
+"""No gateway has computed for longer."""
+MEASURED, SAID = "measured", "as said"
+_FOLLOW = ("kalman", "sliding_regression", "interpolate", "distinct_count", "second_moment")
+AS_MANY: Final = frozenset(("map", "select", "key_by", "predict", *_FOLLOW))
+"""Operators that give a row for a row, whatever comes; of the others it is taken from the document, or assumed."""
+
+
+class Gives(NamedTuple):
+    """Rows given per row taken, and how that is known; nothing where it cannot be otherwise."""
+
+    rows: float
+    why: str
+
+
+class Known(NamedTuple):
+    """Of an instance."""
+
+    profile: Profile
+    why: str
+    """How it is known what a row gives, as in `Gives`."""
+
+
+def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequence[str]) -> dict[str, Known]:
+    """Every instance. `said` are arguments of `--cost`."""
+    costs = dict.fromkeys(physical.instances, UNKNOWN.cost_s)
+    gives: dict[str, Gives] = {}
+    if status:
+        for name, profile in _as_measured(physical, registry, list(_measured(status, physical.flow.name))):
+            costs[name], gives[name] = profile.cost_s, Gives(profile.selectivity, MEASURED)
+    for text in said:
+        names, cost_s, selectivity = _said(text, costs)
+        costs |= dict.fromkeys(names, cost_s)
+        if selectivity is not None:
+            gives |= dict.fromkeys(names, Gives(selectivity, SAID))
+    leaving: dict[str, float] = {}
+    """Rows given per row that enters a source, of all copies together."""
+    for copies in physical.sets():  # each after all that feed it
+        came = [leaving[name] for name in copies[0].inputs]
+        assumed = assumed_of(copies[0].nodes, came)
+        for copy in copies:
+            gives.setdefault(copy.name, assumed)
+        mean = sum(gives[copy.name].rows for copy in copies) / len(copies)
+        leaving[uncopied(copies[0].name)[0]] = mean * (sum(came) if came else 1.0)
+    return {name: Known(Profile(costs[name], gives[name].rows), gives[name].why) for name in costs}
+
+
+def assumed_of(nodes: Sequence[Node], came: Sequence[float]) -> Gives:
+    """What a row gives behind operators that follow each other, as far as the document says it. `came`: how many rows
+    each input of the first brings, beside each other."""
+    each = [_assumed(node, came) for node in nodes]
+    rows = 1.0
+    for gives in each:
+        rows *= gives.rows
+    return Gives(rows, ", ".join(dict.fromkeys(gives.why for gives in each if gives.why)))
+
+
+def _assumed(node: Node, came: Sequence[float]) -> Gives:
+    if node.type in AS_MANY:
+        return Gives(1.0, "")
+    match node.type:
+        case "mqtt_source":
+            return Gives(1.0, "assumed: a message is a row")
+        case "filter" | "bloom_filter" | "annotate":
+            drops = node.type != "annotate" or node.parameters["missing"] == "drop"
+            return Gives(1.0, f"assumed: all pass {node.name}" if drops else "")
+        case "count_window" | "train_regression":
+            return Gives(1 / node.parameters["size"], f"one of {node.parameters['size']} rows: its size")
+        case "join_latest":
+            return Gives(came[0] / (sum(came) or 1.0), "one for each row of its first input")
+        case "join_observations" if len(came) > 1:
+            return Gives(max(came) / (sum(came) or 1.0), "assumed: each input has its part of every observation")
+        case "join_observations":
+            return Gives(1 / len(node.parameters["fields"]), "assumed: each row brings one of its fields")
+        case "tumbling_window":
+            return Gives(1.0, "assumed: as many results as rows, the most there can be")
+    return Gives(1.0, "assumed")
+
+
+def _said(text: str, known: Iterable[str]) -> tuple[list[str], float, float | None]:
+    """Instances, seconds per row, and what a row gives if it is said."""
+    instances = list(known)
+    name, sign, numbers = text.partition("=")
+    try:
+        cost, comma, selectivity = numbers.partition(",")
+        cost_s = float(cost) * 1e-6
+        gives = float(selectivity) if comma else None
+        names = _copies(name, instances)
+        if not sign or not names or not 0 < cost_s < MOST_S or not (gives is None or 0 <= gives < float("inf")):
+            raise ValueError
+    except ValueError:
+        raise EdgertError(
+            f"--cost: expected INSTANCE=MICROSECONDS[,SELECTIVITY] with one of {', '.join(instances)}, got {show(text)}"
+        ) from None
+    return names, cost_s, gives
+
+
+def _copies(name: str, known: Iterable[str]) -> list[str]:
+    """The instance of that name, or all copies of it."""
+    return [one for one in known if name in (one, uncopied(one)[0])]
+
+
+Counts = tuple[str, int, int, float]
+"""Instance, rows in, rows out, seconds of computing."""
+
+
+def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, Profile]]:
+    """Of each instance of which rows were seen, however its operators were fused or copied where that was measured."""
+    whole: dict[str, list[float]] = {}
+    """By measured name, without the number of a copy: rows in and out and seconds, of all copies."""
+    for name, *counts in measured:
+        sums = whole.setdefault(uncopied(name)[0], [0, 0, 0.0])
+        sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
+    of_operator = {operator: sums for name, sums in whole.items() for operator in name.split("+")}
+    for instance in physical.instances.values():
+        entering = of_operator.get(instance.operators[0])
+        if entering is None:
+            _tell(f"the status says nothing of {instance.name}: its rows cost what is the default")
+        elif entering[0]:
+            # what begins in it counts here; what only ends in it was begun, and counted, in one before it
+            busy_s = sum(sums[2] for name, sums in whole.items() if name.split("+")[0] in instance.operators)
+            _tell_of_new(instance, registry, of_operator)
+            if not busy_s:  # it was computed in one function with one before it, and stands there, or was not seen yet
+                _tell(f"the status has no time for {instance.name}: its rows cost nothing here")
+            leaving = next(of_operator[name] for name in reversed(instance.operators) if name in of_operator)
+            yield instance.name, Profile(max(busy_s / entering[0], LEAST_S), leaving[1] / entering[0])
+
+
+def _tell_of_new(instance: PhysicalInstance, registry: Registry, seen: Mapping[str, object]) -> None:
+    """Operators that the flow had not when it was measured; a marker does nothing anyway."""
+    new = [node.name for node in instance.nodes if node.name not in seen and registry[node.type].keys is None]
+    if new:
+        _tell(f"the status says nothing of {', '.join(new)} in {instance.name}: no cost, and a row for a row")
+
+
+def _tell(what: str) -> None:
+    print(f"edgert: {what}", file=sys.stderr)
+
+
+def _measured(file: Path, flow: str) -> Iterator[Counts]:
+    """What a gateway's status says of a flow's instances."""
+    try:
+        status: Any = json.loads(file.read_bytes())
+        flows: Sequence[Mapping[str, Any]] = status["flows"]
+        operators = next(f["operators"] for f in flows if f["name"] == flow)
+        found = [_counts(operator) for operator in operators]
+    except OSError as error:
+        raise EdgertError(f"{file}: expected a readable file: {error.strerror or error}") from error
+    except StopIteration:
+        raise EdgertError(
+            f"{file}: expected the status of a gateway that runs flow {flow}, found no such flow"
+        ) from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise EdgertError(
+            f"{file}: expected a gateway's status (its page's api/status), got {show(str(error))}"
+        ) from None
+    yield from found
+
+
+def _counts(operator: Mapping[str, Any]) -> Counts:
+    """Raises ValueError, TypeError, KeyError or AttributeError for what no gateway says."""
+    name, rows_in, rows_out, busy_s = (operator[key] for key in ("name", "rows_in", "rows_out", "busy_s"))
+    uncopied(name)
+    for key, value in (("rows_in", rows_in), ("rows_out", rows_out)):
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise ValueError(f"{key} of {name}: {show(value)}")
+    if type(busy_s) not in (int, float) or not 0 <= busy_s < MOST_S:
+        raise ValueError(f"busy_s of {name}: {show(busy_s)}")
+    return name, rows_in, rows_out, float(busy_s)
