@@ -74,6 +74,15 @@ def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
     return step
 
 
+def counted(told: list[int]) -> Callable[[Sequence[object]], None]:
+    """Adds how many messages it is given to `told`."""
+
+    def send(sent: Sequence[object]) -> None:
+        told[0] += len(sent)
+
+    return send
+
+
 def pooled(run: FlowRun, told: list[int]) -> tuple[Callable[[RawBatch], None], Pool]:
     """The engine, as a gateway has it by default."""
 
@@ -104,7 +113,7 @@ def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
         Side(LOOP, operators_of(flow_run(application, "chains"), told[1]), told[1]),
     ]
     if application == "pred":
-        sides.append(Side(BY_HAND, pred(told[2]), told[2]))
+        sides.append(Side(BY_HAND, pred(counted(told[2])), told[2]))
     before: Seen | None = None
     turns = max(1, round(seconds / (TURN_S - COLD_S))) * len(sides)
     at, counts, began = 0, False, time.monotonic()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import pytest
 
 from benchmarks.ingest.trace import RANGES, TRACE
+from benchmarks.riotbench import by_hand
 from benchmarks.riotbench.flows import (
     APPLICATIONS,
     METADATA,
@@ -62,15 +65,16 @@ def flow_run(plain: dict[str, Any], fusion: Fusion) -> FlowRun:
     return FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
 
 
-def feed(made: FlowRun, first: int, last: int, devices: int) -> list[Message]:
-    """What the flow publishes when rows `first` to `last` of the trace are fed by batches of 50."""
+def feed(made: FlowRun, first: int, last: int, devices: int, size: int = 50) -> list[Message]:
+    """What the flow publishes when rows `first` to `last` of the trace are fed by batches of `size`."""
     payloads = [line.partition(b",")[2] for line in lines(last)]
     topics = [f"city/{row['source']}/sense" for row in packs(last, devices)]
     messages: list[Message] = []
     ((_, (source,)),) = made.sources()
-    for at in range(first, last, 50):
+    for at in range(first, last, size):
         now = Now(at / 100, WALL + at / 100)
-        source.queue.put(Entry(0, RawBatch(topics[at : at + 50], payloads[at : at + 50], now.monotonic, now.wall, 1)))
+        raw = RawBatch(topics[at : at + size], payloads[at : at + size], now.monotonic, now.wall, 1)
+        source.queue.put(Entry(0, raw))
         for instance in made.all:
             turn = instance.run(instance.queue.take_all(), now)
             assert turn.failed is None
@@ -225,6 +229,62 @@ def line(values: list[float]) -> float | None:
         return None
     slope, intercept = statistics.linear_regression(range(10), values[-10:])
     return intercept + slope * 19
+
+
+def predictions(rows: list[dict[str, Any]], size: int) -> list[tuple[str, dict[str, Any]]]:
+    """What PRED tells of rows that come `size` at a time: all of a batch meet the mean that was there before it."""
+    blocks: dict[str, list[float]] = defaultdict(list)
+    told = []
+    for first in range(0, len(rows), size):
+        batch = rows[first : first + size]
+        for row in batch:
+            source, temperature, humidity = row["source"], row["temperature"], row["humidity"]
+            head = {"time": row["time"], "source": source}
+            grade = "GOOD" if temperature <= 24 else "AVERAGE" if humidity <= 60 else "BAD"
+            told.append((f"pred/{source}/class", {**head, "class": grade}))
+            predicted = 22.0 + 0.12 * temperature - 0.03 * humidity + 0.002 * row["dust"]
+            whole = len(blocks[source]) // 10 * 10
+            error = abs(predicted / statistics.fmean(blocks[source][whole - 10 : whole]) - 1) if whole else None
+            told.append((f"pred/{source}/error", {**head, "predicted": predicted, "error": error}))
+        for row in batch:
+            blocks[row["source"]].append(row["airquality_raw"])
+    return told
+
+
+def same(messages: Iterable[tuple[str, bytes]], expected: list[tuple[str, dict[str, Any]]]) -> None:
+    """Topic by topic, in order."""
+    got = sorted(((topic, json.loads(payload)) for topic, payload in messages), key=lambda told: told[0])
+    for (topic, row), (to, other) in zip(got, sorted(expected, key=lambda told: told[0]), strict=True):
+        assert topic == to
+        assert row == {n: pytest.approx(v) if isinstance(v, float) else v for n, v in other.items()}
+
+
+@EVERY_FUSION
+@pytest.mark.parametrize("size", [100, 40, 5])
+def test_pred_classifies_predicts_and_tells_by_how_much_the_newest_mean_differs(fusion: Fusion, size: int) -> None:
+    """`size`: as the benchmark feeds it."""
+    made = flow_run(pred(), fusion)
+    messages = feed(made, 0, ROWS, 7, size) + end(made)
+    rows = packs(devices=7)
+    expected = predictions(rows, size)
+    same([(m.topic, m.payload) for m in messages], expected)
+    assert len({row["class"] for topic, row in expected if topic.endswith("class")}) > 1
+    incomplete = sum(count % 10 for count in Counter(row["source"] for row in rows).values())
+    assert drops(made) == {"incomplete window": incomplete}
+
+
+@pytest.mark.parametrize("size", [100, 40, 5])
+def test_pred_by_hand_tells_the_same(size: int) -> None:
+    rows = packs(devices=7)
+    told: list[tuple[str, bytes]] = []
+    step = by_hand.pred(told.extend)
+    payloads = [
+        re.sub(rb'"sv": ?"[^"]*"', b'"sv":"%s"' % row["source"].encode(), line.partition(b",")[2])
+        for line, row in zip(lines(), rows, strict=True)
+    ]
+    for at in range(0, ROWS, size):
+        step(RawBatch([""] * size, payloads[at : at + size], 0.0, 0.0, 1))
+    same(told, predictions(rows, size))
 
 
 @EVERY_FUSION
