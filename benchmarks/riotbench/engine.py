@@ -92,7 +92,8 @@ class Seen:
 
     def __init__(self, run: FlowRun, told: list[int]) -> None:
         self.cpu_s = time.process_time()
-        self.switches = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        self.switches, self.preempted = used.ru_nvcsw, used.ru_nivcsw
         self.at = time.monotonic()
         self.told = told[0]
         self.latency = [sum(counts) for counts in zip(*(i.latency.counts for i in run.all), strict=True)]
@@ -116,6 +117,7 @@ def outcome(
     return {
         "cpu_us": (after.cpu_s - before.cpu_s) / max(1, rows) * 1e6,
         "switches": (after.switches - before.switches) / max(1, rows),
+        "preempted": (after.preempted - before.preempted) / max(1, rows),
         "rows": rows,
         "out_per_s": (after.told - before.told) / passed,
         "mean_ms": None if not sum(late.counts) else late.mean_s() * 1e3,

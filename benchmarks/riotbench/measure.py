@@ -117,7 +117,8 @@ class Run:
             told = self.probe(application, subject, rate)
             name = f"{application}, {EASY:.0%} of that: {subject.label}"
             self._report.add(f"CPU: {name}", told["cpu_us"], "µs/row", fault=fault(told))
-            self._report.add(f"context switches: {name}", told["switches"] * 1e3, "per 1,000 rows")
+            for kind, key in (("voluntary", "switches"), ("involuntary", "preempted")):
+                self._report.add(f"context switches, {kind}: {name}", told[key] * 1e3, "per 1,000 rows")
 
 
 def load_name(application: str, load: Load) -> str:

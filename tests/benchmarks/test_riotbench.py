@@ -150,8 +150,8 @@ def test_a_rate_that_was_disturbed_once_is_tried_again() -> None:
 
 
 TOLD: dict[str, Any] = {
-    "mean_ms": 1.5, "p50_ms": 1.0, "cpu_us": 8.0, "longest": 7, "balance": 0.5, "switches": 0.01, "waited": 0.5,
-    "shed": 0, "failures": 0,
+    "mean_ms": 1.5, "p50_ms": 1.0, "cpu_us": 8.0, "longest": 7, "balance": 0.5, "switches": 0.01,
+    "preempted": 0.002, "waited": 0.5, "shed": 0, "failures": 0,
 }  # fmt: skip
 
 
@@ -169,6 +169,8 @@ def test_a_run_compares_what_both_bear(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert not report.ratios["pred: owpoa / congestion-aware, rate borne"].holds, "the published gain"
     assert report.ratios["pred, 20,000 rows/s, 100 at a time: engine / loop"].values == [1.25, 1.25]
     assert report.figures["pred, 20,000 rows/s, 100 at a time: engine"].holds
+    for kind, count in (("voluntary", 10.0), ("involuntary", 2.0)):
+        assert report.figures[f"context switches, {kind}: pred, 40% of that: owpoa"].values == [count, count]
     assert draw(report, tmp_path).stat().st_size > 10_000
 
 
