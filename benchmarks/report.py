@@ -90,6 +90,8 @@ class Report:
     figures: dict[str, Figure] = field(default_factory=dict)
     ratios: dict[str, Figure] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    curves: dict[str, Any] = field(default_factory=dict)
+    """What is too much for a table, as plain JSON by name; the picture is drawn from it."""
 
     def add(
         self, name: str, value: float, unit: str, *, limit: float | None = None, fault: str = "", remark: str = ""
@@ -130,6 +132,7 @@ class Report:
             "figures": {name: figure.plain() for name, figure in self.figures.items()},
             "ratios": {name: ratio.plain() for name, ratio in self.ratios.items()},
             "notes": self.notes,
+            "curves": self.curves,
         }
 
     def table(self) -> str:

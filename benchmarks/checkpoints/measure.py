@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from benchmarks.checkpoints import daemon
 from benchmarks.checkpoints.flow import shuffled
-from benchmarks.checkpoints.picture import draw
+from benchmarks.checkpoints.picture import WEAR, draw
 from benchmarks.ingest.gateway import Gateway
 from benchmarks.ingest.measure import percentile
 from benchmarks.processes import MOSQUITTO, Child, free_port, module, mosquitto, wait_for
@@ -182,7 +182,7 @@ def measure(options: Options, report: Report) -> None:
             run.pauses()
         run.gateway()
         run.wear()
-    report.notes.append(f"curve of MB to the card per hour: {json.dumps(run.wear_mb)}")
+    report.curves[WEAR] = {load: [list(point) for point in hourly.items()] for load, hourly in run.wear_mb.items()}
 
 
 BENCHMARK = Benchmark(

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Final
 
 from benchmarks.pictures import save
 from benchmarks.report import Report
 
-CURVE = "curve of MB to the card per hour: "
+WEAR: Final = "MB to the card per hour"
+"""The name of the curves: by load, points of interval and MB."""
 
 
 def draw(report: Report, folder: Path) -> Path:
-    """Writes NAME.png from the curve in the report's notes."""
+    """Writes NAME.png from the report's curves."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    text = next(note for note in report.notes if note.startswith(CURVE))
     picture, axes = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
-    for load, hourly in json.loads(text.removeprefix(CURVE)).items():
-        intervals = sorted(map(int, hourly))
-        axes.plot(intervals, [hourly[str(interval)] for interval in intervals], "o-", label=load)
+    for load, points in report.curves[WEAR].items():
+        intervals, hourly = zip(*sorted(points), strict=True)
+        axes.plot(intervals, hourly, "o-", label=load)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(intervals, [f"{interval} s" for interval in intervals])

@@ -14,7 +14,7 @@ from typing import Final
 from deltalake import DeltaTable
 
 from benchmarks.fleet.landings import FLOW, Fleet, Landings, count, files
-from benchmarks.fleet.picture import draw
+from benchmarks.fleet.picture import LATE, draw
 from benchmarks.outage.rows import READINGS, START
 from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
@@ -112,7 +112,7 @@ def _catch_up(report: Report, name: str, root: Path, folder: Path, fleet: Fleet,
             fault = "" if got == expected else f"expected (windows, readings) {expected}, got {got}"
             report.add(f"catch-up, {name}, {when}", fleet.rows / told["seconds"], "rows/s", fault=fault)
             report.add(f"CPU of the job, {name}, {when}", told["cpu_s"] / fleet.rows * 1e6, "µs/row")
-            report.notes.append(f"triggers, {name}, {when}: {json.dumps(told['triggers'])}")
+            report.curves[f"triggers, {name}, {when}"] = told["triggers"]
     if rate is not None:
         report.add(
             f"{rate:,.0f} rows/s / catch-up, {name}, {SETTLED}", rate * told["seconds"] / fleet.rows, "", limit=1.0
@@ -157,8 +157,8 @@ def _low_rate(report: Report, root: Path, folder: Path, size: Size) -> None:
     report.add("low rate, CPU of the job", told["cpu_s"] / told["seconds"], "cores")
     triggers = told["triggers"][len(told["triggers"]) // 2 :]
     phases = {name: statistics.median(t[1].get(name, 0) for t in triggers) for name in triggers[-1][1]}
-    report.notes.append(f"low rate, ms of a trigger (median of the second half): {json.dumps(phases)}")
-    report.notes.append(f"low rate, s from each commit to the fleet table: {json.dumps([round(s, 2) for s in late])}")
+    report.curves["low rate, ms of a trigger (median of the second half)"] = phases
+    report.curves[LATE] = [round(s, 2) for s in late]
 
 
 def seen_at(table: Path, fleet: Fleet) -> list[float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Final
 
 from benchmarks.pictures import save
 from benchmarks.report import Report
+
+LATE: Final = "low rate, s from each commit to the fleet table"
 
 
 def draw(report: Report, folder: Path) -> Path:
@@ -17,14 +19,12 @@ def draw(report: Report, folder: Path) -> Path:
     from matplotlib import pyplot as plt
 
     rates = [figure for figure in report.figures.values() if figure.unit == "rows/s"]
-    said = next(n for n in report.notes if n.startswith("low rate, s from each commit"))
-    late = json.loads(said.partition(": ")[2])
     picture, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     left.barh([figure.name for figure in rates], [figure.median / 1e3 for figure in rates], color="#4878a8", height=0.6)
     left.axvline(150, color="#b04040", linewidth=1, label="bar")
     left.invert_yaxis()
     left.set_xlabel("thousand landing rows per second")
-    right.plot(late, ".", color="#4878a8")
+    right.plot(report.curves[LATE], ".", color="#4878a8")
     for name, style in (("median", "--"), ("p95", "-")):
         bar = report.figures[f"low rate, commit to fleet table, {name}"].bar
         if bar is not None:

@@ -169,7 +169,7 @@ def _fill(report: Report, samples: Samples, told: Mapping[str, Any], fault: str)
         f"files compacted, {upkeep['days']} days dropped, {upkeep['deleted']} files and {upkeep['log_deleted']} of "
         f"logs deleted, {upkeep['failures']} failures"
     )
-    report.notes.append(f"samples: {json.dumps({'at': [round(at) for at in samples.at], **_rounded(samples.of)})}")
+    report.curves["samples"] = {"at": [round(at) for at in samples.at], **_rounded(samples.of)}
 
 
 def _rounded(of: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:

@@ -59,8 +59,7 @@ def _once(options: Options, report: Report, folder: Path, hours: float) -> None:
     report.add("a result row, not compressed", filled["sample_plain_bytes"] / filled["sample_rows"], "bytes")
     report.add("memory of the collector", memory, "MB")
     report.add("CPU of the collector per row", cpu / (filled["rows"] + told["rows"]) * 1e6, "µs/row")
-    report.notes.append(f"curve of what waits: {json.dumps(told['curve'])}")
-    report.notes.append(f"curve of new results: {json.dumps([round(value, 3) for value in latencies])}")
+    report.curves |= {"what waits": told["curve"], "new results": [round(value, 3) for value in latencies]}
     options.say(f"  caught up in {told['caught_up_s']:.0f} s; new results p95 {late:.2f} s of {len(latencies)}")
 
 

@@ -35,8 +35,6 @@ class Run:
     def __init__(self, options: Options, report: Report, folder: Path) -> None:
         self._options, self._report, self._folder = options, report, folder
         self._warm_up, self._steady, self._long = (0.2, 0.5, 4.0) if options.quick else (0.5, 2.0, 600.0)
-        self.curves: dict[str, list[list[float]]] = {}
-        """By application and policy, points as `curve` makes them."""
 
     def load(
         self, application: str, overload: str, rate: float, seconds: float
@@ -77,7 +75,7 @@ class Run:
         self._bytes(label, told)
         self._report.add(f"{label}: resident memory before", told["rss_before_mb"], "MB")
         self._memory(label, looks)
-        self.curves[label] = curve(looks)
+        self._report.curves[label] = curve(looks)
 
     def _rates(self, label: str, borne: float, told: dict[str, Any]) -> None:
         times = told["fed_per_s"] / borne
@@ -120,7 +118,7 @@ def memory_mb(looks: Sequence[dict[str, Any]], at: float) -> float:
     return statistics.median(there or [float(nearest["rss_mb"])])
 
 
-def curve(looks: Sequence[dict[str, Any]]) -> list[list[float]]:
+def curve(looks: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
     """Some `POINTS`: time, the most that was resident and that the source's and the fullest inner queue held since the
     point before, MB, and rows fed and done per second since then."""
     every = -(-len(looks) // POINTS)
@@ -128,9 +126,10 @@ def curve(looks: Sequence[dict[str, Any]]) -> list[list[float]]:
     for first in range(0, len(looks), every):
         group = looks[first : first + every]
         last = group[-1]
-        levels = (max(look[name] for look in group) for name in ("rss_mb", "source_mb", "inner_mb"))
-        rates = ((last["fed"] - fed) / (last["at"] - at), (last["done"] - done) / (last["at"] - at))
-        points.append([last["at"], *(round(level, 2) for level in levels), *map(round, rates)])
+        point = {name: round(max(look[name] for look in group), 2) for name in ("rss_mb", "source_mb", "inner_mb")}
+        point["fed_per_s"] = round((last["fed"] - fed) / (last["at"] - at))
+        point["done_per_s"] = round((last["done"] - done) / (last["at"] - at))
+        points.append({"at": last["at"], **point})
         fed, done, at = last["fed"], last["done"], last["at"]
     return points
 
@@ -148,8 +147,7 @@ def measure(options: Options, report: Report) -> None:
                 options.say(f"repetition {repetition + 1} of {options.repetitions}, {application}")
                 for overload in OVERLOADS:
                     run.overload(application, overload)
-    report.notes += [f"curve of {label}: {json.dumps(points)}" for label, points in run.curves.items()]
-    for label in run.curves:
+    for label in report.curves:
         report.ratio(f"{label}: fed / sustainable", f"{label}: rate fed", f"{label}: sustainable rate")
         report.ratio(f"{label}: fed / done", f"{label}: rate fed", f"{label}: rate done")
         report.ratio(f"{label}: sustainable / done", f"{label}: sustainable rate", f"{label}: rate done", COLLAPSE)

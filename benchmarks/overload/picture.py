@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from benchmarks.pictures import save
@@ -11,23 +10,20 @@ from edgert.runtime.build import QUEUE_BYTES
 
 
 def draw(report: Report, folder: Path) -> Path:
-    """Writes NAME.png from the curves in the report's notes."""
+    """Writes NAME.png from the report's curves."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    curves: dict[str, list[list[float]]] = {}
-    for note in report.notes:
-        if note.startswith("curve of "):
-            label, _, text = note.removeprefix("curve of ").rpartition(": ")
-            curves[label] = json.loads(text)
+    curves = report.curves
     columns = max(1, len(curves))
     picture, panels = plt.subplots(
         3, columns, figsize=(max(10, 5 * columns), 9), sharex="col", sharey="row", squeeze=False, layout="constrained"
     )
     for column, (label, points) in enumerate(curves.items()):
-        at, memory, source, inner, fed, done = zip(*points, strict=True)
+        names = ("at", "rss_mb", "source_mb", "inner_mb", "fed_per_s", "done_per_s")
+        at, memory, source, inner, fed, done = ([point[name] for point in points] for name in names)
         above, middle, below = (row[column] for row in panels)
         above.set_title(label)
         above.plot(at, memory, color="#4878a8")

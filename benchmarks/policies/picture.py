@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any, Final
@@ -21,18 +21,13 @@ STYLES: Final = {"": "-", "half": ":", "all": "--"}
 
 
 def draw(report: Report, folder: Path) -> Path:
-    """Writes NAME.png from the curves in the report's notes."""
+    """Writes NAME.png from the report's curves; a cross marks points with losses."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    curves: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for note in report.notes:
-        if note.startswith("curve of "):
-            name, _, text = note.removeprefix("curve of ").partition(": [")
-            application, _, subject = name.partition(": ")
-            curves.setdefault(application, {})[subject] = json.loads(f"[{text}")
+    curves: dict[str, dict[str, list[dict[str, Any]]]] = report.curves
     columns = max(1, len(curves))
     colours: dict[str, str] = {}
     picture, panels = plt.subplots(
@@ -48,10 +43,13 @@ def draw(report: Report, folder: Path) -> Path:
                 policy, _, consumption = subject.partition(", ")
                 colour = colours.setdefault(policy, "black" if policy == "owpoa" else f"C{len(colours)}")
                 style = STYLES[consumption]
-                middle = [statistics.median(point[key]) for point in points]
+                seen = [[v for v in point[key] if v is not None] or [math.nan] for point in points]
+                middle = list(map(statistics.median, seen))
                 axes.plot(rates, middle, style, color=colour, marker="o", markersize=3, label=subject)
+                lossy = [at for at, point in enumerate(points) if point["faults"]]
+                axes.plot([rates[at] for at in lossy], [middle[at] for at in lossy], "x", color="#b04040")
                 if not consumption:
-                    least, most = ([pick(point[key]) for point in points] for pick in (min, max))
+                    least, most = (list(map(pick, seen)) for pick in (min, max))
                     axes.fill_between(rates, least, most, color=colour, alpha=0.06, linewidth=0)
             if key != "balance":
                 axes.set_yscale("log")

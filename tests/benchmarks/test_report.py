@@ -95,12 +95,14 @@ def test_the_table_is_aligned() -> None:
     assert [line.index("µs") for line in lines[1:]] == [lines[0].index("unit")] * 2
 
 
-def test_the_file_holds_what_was_promised(tmp_path: Path) -> None:
+def test_the_file_holds_what_was_promised_and_curves_as_they_are(tmp_path: Path) -> None:
     made = filled()
+    made.curves["of ours"] = [[1, 2.5], [2, None]]
     made.ratio("ours / theirs", "ours", "theirs")
     written = json.loads(made.write_json(tmp_path).read_text())
     assert made.name == "toy"
-    assert {"name", "machine", "repetitions", "figures", "ratios"} <= set(written)
+    assert list(written) == ["name", "about", "machine", "repetitions", "figures", "ratios", "notes", "curves"]
+    assert written["curves"] == {"of ours": [[1, 2.5], [2, None]]}
 
 
 def test_a_figure_that_nobody_measured_is_not_valid_and_can_still_be_written(tmp_path: Path) -> None:

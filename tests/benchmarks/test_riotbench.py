@@ -176,13 +176,24 @@ def test_a_run_compares_what_both_bear(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_every_policy_is_measured_at_the_same_rates_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def probe(folder: Path, application: str, subject: Subject, rates: Sequence[float], *_: Any) -> list[Any]:
-        return [seen(rate) for rate in rates]
+        told = [seen(rate) for rate in rates]
+        if subject == policies.SUBJECTS[0] and len(rates) > 1:
+            told[0]["shed"], told[1]["p99_ms"] = 7, None
+        return told
 
     monkeypatch.setattr(policies, "probe", probe)
     report = Report("policies", "x", {}, 2)
     policies.measure(Options(False, 2, say=lambda text: None, applications=("pred",)), report)
-    curves = [json.loads("[" + note.partition(": [")[2]) for note in report.notes if note.startswith("curve")]
-    assert len(curves) == len(policies.SUBJECTS)
-    assert len({tuple(point["rate"] for point in curve) for curve in curves}) == 1
-    assert all(len(point["p99_ms"]) == 2 for curve in curves for point in curve)
+    written = json.loads(report.write_json(tmp_path).read_text())
+    curves = written["curves"]["pred"]
+    assert list(curves) == [subject.label for subject in policies.SUBJECTS]
+    assert len({tuple(point["rate"] for point in curve) for curve in curves.values()}) == 1
+    assert all(len(point["p99_ms"]) == 2 for curve in curves.values() for point in curve)
+    first = curves[policies.SUBJECTS[0].label]
+    assert [point["faults"] for point in first] == [["7 rows or batches were lost"] * 2, [], [], []]
+    assert first[1]["p99_ms"] == [None, None]
+    losses = written["figures"]["pred, points with losses"]
+    assert (losses["values"], losses["valid"]) == ([2], False)
+    assert "7 rows or batches were lost" in losses["faults"][0]
+    assert "no row came out (2 times)" in report.notes[-1]
     assert draw_curves(report, tmp_path).stat().st_size > 10_000
