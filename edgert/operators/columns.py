@@ -10,7 +10,8 @@ from edgert.flow.graph import Flow, Node
 from edgert.operators.aggregates import COLUMN, RESERVED, Aggregate
 
 
-def _key_names(node: Node, flow: Flow) -> frozenset[str]:
+def key_names(node: Node, flow: Flow) -> frozenset[str]:
+    """The fields of the key that the nearest marker above `node` declares."""
     while len(node.inputs) == 1 and node.inputs[0] in flow.nodes:
         node = flow.nodes[node.inputs[0]]
         if node.type == "key_by":
@@ -22,7 +23,7 @@ def _key_names(node: Node, flow: Flow) -> frozenset[str]:
 
 def check_names(node: Node, flow: Flow) -> Iterable[Problem]:
     """Names of keys and aggregates that cannot stand in one row."""
-    taken = _key_names(node, flow)
+    taken = key_names(node, flow)
     for aggregate in node.parameters.get("aggregates") or ():
         if isinstance(aggregate, Aggregate) and aggregate.name in taken:
             path = f"operators.{node.name}.aggregates.{aggregate.name}"
@@ -36,7 +37,7 @@ def check_names(node: Node, flow: Flow) -> Iterable[Problem]:
 def check_table(node: Node, flow: Flow) -> Iterable[Problem]:
     """What the central side would refuse: names that differ only in case, or that meet a partial column's name."""
     aggregates = [a for a in node.parameters.get("aggregates") or () if isinstance(a, Aggregate)]
-    own, keys = {a.name for a in aggregates}, _key_names(node, flow)
+    own, keys = {a.name for a in aggregates}, key_names(node, flow)
     schema = Schema(1.0, tuple((k, "string") for k in sorted(keys)), tuple((a.name, a.function) for a in aggregates))
     try:
         schema_untrusted(schema.plain())

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgert.core.errors import DocumentError, Problem
+from edgert.core.model_topic import model_name
 from edgert.expr.compile import Map
 from edgert.expr.tree import Literal
 from edgert.flow.graph import Flow, Node
@@ -99,7 +100,7 @@ SPECS = (
         fields=lambda node: FieldUse(frozenset(node.parameters["fields"]), frozenset((node.parameters["output"],))),
         stateless=True,
         parameters=(
-            Parameter("model", "string", "Name of the model."),
+            Parameter("model", "string", "Name of the model: one level of a topic.", parse=model_name),
             Parameter(
                 "fields", "strings", "Fields that the model may look at.", parse_item=field_name, parse=field_names
             ),

@@ -14,11 +14,12 @@ from sys import float_info
 from typing import Any, Final
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
-from edgert.core.errors import Problem
+from edgert.core.errors import Problem, show
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import compile_function
 from edgert.operators.by_key import ByKey, forgets
+from edgert.operators.columns import key_names
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -243,6 +244,8 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
     if p["size"] < len(p["fields"]) + 2:
         expected = f"at least {len(p['fields']) + 2} (two more than there are fields)"
         yield Problem(f"{path}.size", expected, str(p["size"]))
+    if p["output"] in key_names(node, flow):
+        yield Problem(f"{path}.output", "a name that is not also a key", show(p["output"]))
 
 
 def _fields(node: Node) -> FieldUse:

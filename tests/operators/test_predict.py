@@ -109,6 +109,19 @@ def test_a_stored_model_that_does_not_fit_is_an_error_of_the_state() -> None:
         predict().restore({"guess": {"kind": "?"}})
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "#", "air+", "a\0", "n" * 256])
+def test_a_model_that_no_message_could_reach_is_refused(name: str) -> None:
+    plain: dict[str, Any] = {"name": "f", "operators": {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "p": {"type": "predict", "input": "in", "model": name, "fields": ["t"]},
+        "out": {"type": "publish", "input": "p", "topic": "y"},
+    }}  # fmt: skip
+    with pytest.raises(DocumentError, match=r"p.model: expected a name that can be one level of a topic"):
+        from_plain(plain, REGISTRY)
+    plain["operators"]["p"]["model"] = "Luftgüte 2.5"
+    from_plain(plain, REGISTRY)
+
+
 def test_a_document_is_refused_with_the_faults_of_its_model() -> None:
     plain: dict[str, Any] = {"name": "f", "operators": {
         "in": {"type": "mqtt_source", "topic": "x/{source}"},

@@ -220,6 +220,16 @@ def test_a_flow_decodes_the_fields_and_the_key() -> None:
     assert fields_needed(from_plain(document(), REGISTRY), REGISTRY, "in") == frozenset({"x", "y", "z", "room"})
 
 
+def test_a_key_that_the_model_would_replace_is_refused() -> None:
+    plain = document()
+    plain["operators"]["by"]["keys"] = ["model"]
+    plain["operators"]["out"]["topic"] = "models/{model}"
+    with pytest.raises(DocumentError, match=r"fit.output: expected a name that is not also a key, got 'model'"):
+        from_plain(plain, REGISTRY)
+    plain["operators"]["fit"]["output"] = plain["operators"]["out"]["payload_field"] = "fitted"
+    from_plain(plain, REGISTRY)
+
+
 @pytest.mark.parametrize(
     ("parameters", "path"),
     [
