@@ -1,6 +1,6 @@
 """Tree to Python source. Only constants (through `repr`) and generated names enter it, never text of a user.
 
-Nulls cost little: each strict part of an expression becomes *guards* (`(v0 := g('temperature')) is not None`) and
+Nulls cost little: each strict part of an expression becomes *guards* (`(v0 := r.get('temperature')) is not None`) and
 *code* that is right when all guards hold; a field guarded once is not looked up again where the first guard dominates.
 Conditions are generated twice-sided: `true(e)` is truthy when `e` is true, `false(e)` when it is false, so that
 three-valued logic needs no third value. Each part appears once in the code, whose length is linear in the tree.
@@ -9,9 +9,23 @@ three-valued logic needs no third value. Each part appears once in the code, who
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from edgert.expr.functions import FUNCTIONS, Type
+from edgert.expr.operations import (
+    EQUALITY,
+    NULL,
+    Known,
+    arithmetic,
+    as_numbers,
+    equality,
+    in_order,
+    is_number,
+    membership,
+    proven_by,
+    variables,
+)
 from edgert.expr.tree import (
     Arithmetic,
     Call,
@@ -24,26 +38,22 @@ from edgert.expr.tree import (
     Negation,
     Not,
 )
-from edgert.expr.types import type_of
-
-Known = frozenset[str]
-"""Local variables that are certainly bound and not None at this place of the code."""
-NULL: Final = "None"
+from edgert.expr.types import type_of_shallow
 
 
 class Scope:
     """Names of one generated function: which local variable, or none, holds which field."""
 
-    def __init__(self, getter: str = "g") -> None:
-        self.getter = getter
-        """What the code calls for a field of the row: a local `g`, or `r.get`."""
+    def __init__(self) -> None:
         self.variables: dict[str, str] = {}
         """Fields of the incoming row, by the local variable that a guard binds."""
         self.computed: dict[str, str] = {}
         """Fields that an earlier step made: variable, or `None` where the step took the field away."""
         self.only: frozenset[str] | None = None
         """Fields of the incoming row that are left after a selection; None: all."""
-        self.globals: dict[str, Any] = {"power": _power, "truth": _truth, "boolean": _truth, "bounded": bounded}
+        self.globals: dict[str, Any] = {
+            "power": _power, "truth": _truth, "boolean": _truth, "bounded": bounded, "wrong": _wrong,
+        }  # fmt: skip
         self.counter = 0
 
     def fresh(self) -> str:
@@ -58,7 +68,7 @@ class Scope:
         if self.only is not None and name not in self.only:
             return ["False"], NULL
         variable = self.variables.setdefault(name, f"v{len(self.variables)}")
-        return ([] if variable in known else [f"({variable} := {self.getter}({name!r})) is not None"]), variable
+        return ([] if variable in known else [f"({variable} := r.get({name!r})) is not None"]), variable
 
     def value(self, name: str, known: Known) -> str:
         """Code of a field's value or None."""
@@ -67,7 +77,7 @@ class Scope:
         if self.only is not None and name not in self.only:
             return NULL
         variable = self.variables.get(name, "")
-        return variable if variable in known else f"{self.getter}({name!r})"
+        return variable if variable in known else f"r.get({name!r})"
 
     def true(self, e: Expression, known: Known) -> tuple[str, Known]:
         """Code that is truthy exactly when `e` is true, and what is known where it is."""
@@ -138,32 +148,57 @@ class Scope:
                 return guards, code, known if code == NULL else known | {code}
             case Negation():
                 guards, code, known = self.strict(e.operand, known)
+                (code,), known = as_numbers((e.operand,), (code,), known)
                 return guards, f"(-{code})", known
             case Arithmetic():
-                guards, (a, b), known = self._operands((e.left, e.right), known)
-                return guards, _arithmetic(e, a, b), known
+                guards, codes, known = self._operands(e.children(), known)
+                numbers = [is_number(part, code, known) for part, code in zip(e.children(), codes, strict=True)]
+                codes, known = as_numbers(e.children(), codes, known)
+                return guards, arithmetic(e, codes, numbers), known
             case Comparison():
-                guards, codes, known = self._operands(e.operands, known)
-                chain = "".join(f" {op} {code}" for op, code in zip(e.operators, codes[1:], strict=True))
-                return guards, f"({codes[0]}{chain})", known
+                return self._comparison(e, known)
             case Membership():
                 guards, code, known = self.strict(e.operand, known)
-                options = "".join(f"{o.value!r}, " for o in e.options)
-                return guards, f"({code} {'not in' if e.negated else 'in'} ({options}))", known
+                return guards, membership(e, code), known
             case Call() if not FUNCTIONS[e.function].special:
                 guards, codes, known = self._operands(e.arguments, known)
+                takes = FUNCTIONS[e.function].parameters
+                wanted = [takes[min(at, len(takes) - 1)] is Type.NUMBER for at in range(len(codes))]
+                codes, known = as_numbers(e.arguments, codes, known, wanted)
                 self.globals[f"f_{e.function}"] = FUNCTIONS[e.function].call
                 return guards, f"f_{e.function}({', '.join(codes)})", known
         variable = self.fresh()
-        return [f"({variable} := {self.value_of(e, known)}) is not None"], variable, known
+        # guards run before the code beside them, which is what proves that something is a number
+        return [f"({variable} := {self.value_of(e, variables(known))}) is not None"], variable, known
 
-    def _operands(self, parts: tuple[Expression, ...], known: Known) -> tuple[list[str], list[str], Known]:
+    def _operands(self, parts: Sequence[Expression], known: Known) -> tuple[list[str], list[str], Known]:
         guards, codes = [], []
         for part in parts:
             more, code, known = self.strict(part, known)
             guards += more
             codes.append(code)
         return guards, codes, known
+
+    def _comparison(self, e: Comparison, known: Known) -> tuple[list[str], str, Known]:
+        guards, codes, known = self._operands(e.operands[:2], known)
+        more, others, later = self._operands(e.operands[2:], known)
+        proven = proven_by(e, codes)
+        code = " and ".join(self._pairs(e, [*codes, *others], later))
+        # a chain goes no further than to what does not hold: the types of the rest are not proven
+        return [*guards, *more], f"({code})", known | proven | variables(later)
+
+    def _pairs(self, e: Comparison, codes: list[str], known: Known) -> Iterator[str]:
+        """The comparisons of a chain one by one, each operand computed once."""
+        for at, operator in enumerate(e.operators):
+            two, pair = e.operands[at : at + 2], codes[at : at + 2]
+            if at + 2 < len(codes) and not isinstance(two[1], Literal) and not pair[1].isidentifier():
+                codes[at + 1] = self.fresh()
+                pair[1] = f"({codes[at + 1]} := {pair[1]})"
+            if operator in EQUALITY:
+                yield equality(operator, two, pair, known)
+            else:
+                code, known = in_order(operator, two, pair, known)
+                yield code
 
     def value_of(self, e: Expression, known: Known) -> str:
         """Code of the value of `e`, None when it is null."""
@@ -210,47 +245,16 @@ class Scope:
         return code if type_of_shallow(e) is Type.BOOLEAN else f"boolean({code})"
 
 
-def type_of_shallow(e: Expression) -> Type:
-    """BOOLEAN or NUMBER where the node alone says so; ANY otherwise (constant time, unlike `type_of`)."""
-    match e:
-        case Comparison() | Membership() | Logic() | Not():
-            return Type.BOOLEAN
-        case Negation() | Arithmetic():
-            return Type.NUMBER
-        case Literal():
-            return type_of(e)
-        case Call():
-            return FUNCTIONS[e.function].returns
-    return Type.ANY
-
-
 def _every(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else "(" + " and ".join(parts) + ")"
 
 
-def _arithmetic(e: Arithmetic, a: str, b: str) -> str:
-    """Python's operator, made safe where Python gives it another meaning for text.
-
-    `"x" * 10**9` would fill the memory and `"%99999999d" % 1` too, so an operand whose type is not known passes
-    through unary plus, which text does not have (about 10 ns; it raises TypeError as the other operators do).
-    """
-    unknown_a, unknown_b = (type_of_shallow(x) is not Type.NUMBER for x in (e.left, e.right))
-    match e.operator:
-        case "**":
-            return f"power({a}, {b})"
-        case "*":
-            real = any(isinstance(x, Literal) and isinstance(x.value, float) for x in (e.left, e.right))
-            a = f"(+{a})" if unknown_a and not real else a
-            b = f"(+{b})" if unknown_b and not real else b
-        case "%":
-            a = f"(+{a})" if unknown_a else a
-        case "+":
-            a = f"(+{a})" if unknown_a and unknown_b else a
-    return f"({a} {e.operator} {b})"
-
-
 def _power(a: float, b: float) -> float:
     return math.pow(a, b)  # always of floats: powers of integers could have any number of digits
+
+
+def _wrong(value: Any) -> Any:
+    raise TypeError(f"expected a number, got {value}")
 
 
 def _truth(value: Any) -> Any:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgert.core.batch import Row
-from edgert.expr.codegen import Known, Scope, type_of_shallow
+from edgert.expr.codegen import Scope
 from edgert.expr.functions import Type
+from edgert.expr.operations import Known, known_number
 from edgert.expr.tree import Expression, Field, Literal, check_field_name
-from edgert.expr.types import demand_boolean, type_of
+from edgert.expr.types import demand_boolean, type_of, type_of_shallow
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +123,16 @@ class Inlined:
     constants: Mapping[str, Any]
 
 
-def inline_chain(chain: Chain, fields: Mapping[str, str], sure: frozenset[str]) -> Inlined:
+def inline_chain(
+    chain: Chain, fields: Mapping[str, str], sure: frozenset[str], numbers: frozenset[str] = frozenset()
+) -> Inlined:
     """The steps of `chain` for a row of exactly these `fields` (name → local variable, not `t1`, `t2`, ...); of the
-    variables those in `sure` are never None. What its tables miss is counted in the chain."""
+    variables those in `sure` are never None, those in `numbers` nothing but that or a number. What its tables miss is
+    counted in the chain."""
     writer = _Writer(chain.steps, None, chain.missed, careful=False)
     writer.scope.computed = dict(fields)
     writer.scope.only = frozenset()
-    writer.known = sure
+    writer.known = sure.union(map(known_number, numbers))
     lines = writer.steps_inline()
     return Inlined(tuple(lines), writer.scope.computed, writer.scope.globals)
 
@@ -161,7 +165,7 @@ def compile_expression(expression: Expression) -> Callable[[Row], Any]:
     type_of(expression)
     scope = Scope()
     code = scope.value_of(expression, frozenset())
-    body = ["g = r.get", f"t = {code}", *_bound("t", expression, code), "return t"]
+    body = [f"t = {code}", *_bound("t", expression, code), "return t"]
     lines = ["def value(r):", *("    " + line for line in body)]
     function: Callable[[Row], Any] = _execute("\n".join(lines), scope.globals)["value"]
     return function
@@ -207,7 +211,7 @@ class _Writer:
 
     def filters(self) -> list[str]:
         """A list comprehension, which is fastest, if the steps only choose among rows; else nothing."""
-        self.scope = Scope("r.get")
+        self.scope = Scope()
         tests = []
         for step in self.steps:
             match step:
@@ -223,7 +227,6 @@ class _Writer:
         return [f"    return [r for r in rows if {' and '.join(tests)}]"]
 
     def body(self) -> list[str]:
-        self.lines.append("g = r.get")
         self._steps(("return None",) if self.careful else ("continue",))
         self._finish()
         return self.lines
@@ -256,6 +259,8 @@ class _Writer:
             self.lines += [f"{variable} = {code}", *_bound(variable, expression, code)]
             if not self.scope.strict(expression, self.known)[0]:
                 sure.add(variable)
+            if type_of(expression) is Type.NUMBER:
+                sure.add(known_number(variable))
         self.scope.computed.update(made)
         self.known |= sure
 
@@ -290,7 +295,8 @@ class _Writer:
             self.lines.append(give.format("r"))
             return
         if self.scope.only is None:
-            self.lines.append(give.format("{**r, " + ", ".join(computed) + "}"))
+            # a third less than {**r, ...}
+            self.lines += ["row = r.copy()", *(f"row[{n!r}] = {v}" for n, v in made.items()), give.format("row")]
             return
         kept = self.scope.only - self.scope.computed.keys()
         kept = kept if live is None else kept & live

@@ -144,7 +144,7 @@ class Pipeline(Region):
         lines += bound.lines
         variables: Mapping[str, str] = bound.variables
         if self._chain:
-            inlined = inline_chain(self._chain.chain, variables, bound.sure)
+            inlined = inline_chain(self._chain.chain, variables, bound.sure, bound.finite)
             lines += inlined.lines
             variables = inlined.fields
             constants |= inlined.constants

@@ -45,8 +45,6 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
 }
 
 # The interpreter ----------------------------------------------------------------------------------------------------
@@ -59,9 +57,17 @@ def truth(value: Any) -> bool | None:
 
 
 def number(value: Any) -> Any:
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     raise TypeError
+
+
+def compare(operator: str, a: Any, b: Any) -> Any:
+    if operator in ("==", "!="):
+        return (isinstance(a, bool) is isinstance(b, bool) and a == b) is (operator == "==")
+    if isinstance(a, bool) or isinstance(b, bool):
+        raise TypeError
+    return COMPARE[operator](a, b)
 
 
 class Null(Exception):
@@ -123,11 +129,13 @@ def compute(e: Expression, values: dict[int, Any]) -> Any:
             a, b = map(number, parts)
             return ARITHMETIC[e.operator](a, b)
         case Comparison():
-            return all(COMPARE[op](a, b) for op, a, b in zip(e.operators, parts, parts[1:], strict=False))
+            return all(compare(op, a, b) for op, a, b in zip(e.operators, parts, parts[1:], strict=False))
         case Membership():
-            return (parts[0] in parts[1:]) is not e.negated
+            return any(compare("==", parts[0], option) for option in parts[1:]) is not e.negated
         case Call():
-            return FUNCTIONS[e.function].call(*parts)
+            known = FUNCTIONS[e.function]
+            types = (*known.parameters, *known.parameters[-1:] * len(parts))
+            return known.call(*(number(p) if t is Type.NUMBER else p for p, t in zip(parts, types, strict=False)))
     raise AssertionError(e)
 
 

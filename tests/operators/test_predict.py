@@ -88,8 +88,8 @@ def test_without_a_model_predictions_are_null_and_counted() -> None:
 
 def test_a_row_that_the_model_cannot_work_on_is_lost_alone_and_counted() -> None:
     made = predict(DOUBLE)
-    assert given(made, "warm", 2.0) == [4.0]
-    assert made.drops == {"wrong type in guess": 1}
+    assert given(made, "warm", True, 2.0) == [4.0]
+    assert made.drops == {"wrong type in guess": 2}
 
 
 def test_a_model_that_came_by_message_is_in_the_checkpoint_and_comes_back() -> None:
