@@ -128,8 +128,7 @@ SPECS = (
         "by batches (what was read at once, or had waited): a row meets what the second input had brought when the "
         "batch in which it stands had its turn; what the same batch of a common source brings there is, as a rule, met "
         "by the next one. So after a restart, or behind a backlog, a row may meet another than it would have met. What "
-        "must be joined exactly, by key and time, is for `join_observations`. "
-        + forgets(MAX_KEYS),
+        "must be joined exactly, by key and time, is for `join_observations`. " + forgets(MAX_KEYS),
         many_inputs=True,
         check=_check,
         fields=_fields,
