@@ -6,8 +6,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,8 @@ class Checkpointer:
         self.runs: dict[str, FlowRun] = {}
         self.busy = asyncio.Lock()
         """Held while a checkpoint or a change of a flow is under way."""
+        self.changing = asyncio.Lock()
+        """Held, before that, while a flow is replaced or removed: none is brought back to its checkpoint meanwhile."""
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self.on_committed = on_committed
         self.outbox = OutboxWatch(database)
@@ -261,7 +263,7 @@ class Checkpointer:
     async def restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
         """Calls `prepare` with the last checkpoint of a flow (state, queues), while none is made; and what it returns
         while nothing can be fed. On the store thread."""
-        async with self.busy:
+        async with self.changing, self.busy:
             once = Once(log)
             while True:
                 try:
@@ -280,6 +282,15 @@ class Checkpointer:
                     await asyncio.sleep(RETRY_S)
             self.drops.lost_input[name] += lost
             await self._store(lambda: self.position(prepare(blobs, queue)))
+
+    @asynccontextmanager
+    async def others_go_on(self) -> AsyncIterator[None]:
+        """For whoever holds `busy` for a flow that has `ended`: checkpoints of the others are made meanwhile."""
+        self.busy.release()
+        try:
+            yield
+        finally:
+            await self.busy.acquire()
 
     def position(self, read: Callable[[], None]) -> None:
         """Runs `read` while nothing can be fed."""

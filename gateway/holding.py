@@ -31,7 +31,7 @@ async def held(old: FlowRun, host: Host, checkpointer: Checkpointer) -> AsyncIte
     Before anything is changed: raises `EdgertError` for a flow that may still come to a batch boundary, and stays."""
     name, fault, ends = old.flow.name, "", time.monotonic() + HOLD_S
     while True:
-        async with checkpointer.busy:
+        async with checkpointer.changing, checkpointer.busy:
             before = fault
             try:
                 stands = await asyncio.to_thread(host.halt, old, checkpointer.position, HOLD_TURN_S)

@@ -24,6 +24,8 @@ STOP_S: Final = 5.0
 PROFILE_S: Final = 1.0
 """How often the policy is told what operators cost."""
 Send = Callable[[Instance, Sequence[Message]], None]
+Turned = Callable[[], None]
+"""Called after each turn of a flow that is brought to its end; what it raises ends that."""
 Position = Callable[[Callable[[], None]], None]
 """Runs its argument while nothing can be fed."""
 Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
@@ -105,8 +107,9 @@ class Host(Protocol):
         a thread of its own."""
         ...
 
-    def drain(self, run: FlowRun, send: Send) -> None:
-        """Runs a halted flow, to which nothing is fed any more, to its end. On the store thread."""
+    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
+        """On the store thread. What it returns runs a halted flow, to which nothing is fed any more, to its end, on a
+        thread of its own."""
         ...
 
     def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
@@ -216,8 +219,8 @@ class InProcess:
     def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
         return self.pool.hold(run.all, timeout_s)
 
-    def drain(self, run: FlowRun, send: Send) -> None:
-        run.drain(self._now(), send)
+    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
+        return lambda: run.drain(self._now(), send, turned)
 
     def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
         self.pool.wait_empty([instance for run in runs for instance in run.all], timeout_s)

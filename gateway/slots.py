@@ -33,7 +33,7 @@ from edgert.runtime.state import pack_queues, pack_state
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosted import Answer, Hosted, where
-from gateway.hosts import Entries, Restoring, Send, Stored, Waiting
+from gateway.hosts import Entries, Restoring, Send, Stored, Turned, Waiting
 from gateway.hosts import Position as Locked
 from gateway.slot_process import SlotProcess
 
@@ -343,7 +343,7 @@ class Slots:
             with hosted.lock:
                 hosted.rows += rows
 
-    def drain(self, run: FlowRun, send: Send) -> None:
+    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
         """Here, from the database and what was captured when it was halted: it needs no slot any more."""
         hosted = self._hosted[run]
         deltas, whole = run.pending_state()
@@ -354,10 +354,14 @@ class Slots:
         for fed in hosted.since_mark():
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
-        # by the run's own instances: what becomes of their messages is counted there
-        local.drain(now, lambda instance, messages: send(run.instances[instance.name], messages))
-        if lost := hosted.ends(local):
-            log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
+
+        def drain() -> None:
+            # by the run's own instances: what becomes of their messages is counted there
+            local.drain(now, lambda instance, messages: send(run.instances[instance.name], messages), turned)
+            if lost := hosted.ends(local):
+                log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
+
+        return drain
 
     def _copy(self, run: FlowRun) -> FlowRun:
         return FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission)

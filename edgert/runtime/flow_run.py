@@ -38,6 +38,8 @@ HOLD_S = 2.0
 SOON_S, LATE_S = 0.0005, 0.05
 """When a thread that works makes way for another: in a pause while it waits for locks that the reading thread takes and
 gives back all the time, and while it takes what changed. Otherwise each would cost 5 ms more where much comes in."""
+DRAIN_ROWS = 10
+"""So many go at a time where a flow is run to its end: one that is slow is to be told from one that is blocked."""
 COMPACT_BYTES = 262_144
 """Deltas are merged into a snapshot when they outgrow this and three times the last snapshot. So much more is read at a
 restart (20 ms); merging 1,000 keys with every fifth checkpoint would write a third more to the card."""
@@ -252,8 +254,14 @@ class FlowRun:
         places = self.places.items()
         return {(name, reason): rows for name, place in places for reason, rows in drops_of(place).items()}
 
-    def drain(self, now: Now, send: Callable[[Instance, Sequence[Message]], None]) -> None:
-        """Runs a held flow to its very end on the caller's thread: queues, what windows still hold, a capture.
+    def drain(
+        self,
+        now: Now,
+        send: Callable[[Instance, Sequence[Message]], None],
+        turned: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Runs a held flow to its very end on the caller's thread: queues, what windows still hold, a capture. `turned`
+        is called after each turn: what it raises ends all of it.
 
         For a flow that is replaced or removed: nothing may be fed to it any more.
         """
@@ -261,13 +269,17 @@ class FlowRun:
         for instance in self.all:
             instance.hurry()
         for instance in self.all:
-            for finish in (False, True):
-                turn = instance.finish(now) if finish else instance.run(instance.queue.take_all(), now)
+            while True:
+                waits = bool(instance.queue.entries)
+                turn = instance.run(instance.queue.take(DRAIN_ROWS), now) if waits else instance.finish(now)
+                turned()
                 for target, batch in turn.out:
                     entry = Entry(target.source, batch, producer=target.producer)
                     target.instance.queue.append(entry)  # comes at once, so no budget applies
                 if turn.messages:
                     send(instance, turn.messages)
+                if not waits:
+                    break
         rows = [row for ship in self.ships for row in ship.take()]
         self.pending.append(Captured(self.progress.position(), [], rows, {}))
         self.dropped = self.drops()

@@ -180,7 +180,7 @@ class Walk:
         while not self.run.ended:
             async with self.busy:
                 if await self.while_it_waits(lambda: self.slots.halt(self.run, self.position, 5.0)):
-                    self.slots.drain(self.run, self._sent)
+                    self.slots.drain(self.run, self._sent, lambda: None)()
                     form = self.run.form()
                     assert form is not None
                     self.commit(form)

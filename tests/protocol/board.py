@@ -30,6 +30,7 @@ from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
 from gateway.hosts import Entries, InProcess, kept
 from gateway.ingest import Ingest
+from gateway.last_words import Turns
 from gateway.uplink import Uplink
 from tests.protocol.ledger import Copy, Ledger
 from tests.protocol.sensors_broker import SensorsBroker
@@ -58,8 +59,12 @@ def at_once() -> Iterator[None]:
     async def inline(call: Callable[..., Any], *given: Any) -> Any:
         return call(*given)
 
+    async def ends(work: Callable[[], None], turns: Turns, name: str) -> None:
+        work()
+
     with (
         mock.patch.object(asyncio, "to_thread", inline),
+        mock.patch("gateway.last_words.on_a_thread", ends),
         mock.patch.object(flow_run, "HOLD_S", 0.0),
         mock.patch("gateway.holding.HOLD_S", 0.0),
         mock.patch("gateway.holding.HOLD_TURN_S", 0.0),

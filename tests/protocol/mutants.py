@@ -192,8 +192,8 @@ def _what_a_failed_commit_held_is_dropped() -> Patch:
 
 
 def _a_new_version_drops_open_windows() -> Patch:
-    def drain(self: FlowRun, now: Any, send: Any) -> None:
-        whole(self, now, send)
+    def drain(self: FlowRun, now: Any, send: Any, turned: Any) -> None:
+        whole(self, now, send, turned)
         self.pending[-1].rows.clear()
 
     whole = FlowRun.drain
