@@ -95,6 +95,10 @@ def _instances(physical: Plan, registry: Registry, here: Container[str] | None) 
         for (_, port), outputs in groupby(planned.outputs, lambda o: (uncopied(o.instance)[0], o.port)):
             instance.outputs.setdefault(port, []).append(_target(list(outputs), instances))
         instance.marks = {n: Marks(feeders) for n, feeders in enumerate(planned.feeders) if feeders > 1}
+        forks = len({o.instance for o in planned.outputs}) > 1 or any(not part.outputs for part in planned.parts)
+        for fed in instance.reaches():
+            fed.beside = fed.beside or forks
+            fed.queue.overload = instance.queue.overload
     for copies in physical.sets():
         if len(copies) > 1 and copies[0].kind == "source":
             board = new_board(len(copies))
@@ -135,7 +139,7 @@ def _queue(planned: PhysicalInstance) -> Queue:
     """Only a source sheds, and never what an acknowledgement is owed for, which is the newest. So at QoS 1 or 2 there
     is room for all of that; a queue that keeps older ones has its budget for those beside it."""
     if planned.kind != "source":
-        return Queue(QUEUE_BYTES, "keep")
+        return Queue(QUEUE_BYTES, keeps=True)
     budget, overload = planned.parameters["queue_bytes"], planned.parameters["overload"]
     if planned.parameters["qos"]:
         budget = max(budget, OWED_BYTES) if overload == "shed-oldest" else budget + OWED_BYTES

@@ -6,15 +6,24 @@ stalled  a queue behind it is over its budget: what it would take waits in its o
          whose queue sheds
 
 The policy never hears of these: to it such an instance is busy.
+
+Whoever feeds several would keep all of them waiting for one that is blocked. So a queue that stays over its budget for
+`BLOCKED_S`, with not a row of it done meanwhile, sheds itself from then on, until half of it is free.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from typing import Final
 
 from edgert.runtime.instance import Instance
 from edgert.scheduling.candidates import May
 from edgert.scheduling.policies import Policy
+
+log = logging.getLogger(__name__)
+
+BLOCKED_S: Final = 10.0
 
 
 class Gate:
@@ -30,6 +39,8 @@ class Gate:
         """Whose queue is over its budget."""
         self._stalled: dict[int, set[int]] = {}
         """By instance whose queue is over its budget: those that feed it and wait until it is not."""
+        self._standing: dict[int, tuple[int, float]] = {}
+        """By instance whose queue is over its budget: the rows that it has done, and since when no more."""
 
     def hold(self, number: int) -> None:
         """From now on it stands still; a turn under way goes on."""
@@ -76,6 +87,43 @@ class Gate:
                     self._stalled.setdefault(fed.number, set()).add(instance.number)
                     return True
         return False
+
+    def look(self, now: float) -> int:
+        """Finds queues that are to shed, since others should not wait for them any longer. To be called every second or
+        so; returns how many instances that relieves."""
+        before, self._standing = self._standing, {}
+        for number in self.over & self._instances.keys():
+            done = self._instances[number].counters.rows_in
+            since = before[number][1] if before.get(number, (-1,))[0] == done else now
+            self._standing[number] = done, since
+        freed = 0
+        for number, (_, since) in list(self._standing.items()):
+            instance = self._instances[number]
+            if instance.beside and self._blocked(number, now):
+                instance.queue.sheds = True
+                freed += self.relieved(number, now)
+                log.warning(
+                    "%s has done none of the %d rows that wait for it for %.0f s, and its queue is full: what has no "
+                    "room there is dropped, and counted, or what feeds it could not serve others", instance.name,
+                    instance.queue.rows, now - since,
+                )  # fmt: skip
+        return freed
+
+    def _blocked(self, number: int, now: float) -> bool:
+        """Whether it stands still, and not since others are chosen; or waits for one that does."""
+        _, since = self._standing.get(number, (0, now))
+        return now - since >= BLOCKED_S and (
+            self._instances[number].running
+            or number in self.resting
+            or any(number in feeders and self._blocked(fed, now) for fed, feeders in self._stalled.items())
+        )
+
+    def goes_on(self, instance: Instance) -> None:
+        """It has taken rows, and there may be room again."""
+        queue = instance.queue
+        if queue.keeps and queue.size <= queue.budget_bytes // 2:
+            queue.sheds = False
+            log.info("%s goes on: nothing is dropped in front of it any more", instance.name)
 
     def relieved(self, number: int, now: float) -> int:
         """Its queue is within its budget: whoever waited for that may run. Returns how many."""

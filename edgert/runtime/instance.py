@@ -107,6 +107,8 @@ class Instance:
     """Of the logic, or of each part of a region."""
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
     """What their operators raised last, until the end of the turn."""
+    beside: bool = False
+    """What feeds it feeds others too, or sends something itself."""
     kept: list[RawBatch] = field(default_factory=list)
     """Input that is owed an acknowledgement, fed since the last checkpoint."""
     quiet_until: float = 0.0

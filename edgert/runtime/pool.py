@@ -117,11 +117,14 @@ class Pool(Pauses):
         self._policy.connect(graph)
 
     def profile(self) -> None:
-        """Tells the policy what rows have cost and given since the last call; to be called every second or so."""
+        """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
+        others wait in vain; to be called every second or so."""
         with self._lock:
             found = {number: instance.take_profile() for number, instance in self._instances.items()}
             if profiles := {number: profile for number, profile in found.items() if profile}:
                 self._policy.profile(profiles)
+            if (freed := self._gate.look(self._clock.monotonic())) and self._asleep:
+                self._work.notify(freed)
 
     # -- rows
 
@@ -158,8 +161,6 @@ class Pool(Pauses):
         if rows > limit:
             batch = queue.append_rest(source, batch, now, limit)
             instance.untold = queue.rows
-            if queue.over:
-                self._gate.over.add(instance.number)
         self._lending.since = now
         self._in_hand = instance, [Entry(source, batch, now)]
         return True
@@ -176,7 +177,7 @@ class Pool(Pauses):
         if not queue.entries and not instance.running and entry.put > instance.freed:
             instance.counters.idle_s += entry.put - instance.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
-        if queue.size > queue.budget_bytes:
+        if queue.over:
             self._gate.over.add(instance.number)
         if shed:
             instance.shed += shed
@@ -327,6 +328,8 @@ class Pool(Pauses):
         policy.rows_taken(number, before - queue.rows)
         if self._gate.over and number in self._gate.over and not queue.over:
             self._relieved(number)
+        if queue.keeps and queue.sheds:
+            self._gate.goes_on(instance)
         return instance, entries
 
     def _turn(self, instance: Instance, entries: list[Entry]) -> Turn:

@@ -13,9 +13,8 @@ OWED_BYTES: Final = 8_388_608
 """More than can be owed an acknowledgement at a time: twice the input at which the gateway stops reading."""
 CUT_AT_ONCE: Final = 64
 """Into so many batches at most is a long one cut at once, where it need not be into more."""
-Overload = Literal["shed-oldest", "shed-newest", "sample", "keep"]
-"""`sample` leaves every second row of all that waits, as often as it takes. `keep` drops nothing: the pool runs an
-instance with such a queue over its budget before those that feed it."""
+Overload = Literal["shed-oldest", "shed-newest", "sample"]
+"""`sample` leaves every second row of all that waits, as often as it takes."""
 
 
 class Entry(NamedTuple):
@@ -33,12 +32,22 @@ class Queue:
     """Not locked: its pool does that. `rows` counts an empty batch (a watermark) as one, so that it is served too.
 
     What somebody is owed an acknowledgement for is never shed. Nobody says here when it is not owed any more, but no
-    more than `most_owed_bytes` are at a time, and they are the newest: what has that much behind it is not."""
+    more than `most_owed_bytes` are at a time, and they are the newest: what has that much behind it is not.
 
-    __slots__ = ("budget_bytes", "entries", "most_owed_bytes", "overload", "owed_bytes", "rows", "size")
+    One that `keeps` sheds nothing, but while it `sheds`: the pool runs its instance before those that feed it. Then the
+    oldest go, or with "shed-newest" the newest."""
+
+    __slots__ = (
+        "budget_bytes", "entries", "keeps", "most_owed_bytes", "overload", "owed_bytes", "rows", "sheds", "size",
+    )  # fmt: skip
 
     def __init__(
-        self, budget_bytes: int, overload: Overload = "shed-oldest", most_owed_bytes: int = OWED_BYTES
+        self,
+        budget_bytes: int,
+        overload: Overload = "shed-oldest",
+        most_owed_bytes: int = OWED_BYTES,
+        *,
+        keeps: bool = False,
     ) -> None:
         self.entries: deque[Entry] = deque()
         self.rows = 0
@@ -48,13 +57,15 @@ class Queue:
         self.budget_bytes = budget_bytes
         self.overload = overload
         self.most_owed_bytes = most_owed_bytes
+        self.keeps = keeps
+        self.sheds = not keeps
 
     def put(self, entry: Entry) -> tuple[int, int]:
         """Appends; returns (change of `rows`, rows shed). A batch greater than the whole budget still enters an
         empty queue: it is here already, and refusing it would lose data to save nothing."""
         batch = entry.batch
-        if self.size + batch.size > self.budget_bytes and batch.size and self.entries and self.overload != "keep":
-            return self._put_over(entry)
+        if self.size + batch.size > self.budget_bytes and batch.size and self.entries and self.sheds:
+            return self._put_inside(entry) if self.keeps else self._put_over(entry)
         return self.append(entry), 0
 
     def _put_over(self, entry: Entry) -> tuple[int, int]:
@@ -82,6 +93,21 @@ class Queue:
         if not batch.owed and first < len(self.entries) and self.size > room:
             return self.rows - before, shed + len(batch)
         self.append(entry)
+        return self.rows - before, shed
+
+    def _put_inside(self, entry: Entry) -> tuple[int, int]:
+        """Behind the decoder watermarks stand in line with the rows, and are not lost with them."""
+        if self.overload == "shed-newest":
+            return self.append(_watermark(entry)), len(entry.batch)
+        before, shed = self.rows, 0
+        last: dict[tuple[int, int], Entry] = {}
+        """By input and producer: what went last."""
+        self.append(entry)
+        while self.size > self.budget_bytes and len(self.entries) > 1:
+            oldest = self._pop()
+            shed += len(oldest.batch)
+            last[oldest.source, oldest.producer] = oldest
+        self.put_back([_watermark(gone) for gone in last.values()])
         return self.rows - before, shed
 
     def _shed_between(self, first: int, excess: int, behind: int, newest: bool) -> int:
@@ -146,18 +172,34 @@ class Queue:
 
     @property
     def over(self) -> bool:
-        """Whether it holds more than its budget."""
-        return self.size > self.budget_bytes
+        """Whether it holds more than its budget, and sheds nothing."""
+        return not self.sheds and self.size > self.budget_bytes
 
     def append(self, entry: Entry) -> int:
         """Appends whatever the budget says: for what was accepted before. Returns the change of `rows`."""
-        rows = len(entry.batch) or 1
+        rows = len(entry.batch)
+        if not rows:
+            if isinstance(entry.batch, Batch) and self._renews(entry):
+                return 0
+            rows = 1
         self.entries.append(entry)
         self.rows += rows
         self.size += entry.batch.size
         if entry.batch.owed:
             self.owed_bytes += entry.batch.size
         return rows
+
+    def _renews(self, entry: Entry) -> bool:
+        """Puts a watermark in the place of an older one behind which no rows wait, if there is one: in front of an
+        instance that does not run they would grow without bound, and have no size."""
+        for at in range(len(self.entries) - 1, -1, -1):
+            waiting = self.entries[at]
+            if len(waiting.batch):
+                return False
+            if (waiting.source, waiting.producer) == (entry.source, entry.producer):
+                self.entries[at] = entry._replace(put=waiting.put)
+                return True
+        return False
 
     def append_rest(self, source: int, batch: Batch | RawBatch, put: float, limit: int) -> Batch | RawBatch:
         """Appends all of a batch but the first `limit` rows (it has more), which are returned."""
@@ -233,3 +275,10 @@ class Queue:
             batch, *rest = parts(batch, limit * CUT_AT_ONCE)
             self.entries.extendleft([Entry(source, part, put, producer) for part in reversed(rest)])
         self.entries.extendleft([Entry(source, part, put, producer) for part in reversed(parts(batch, limit))])
+
+
+def _watermark(entry: Entry) -> Entry:
+    """What is left of an entry of rows when they are shed."""
+    batch = entry.batch
+    assert isinstance(batch, Batch)
+    return entry._replace(batch=Batch([], batch.arrival, batch.watermark))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -94,3 +95,39 @@ def _acknowledged(gateway: Gateway, messages: int) -> dict[str, Any]:
         return status["ingest"]["messages"] >= messages and not status["ingest"]["unacknowledged"]
 
     return gateway.wait(all_of_it, "the acknowledgements", 60.0)
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_alarms_beside_it_go_out_though_its_queue_is_full(rig: Rig, slots: int) -> None:
+    there = rig.folder / "there"
+    gateway = rig.gateway(pool={"slots": slots})
+    gateway.env = package(rig.folder / "installed")
+    there.touch()
+    gateway.start_ready()
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "s/{source}", "qos": 0},
+        "hot": {"type": "filter", "input": "in", "where": "v > 0"},
+        "alarm": {"type": "publish", "input": "hot", "topic": "alarm/{source}"},
+        "waits": {"type": "waiting", "input": "in", "path": str(there)},
+        "out": {"type": "publish", "input": "waits", "topic": "out/{source}"},
+    }
+    assert rig.deploy(gateway, {"name": "fork", "operators": operators})["accepted"]
+    long = json.dumps({"v": 1, "text": "x" * 50_000}).encode()
+    sent = 0
+    try:
+        for _ in range(3):  # of 5 MB each, at a rate that sheds nothing by itself
+            rig.publish([(f"s/d{n}", long) for n in range(100)], qos=0, rate=100.0)
+            sent += 100
+            status = gateway.wait(lambda s: _rows_in(s, "alarm") == sent, "the alarms", 60.0)  # noqa: B023 - called here
+    finally:
+        there.unlink()
+    dropped = {d["operator"]: d["rows"] for d in status["drops"] if d["reason"] == "queue over budget"}
+    assert set(dropped) == {"waits"}
+    assert dropped["waits"] > 150
+
+    gateway.wait(lambda s: _rows_in(s, "out") == sent - dropped["waits"], "the rows that had room")
+
+
+def _rows_in(status: dict[str, Any], operator: str) -> int:
+    flows = status.get("flows", ())
+    return next((int(o["rows_in"]) for f in flows for o in f["operators"] if o["name"] == operator), -1)

@@ -115,7 +115,7 @@ def test_who_feeds_a_queue_over_its_budget_waits_here_too() -> None:
     def look(batch: Batch) -> None:
         longest[0] = max(longest[0], second.queue.size)
 
-    second = Instance("second", ("second",), "stateless", Pass(look), Queue(100, "keep"))
+    second = Instance("second", ("second",), "stateless", Pass(look), Queue(100, keeps=True))
     first = instance("first", Grow(), second)
     with running(first, second) as pool:
         for n in range(2_000):

@@ -36,7 +36,7 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
                 source = inputs[made[-1].name] = inputs.get(made[-1].name, -1) + 1
                 before.outputs.setdefault(0, []).append(Target(made[-1], source))
     for one in made[1:]:
-        one.queue = Queue(random_.choice([1_000, 1 << 20]), "keep")
+        one.queue = Queue(random_.choice([1_000, 1 << 20]), keeps=True)
     numbers = list(range(400))
     made_policy = POLICIES[policy](random_.random)
     with running(*made, workers=workers, policy=made_policy, consumption=consumption) as pool:

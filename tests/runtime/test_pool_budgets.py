@@ -11,8 +11,10 @@ from edgert.core.system_clock import SystemClock
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Queue
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, known, rows, running
+from tests.runtime.virtual import VirtualWorkers
 
 
 def test_rows_shed_are_counted_and_the_policy_still_finds_what_is_left() -> None:
@@ -35,7 +37,7 @@ def test_a_queue_over_its_budget_is_worked_off_before_more_is_put_on_it() -> Non
     def look(batch: Batch) -> None:
         longest[0] = max(longest[0], second.queue.size)
 
-    second = Instance("second", ("second",), "stateless", Pass(), Queue(100, "keep"))
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(100, keeps=True))
     first = instance("first", Grow(look), second)
     known(first, second)
     pool = Pool(VirtualClock(), consumption=at_most(10))
@@ -50,7 +52,7 @@ def test_a_queue_over_its_budget_is_worked_off_before_more_is_put_on_it() -> Non
 def test_a_queue_far_over_its_budget_is_relieved_turn_by_turn_until_it_is_within() -> None:
     """Four turns' worth of rows stand on the second's queue; the first's is by far the longest."""
     sizes: list[int] = []
-    second = Instance("second", ("second",), "stateless", Pass(), Queue(100, "keep"))
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(100, keeps=True))
     first = instance("first", Pass(lambda batch: sizes.append(second.queue.size)), second)
     known(first, second)
     pool = Pool(VirtualClock(), consumption=at_most(10))
@@ -63,7 +65,7 @@ def test_a_queue_far_over_its_budget_is_relieved_turn_by_turn_until_it_is_within
 
 
 def test_what_comes_without_a_size_counts_in_the_queue_all_the_same() -> None:
-    second = Instance("second", ("second",), "stateless", Pass(), Queue(1_000, "keep"))
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(1_000, keeps=True))
     first = instance("first", Pass(), second)
     known(first)
     pool = Pool(VirtualClock(), consumption=at_most(1))
@@ -90,7 +92,7 @@ def test_who_waited_for_room_runs_as_soon_as_there_is_some() -> None:
         entered[turn].set()
         assert leave[turn].wait(DEADLINE_S)
 
-    second = Instance("second", ("second",), "stateless", Pass(block), Queue(1, "keep"))
+    second = Instance("second", ("second",), "stateless", Pass(block), Queue(1, keeps=True))
     first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
     with running(first, second, workers=2, consumption=at_most(1)) as pool:
         try:
@@ -111,3 +113,74 @@ def test_who_waited_for_room_runs_as_soon_as_there_is_some() -> None:
                 event.set()
         assert pool.wait_empty([first, second], DEADLINE_S)
     assert [n for _, n in second.logic.seen] == [0, 1, 2]  # type: ignore[attr-defined]
+
+
+class Fork:
+    """A source feeds an alarm, and a filter behind which an operator does not return until `back_s`; a row (10 bytes) a
+    second comes, queues have room for ten."""
+
+    def __init__(self, *, forked: bool = True, back_s: float = 1e9) -> None:
+        self.slow, self.passed, self.alarm = Pass(), Grow(), Pass()
+        self.last = Instance("slow", ("slow",), "window", self.slow, Queue(100, keeps=True))
+        self.filter = Instance("filter", ("filter",), "stateless", self.passed, Queue(100, keeps=True))
+        self.filter.outputs[0] = [Target(self.last, 0)]
+        self.other = Instance("alarm", ("alarm",), "sink", self.alarm, Queue(100, keeps=True))
+        self.source = Instance("source", ("source",), "source", Grow(), Queue(100))
+        self.source.outputs[0] = [Target(self.filter, 0), *([Target(self.other, 0)] if forked else [])]
+        for one in (self.filter, self.other):
+            one.beside = forked
+        self.all = [self.source, self.filter, self.last, self.other]
+        self.clock = VirtualClock()
+        self.pool = Pool(self.clock)
+        self.pool.add(self.all)
+        self.workers = VirtualWorkers(self.pool, self.clock, 2, self.cost_s)
+        self.back_s = back_s
+
+    def cost_s(self, instance: Instance, count: int) -> float:
+        return max(0.0, self.back_s - self.clock.monotonic()) if instance is self.last else 0.0
+
+    def run(self, seconds: int) -> None:
+        for n in range(seconds):
+            batch = Batch(rows(n).rows, 0.0, float(n), 10)
+            self.workers.at(n, lambda b=batch: self.pool.put([(self.source, 0, b)]))  # type: ignore[misc]
+            self.workers.at(n + 0.5, self.pool.profile)
+        self.workers.run(until=seconds)
+
+
+def test_a_branch_goes_on_beside_one_that_is_blocked_whose_queue_sheds() -> None:
+    fork = Fork()
+    fork.run(200)
+    assert [n for _, n in fork.alarm.seen] == list(range(200))
+    assert (fork.source.shed, fork.other.shed, fork.last.shed) == (0, 0, 0)
+    done = fork.passed.seen
+    assert len(done) + fork.filter.shed + fork.filter.queue.rows - 1 == 200, "less the watermark of those that went"
+    assert fork.filter.shed > 150
+    assert all(one.queue.size <= one.queue.budget_bytes + 10 for one in fork.all)
+
+
+def test_where_nobody_waits_beside_it_what_has_no_room_is_shed_by_the_source_as_ever() -> None:
+    fork = Fork(forked=False)
+    fork.run(200)
+    assert fork.source.shed > 150
+    assert (fork.filter.shed, fork.last.shed) == (0, 0)
+
+
+def test_one_that_was_blocked_and_goes_on_keeps_all_again() -> None:
+    fork = Fork(back_s=100.0)
+    fork.run(110)
+    shed = fork.filter.shed
+    assert 0 < shed < 100
+    assert not fork.filter.queue.sheds
+    assert [n for _, n in fork.slow.seen] == sorted({n for _, n in fork.slow.seen}), "in order, each once"
+    assert len(fork.slow.seen) == 110 - shed
+    assert fork.slow.seen[-1] == (0, 109)
+
+
+def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
+    """It does a row every nine seconds."""
+    fork = Fork()
+    fork.workers.cost_s = lambda instance, count: 9.0 * count if instance is fork.last else 0.0
+    fork.pool.consumption = at_most(1)
+    fork.run(400)
+    assert fork.source.shed > 200
+    assert (fork.filter.shed, fork.last.shed, fork.other.shed) == (0, 0, 0)

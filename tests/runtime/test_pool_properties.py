@@ -104,7 +104,13 @@ class World:
             self._add(number, overload)
         self.sources = [i for i in self.instances if not self.feeders(i)]
         for source in self.sources:
-            source.queue.overload = overload
+            source.queue = Queue(source.queue.budget_bytes, overload)
+        for instance in self.instances:
+            instance.queue.overload = overload
+            behind = list(instance.reaches())
+            if len(behind) > 1 or len(relays(instance)) > 2:
+                for fed in behind:
+                    fed.beside = True
         self.pool.add(self.instances)
         self.put: dict[str, list[int]] = {i.name: [] for i in self.sources}
         self.workers = VirtualWorkers(self.pool, self.clock, workers, self._cost)
@@ -116,7 +122,9 @@ class World:
         edges = [Edge(0, 0, part, 0) for part in range(1, len(parts))]
         feeders = [before for before in self.instances if draw.random() < 0.35]
         logic = Region(parts, edges, [(1, 0)], len(feeders)) if len(parts) > 1 else parts[0]
-        made = Instance(f"i{number}", (f"i{number}",), "stateless", logic, Queue(draw.choice([40, 100, 1_000]), "keep"))
+        made = Instance(
+            f"i{number}", (f"i{number}",), "stateless", logic, Queue(draw.choice([40, 100, 1_000]), keeps=True)
+        )
         if draw.random() < 0.3:
             made.fast_turns = FAST_TURNS
         for guard in made.guards:
@@ -137,7 +145,7 @@ class World:
     def _cost(self, instance: Instance, rows: int) -> float:
         if instance.name in self.blocked:
             self.blocked.discard(instance.name)
-            return 3.0
+            return self.draw.choice([3.0, 30.0])
         return 0.0005 + rows * self.cost_s[instance.name]
 
     def arrive(self, source: Instance, rows: int) -> None:
@@ -221,7 +229,7 @@ def overload_with_faults(world: World) -> None:
     """At about three times what the pool bears, or a third, with operators that block, are held, and raise."""
     draw, events = world.draw, world.workers
     events.meanwhile = world.hold_for_a_while
-    span_s = draw.choice([0.5, 5.0])
+    span_s = draw.choice([0.5, 5.0, 50.0])
     for _ in range(150):
         at, source = draw.uniform(0.0, span_s), draw.choice(world.sources)
         events.at(at, lambda s=source: world.arrive(s, draw.randint(1, MOST_ROWS)))  # type: ignore[misc]
@@ -231,12 +239,16 @@ def overload_with_faults(world: World) -> None:
     for _ in range(draw.randint(0, 3)):
         at, one = draw.uniform(0.0, 0.3), draw.choice(world.instances)
         events.at(at, lambda i=one: world.blocked.add(i.name))  # type: ignore[misc]
+    for second in range(60):
+        events.at(second, world.pool.profile)
     world.settle()
     world.check_ledger()
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_the_threads_lent_in_it_take_rows_at_once_and_go_on(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_it_lent_threads_take_rows_at_once_and_go_on_and_inner_queues_shed(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the test above is to find faults in does run there."""
     said: Counter[str] = Counter()
 
@@ -252,10 +264,12 @@ def test_the_threads_lent_in_it_take_rows_at_once_and_go_on(policy: str, monkeyp
 
     noted("_hands")
     noted("_goes_on")
-    for seed in range(5):
-        overload_with_faults(World(seed, 1 + seed % 4, policy, "shed-oldest"))
+    worlds = [World(seed, 1 + seed % 4, policy, "shed-oldest") for seed in range(12)]
+    for world in worlds:
+        overload_with_faults(world)
     assert said["_hands"] > 5
     assert said["_goes_on"] > 5
+    assert any(one.shed for world in worlds for one in world.instances if one.queue.keeps), "one that blocked for long"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -282,8 +296,7 @@ def test_at_three_times_the_rate_that_is_borne_the_source_sheds_two_rows_of_thre
     """A chain whose last operator bears 100 rows/s; 300 come for ten seconds."""
     world = World(0, 2, policy, overload)
     chain = [
-        Instance(f"c{n}", (f"c{n}",), "stateless", Relay(1, {}), Queue(200, "keep" if n else overload))
-        for n in range(4)
+        Instance(f"c{n}", (f"c{n}",), "stateless", Relay(1, {}), Queue(200, overload, keeps=n > 0)) for n in range(4)
     ]
     for before, after in pairwise(chain):
         before.outputs[0] = [Target(after, 0)]
@@ -305,7 +318,7 @@ def test_an_operator_that_blocks_for_ever_stops_no_other_flow(seed: int, policy:
     first what does not lead there (`World.check`); what does fills its queues, and its source sheds."""
     world = World(seed, 2, policy, "shed-oldest")
     blocking = world.draw.choice(world.instances)
-    last = Instance("last", ("last",), "stateless", Relay(1, {}), Queue(200, "keep"))
+    last = Instance("last", ("last",), "stateless", Relay(1, {}), Queue(200, keeps=True))
     other = Instance("other", ("other",), "stateless", Relay(1, {}), Queue(200, "shed-newest"))
     other.outputs[0] = [Target(last, 0)]
     world.pool.add([other, last])

@@ -171,7 +171,7 @@ def test_only_the_last_part_of_a_cut_batch_promises_anything() -> None:
 
 
 def test_a_very_long_batch_is_not_cut_into_single_rows_at_once() -> None:
-    queue = Queue(1 << 30, "keep")
+    queue = Queue(1 << 30, keeps=True)
     queue.append(Entry(0, Batch([{"n": n} for n in range(100_000)], 0.0, 9.0, 1_000_003)))
     seen: list[Any] = []
     size, limit = queue.size, 1
@@ -223,3 +223,52 @@ def test_rows_that_came_back_to_be_tried_again_drive_no_input_out(overload: Over
     assert (queue.rows, queue.size) == (4, 180)
     assert queue.put(Entry(0, RawBatch(["t"], [b"3"], 0.0, 0.0, 10)))[1] == 1
     assert numbers(queue.entries) == ([1, 2, 3] if overload == "shed-oldest" else [1, 1, 2])
+
+
+def inside(overload: Overload) -> Queue:
+    """Behind the decoder, 100 bytes, and its instance is blocked."""
+    queue = Queue(100, overload, keeps=True)
+    queue.sheds = True
+    return queue
+
+
+def marked(source: int, number: int, watermark: float, producer: int = 0) -> Entry:
+    return Entry(source, Batch([{"n": number}], 0.0, watermark, 10), 0.0, producer)
+
+
+def seen_by(queue: Queue) -> list[tuple[int, list[int], float]]:
+    entries = ((e.source, e.batch) for e in queue.take_all())
+    return [(source, [row["n"] for row in b.rows], b.watermark) for source, b in entries if isinstance(b, Batch)]
+
+
+def test_behind_the_decoder_the_oldest_go_and_leave_their_watermarks() -> None:
+    """Input 1 has spoken once, before all that is still there: what it promised must not be lost."""
+    queue = inside("sample")
+    change, shed = 0, 0
+    for entry in [marked(1, 0, 5.0), *(marked(0, n, float(n)) for n in range(1, 31))]:
+        more, gone = queue.put(entry)
+        change, shed = change + more, shed + gone
+    assert (change, shed, queue.size) == (queue.rows, 21, 100)
+    assert seen_by(queue) == [(1, [], 5.0), (0, [], 20.0), *((0, [n], float(n)) for n in range(21, 31))]
+
+
+def test_behind_the_decoder_the_newest_go_and_leave_their_watermarks() -> None:
+    queue = inside("shed-newest")
+    change, shed = 0, 0
+    for entry in [*(marked(0, n, float(n)) for n in range(30)), marked(1, 30, 7.0), marked(0, 31, 31.0)]:
+        more, gone = queue.put(entry)
+        change, shed = change + more, shed + gone
+    assert (change, shed, queue.size) == (queue.rows, 22, 100)
+    assert seen_by(queue) == [*((0, [n], float(n)) for n in range(10)), (0, [], 31.0), (1, [], 7.0)]
+
+
+def test_watermarks_in_front_of_one_that_does_not_run_take_no_more_and_more_memory() -> None:
+    queue = Queue(100, keeps=True)
+    queue.put(marked(0, 1, 1.0))
+    for n in range(2, 10_000):
+        for source, producer in ((0, 0), (0, 1), (1, 0)):
+            queue.put(Entry(source, Batch([], 0.0, float(n)), float(n), producer))
+    assert (len(queue.entries), queue.rows) == (4, 4)
+    assert [(e.source, e.producer) for e in queue.entries] == [(0, 0), (0, 0), (0, 1), (1, 0)]
+    assert [e.put for e in queue.entries] == [0.0, 2.0, 2.0, 2.0]
+    assert [watermark for _, _, watermark in seen_by(queue)] == [1.0, 9_999.0, 9_999.0, 9_999.0]
