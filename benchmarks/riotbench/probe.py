@@ -17,8 +17,6 @@ FIRST_RATE: Final[dict[str, float]] = {"etl": 3_000.0, "stats": 5_000.0, "pred":
 TICK_S: Final = 0.005
 BY_HAND, LOOP, ENGINE = "by hand", "loop", "engine"
 """Sides whose cost is compared (`beside.py`)."""
-PROMISED_US: Final = 5.8
-"""What a row costs by hand on the machine of which the figures are that the engine has to keep."""
 ROWS: Final = 200
 """Rows per turn at most, as a gateway has it."""
 

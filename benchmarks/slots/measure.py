@@ -14,7 +14,6 @@ from benchmarks.ingest.trace import messages
 from benchmarks.processes import MOSQUITTO, child, free_port, module, mosquitto, wait_for
 from benchmarks.report import Benchmark, Options, Report
 from benchmarks.riotbench.flows import split
-from benchmarks.riotbench.probe import PROMISED_US
 from benchmarks.slots.picture import draw
 from edgert.flow.document import to_toml
 
@@ -25,8 +24,7 @@ SLOTS: Final = (1, 2)
 BOUND_MS: Final = 100.0
 """Latency (p99) within which a rate counts as borne."""
 PROMISED: Final = 150_000
-"""Rows per second in two slots, of a machine on which PRED by hand costs 5.8 µs per row; on another the ratio to what
-two processes do by hand is what can be kept."""
+"""Rows per second that two slots bear, at least."""
 BEGIN: Final = 0.7
 """Part of what slots take as fast as they can that is tried first."""
 MQTT_RATE: Final = 4_000
@@ -56,8 +54,7 @@ def measure(options: Options, report: Report) -> None:
                 _over_mqtt(options, report, place, slots, warm_up, seconds)
     one, two = (_name(slots) for slots in SLOTS)
     report.ratio("one slot / two slots, rows per second", one, two, 1 / MORE)
-    limit = 2e6 / PROMISED_US / PROMISED
-    report.ratio("two processes by hand / borne in two slots", HAND, f"borne within {BOUND_MS:g} ms, {two}", limit)
+    report.ratio("two processes by hand / borne in two slots", HAND, f"borne within {BOUND_MS:g} ms, {two}")
 
 
 def _name(slots: int) -> str:

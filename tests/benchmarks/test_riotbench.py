@@ -169,6 +169,13 @@ def test_a_run_compares_what_both_bear(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert not report.ratios["pred: owpoa / congestion-aware, rate borne"].holds, "the published gain"
     assert report.ratios["pred, 20,000 rows/s, 100 at a time: engine / loop"].values == [1.25, 1.25]
     assert report.figures["pred, 20,000 rows/s, 100 at a time: engine"].holds
+    bars = {f.name: f.bar.limit for f in report.figures.values() if f.bar}
+    assert bars == {
+        "pred, 20,000 rows/s, 100 at a time: engine": 8.0,
+        "pred, 1,000 rows/s, 100 at a time: engine": 13.0,
+    }
+    beside = report.ratios["pred, 1,000 rows/s, 100 at a time: engine / by hand"]
+    assert (beside.values, beside.bar) == ([2.0, 2.0], None), "leaner by hand is no fault of the engine's"
     for kind, count in (("voluntary", 10.0), ("involuntary", 2.0)):
         assert report.figures[f"context switches, {kind}: pred, 40% of that: owpoa"].values == [count, count]
     assert draw(report, tmp_path).stat().st_size > 10_000

@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from benchmarks.slots import host
+from benchmarks.report import Options, Report
+from benchmarks.slots import host, measure
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.timeout(60)
 
 
+def test_what_two_slots_must_bear_is_a_number_of_rows_whatever_a_row_costs_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {"rates": [60_000.0, 60_000.0], "cpu_us": 8.0, "rss_mb": [30.0], "p99_ms": 10.0, "shed": 0}
+    monkeypatch.setattr(measure, "_host", lambda *_: told)
+    monkeypatch.setattr(measure, "_over_mqtt", lambda *_: None)
+    monkeypatch.setattr(measure, "greatest_rate", lambda bears, first, quick: (first, bears(first)))
+
+    @contextmanager
+    def by_hand(*_: Any) -> Any:
+        yield SimpleNamespace(read=lambda: "1e9")
+
+    monkeypatch.setattr(measure, "module", by_hand)
+    report = Report("slots", "x", {}, 1)
+    measure.measure(Options(True, 1, say=lambda text: None), report)
+    bars = {f.name: f.bar.limit for f in (*report.figures.values(), *report.ratios.values()) if f.bar}
+    name = "150,000 rows/s / borne within 100 ms, fed in the slots, 2 slots"
+    assert bars == {name: 1.0, "one slot / two slots, rows per second": 1 / 1.7}
+    assert not report.figures[name].holds, "84,000 rows/s"
+
+
+@pytest.mark.integration
 def test_both_slots_work_and_all_that_they_take_reaches_the_sinks() -> None:
     told = asyncio.run(host.measure("pred", 2, 0.1, 0.2))
     assert len(told["rates"]) == 2
