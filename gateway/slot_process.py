@@ -50,7 +50,7 @@ class SlotProcess:
         self.number = number
         self.restarts = 0
         self.figures: dict[str, Any] = {}
-        """What it last said of its process: cpu_s, rss_bytes."""
+        """What it last said of its process: cpu_s, rss_bytes, unsent_bytes."""
         self._settings, self._on_frame, self._on_death = settings, on_frame, on_death
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

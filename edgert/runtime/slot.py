@@ -232,7 +232,11 @@ class Slot:
     def figures(self) -> dict[str, Any]:
         """Of the process."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        return {"cpu_s": used.ru_utime + used.ru_stime, "rss_bytes": _resident_bytes()}
+        return {
+            "cpu_s": used.ru_utime + used.ru_stime,
+            "rss_bytes": _resident_bytes(),
+            "unsent_bytes": sum(link.backlog_bytes for link in self._links.values()),
+        }
 
     def _report(self, now: float) -> None:
         reports = {number: run.report(now) for number, run in self._runs.items()}

@@ -59,6 +59,7 @@ def example_status() -> dict[str, Any]:
                 "backlog_bytes": 0,
                 "cpu_s": 1.5,
                 "rss_bytes": 36_000_000,
+                "unsent_bytes": 0,
             }
         ],
         "checkpoint": {"commits": 3, "failures": 0, "blocked": 0, "last_ms": 2.5, "pause_ms": 1.5, "error": ""},

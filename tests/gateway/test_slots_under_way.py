@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from edgert.core.batch import RawBatch, size_of
+from edgert.links.frames import REPORT, frame
+from edgert.links.unix import SOCKET_BYTES
+from edgert.runtime.slot import REPORT_S
 from edgert.runtime.under_way import UNDER_WAY_BYTES
 from tests.gateway.test_slots import Walk
+from tests.slots_here import InThisProcess
 
 APART: dict[str, Any] = {
     "name": "f",
@@ -63,5 +67,42 @@ def test_a_queue_that_another_slot_feeds_exceeds_its_budget_by_what_may_be_under
         near.step()
         far.step()
     assert window.counters.rows_in == fed * ROWS
+    for process in walk.processes:
+        process.stop_now()
+
+
+def test_what_a_slot_does_not_take_from_another_is_shown_of_the_one_that_holds_it() -> None:
+    walk = Walk(random.Random(1), APART, "locality", 2, "full")
+    walk.slots.begin(walk.run)
+    near, far = walk.processes
+    for process in walk.processes:
+        process.start()
+    for _ in range(5):
+        near.step()
+        far.step()
+
+    def unsent() -> list[int]:
+        InThisProcess.clock.advance(REPORT_S)
+        for process in walk.processes:
+            process.listen()
+            process.step()
+            process.listen()
+        return [slot["unsent_bytes"] for slot in walk.slots.slots()]
+
+    assert unsent() == [0, 0]
+    assert near.slot is not None
+    link = near.slot._links[far.number]
+    link.send(frame(REPORT, b"x" * 4 * SOCKET_BYTES))  # a frame that its receiver passes over
+    waiting = link.backlog_bytes
+    assert waiting > SOCKET_BYTES
+    near.step()
+    InThisProcess.clock.advance(REPORT_S)
+    near.step()
+    near.listen()
+    assert [slot["unsent_bytes"] for slot in walk.slots.slots()] == [waiting, 0], "the other has not read"
+    for _ in range(100):
+        near.step()
+        far.step()
+    assert unsent() == [0, 0]
     for process in walk.processes:
         process.stop_now()

@@ -50,8 +50,16 @@ METRICS = (
         "edgert_slot_backlog_bytes",
         "gauge",
         "bytes",
-        "Input on its way to a slot that has not taken it yet.",
+        "What the gateway holds for a slot that has not taken it yet, mostly input.",
         ("slot",),
         each_slot("backlog_bytes"),
+    ),
+    Metric(
+        "edgert_slot_unsent_bytes",
+        "gauge",
+        "bytes",
+        "What a slot holds for other slots and the gateway that they have not taken yet.",
+        ("slot",),
+        each_slot("unsent_bytes"),
     ),
 )
