@@ -364,13 +364,18 @@ class Daemon:
 
     async def _apply_settings(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """Only what cannot cut the board off may be set from afar."""
-        foreign = [
+        leaves = dict(_leaves(document))
+        problems = [
             Problem(path, f"one of {', '.join(LIVE_SETTINGS)} (others are set in gateway.toml)", show(value))
-            for path, value in _leaves(document)
+            for path, value in leaves.items()
             if path not in LIVE_SETTINGS
         ]
-        if foreign:
-            raise DocumentError("config", foreign)
+        consumption = self.settings.pool.consumption
+        if "pool.consumption_rows" in leaves and consumption != "at-most":
+            why = f"nothing: pool.consumption is {consumption} (in gateway.toml), and only at-most goes by a number"
+            problems.append(Problem("pool.consumption_rows", why, show(leaves["pool.consumption_rows"])))
+        if problems:
+            raise DocumentError("config", problems)
         try:
             text = to_toml(document)
         except ValueError as error:  # JSON has null, settings have not

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DocumentError
-from edgert.core.settings import Gateway, GatewaySettings
+from edgert.core.settings import Gateway, GatewaySettings, Pool
 from gateway.daemon import Daemon
 from gateway.hosts import InProcess
 from tests.waiting import in_loop
 
 
-def daemon(folder: Path) -> Daemon:
-    return Daemon(GatewaySettings(gateway=Gateway(id="g1", data_dir=str(folder))))
+def daemon(folder: Path, consumption: str = "at-most") -> Daemon:
+    return Daemon(GatewaySettings(gateway=Gateway(id="g1", data_dir=str(folder)), pool=Pool(consumption=consumption)))
 
 
 def consumed(made: Daemon) -> int:
@@ -30,6 +30,20 @@ async def test_the_number_of_rows_per_turn_may_change_while_running(tmp_path: Pa
     made = daemon(tmp_path)
     assert await made._apply_settings({"pool": {"consumption_rows": 7}}) == {"applied": ["pool.consumption_rows"]}
     assert consumed(made) == 7
+
+
+@pytest.mark.parametrize(("consumption", "rows"), [("half", 500), ("all", 1_000)])
+def test_a_number_of_rows_that_nothing_goes_by_is_refused(consumption: str, rows: int, tmp_path: Path) -> None:
+    @in_loop
+    async def run() -> None:
+        made = daemon(tmp_path, consumption)
+        with pytest.raises(DocumentError, match=f"pool.consumption is {consumption} .*only at-most") as refused:
+            await made._apply_settings({"pool": {"consumption_rows": 7}, "log": {"level": "error"}})
+        assert [p.path for p in refused.value.problems] == ["pool.consumption_rows"]
+        assert consumed(made) == rows
+        assert await made._apply_settings({"log": {"level": "warning"}}) == {"applied": ["log.level"]}
+
+    run()
 
 
 @pytest.mark.parametrize(
