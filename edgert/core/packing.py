@@ -29,14 +29,15 @@ def pack(value: Any) -> bytes:
     try:
         return _encode(value)
     except OverflowError:
-        return _encode(_within_64_bits(value))
+        return _encode(within_64_bits(value))
 
 
-def _within_64_bits(value: Any) -> Any:
+def within_64_bits(value: Any) -> Any:
+    """A plain value with floats in place of integers that MessagePack lacks."""
     if isinstance(value, dict):
-        return {_within_64_bits(key): _within_64_bits(item) for key, item in value.items()}
+        return {within_64_bits(key): within_64_bits(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_within_64_bits(item) for item in value]
+        return [within_64_bits(item) for item in value]
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return float(value) if value.bit_length() < 1024 else math.inf if value > 0 else -math.inf
     return value

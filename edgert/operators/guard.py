@@ -21,6 +21,7 @@ import msgspec
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, part
 from edgert.flow.on_error import OnError
 from edgert.operators.logic import Emission, Logic, Message, Now, foreign
+from edgert.operators.values import plain_rows
 
 CAREFUL_ROWS: Final = 1_000
 """After an operator that cannot be asked twice has raised, so many rows are given to it one by one."""
@@ -61,7 +62,8 @@ class Guard:
         self.flow = self.operator = ""
         self.policy = OnError()
         self.failures = 0
-        """Tries that raised with a row by itself, or with a batch that cannot be taken apart."""
+        """Tries that raised with a row by itself, or with a batch that cannot be taken apart; and rows given that
+        nobody could carry further."""
         self.retries = 0
         """Rows set aside to be tried again."""
         self.dead_letters = 0
@@ -88,7 +90,7 @@ class Guard:
         try:
             emissions = (self._own or logic.process)(batch, source, now)
             if self._foreign:
-                emissions = checked(emissions)
+                emissions = self._checked(emissions)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
@@ -102,7 +104,7 @@ class Guard:
         """As `Logic.flush`, but no error is raised."""
         try:
             emissions = self.logic.flush(now)
-            return checked(emissions) if self._foreign else emissions
+            return self._checked(emissions) if self._foreign else emissions
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the flow must still be able to end
@@ -117,7 +119,7 @@ class Guard:
         try:
             emissions = (self._own or logic.process)(batch, source, now)
             if self._foreign:
-                emissions = checked(emissions)
+                emissions = self._checked(emissions)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - as in `process`
@@ -125,6 +127,19 @@ class Guard:
             return (), error
         self.letters()
         return emissions, None
+
+    def _checked(self, emissions: Iterable[Any]) -> Sequence[Emission]:
+        """As `checked`; and rows that nobody could carry further are lost here, each by itself. They are taken from
+        what the operator gave: whatever it was given for them is in its state, and it would give them again."""
+        whole = checked(emissions)
+        faults: list[tuple[Any, BaseException]] = []
+        for at, (port, batch) in enumerate(whole):
+            rows = plain_rows(batch.rows, faults)
+            if rows is not batch.rows:
+                whole[at] = Emission(port, Batch(rows, batch.arrival, batch.watermark))
+        for row, error in faults:
+            self._lose(Batch([row], 0.0), error)
+        return whole
 
     def _take_back(self, messages: int, drops: Mapping[str, int]) -> None:
         """What an operator said and counted in a try that raised: how many messages and counts were there before. Of
@@ -255,8 +270,8 @@ def checked(emissions: Iterable[Any]) -> list[Emission]:
 
 
 def _is_whole(batch: Batch) -> bool:
-    """Whether queues and instances can reckon with it. Of its rows the first is looked at: what is wrong with others
-    costs the operators behind, not the runtime."""
+    """Whether queues and instances can reckon with it. Of its rows the first is looked at: what is wrong with others is
+    found with what they hold."""
     found: tuple[Any, ...] = batch.rows, batch.arrival, batch.watermark, batch.size
     match found:
         case ([] | [{}, *_]) as rows, int() | float() as arrival, int() | float() as watermark, int():

@@ -92,7 +92,8 @@ METRICS = (
         "edgert_operator_failures_total",
         "counter",
         "failures",
-        "Times that an operator raised on a row by itself, or on a batch that cannot be taken apart.",
+        "Times that an operator raised on a row by itself, or on a batch that cannot be taken apart; and rows that an "
+        "operator of a package gave with a value that rows cannot hold.",
         _LABELS,
         each_operator("failures"),
     ),
