@@ -25,6 +25,9 @@ from edgert.operators.values import plain_rows
 
 CAREFUL_ROWS: Final = 1_000
 """After an operator that cannot be asked twice has raised, so many rows are given to it one by one."""
+APART_S: Final = 1.0
+"""After so long a turn in which an operator raises ends, and what it has not tried comes in the next: where each row
+waits for a service that is away, no checkpoint could be made until all of them have."""
 FAILED: Final = "operator failed"
 """The reason under which rows are counted that are lost because an operator raised."""
 EXPECTED: Final = "expected an emission: (port, Batch) with a list of rows, its arrival and its watermark, seconds"
@@ -49,8 +52,8 @@ class Guard:
     """
 
     __slots__ = (
-        "_careful", "_foreign", "_own", "_stuck", "_tried", "dead_letters", "errors", "failures", "flow", "held",
-        "logic", "operator", "patient", "policy", "repeatable", "retries", "wait_s",
+        "_careful", "_foreign", "_own", "_stuck", "_tried", "clock", "dead_letters", "errors", "failures", "flow",
+        "held", "logic", "operator", "patient", "policy", "repeatable", "retries", "wait_s",
     )  # fmt: skip
 
     def __init__(self, logic: Logic, process: Process | None = None, repeatable: bool | None = None) -> None:
@@ -70,11 +73,14 @@ class Guard:
         self.errors: list[tuple[str, BaseException]] = []
         """The last one and its operator, until somebody has taken it for the log. All guards of a line may share it."""
         self.held: list[Batch | RawBatch] = []
-        """What is to be given again later, in order: first the row that raised. Whoever called `process` takes it."""
+        """What is to be given later, in order: a row that raised and what follows it, or what could not be given in
+        this turn any more. Whoever called `process` takes it."""
         self.wait_s = 0.0
         """How long to wait before that, seconds."""
         self.patient = True
         """Whether there is a later; if not, a row is tried again at once."""
+        self.clock: Callable[[], float] | None = None
+        """That of `Now.monotonic`, to see how long a turn takes; None: it may take any time."""
         self._careful = 0
         self._stuck: object = None
         """The row that raised last and is to be tried again."""
@@ -173,6 +179,9 @@ class Guard:
         """What is to be given, the first last."""
         error: BaseException | None = raised
         while waiting:
+            if error is None and self.late(now):
+                self.held, self.wait_s = waiting[::-1], 0.0
+                break
             piece = waiting.pop()
             if error is None:
                 emissions, error = self._attempt(piece, source, now)
@@ -195,12 +204,20 @@ class Guard:
 
     def _one_by_one(self, batch: Batch | RawBatch, source: int, now: Now) -> list[Emission]:
         out: list[Emission] = []
-        self._careful = max(0, self._careful - len(batch))
-        for at in range(len(batch)):
+        length = len(batch)
+        for at in range(length):
+            if at and self.late(now):
+                self.held, self.wait_s = [part(batch, at, length)], 0.0
+                break
+            self._careful = max(0, self._careful - 1)
             piece = part(batch, at, at + 1)
             emissions, error = self._attempt(piece, source, now)
             out += emissions if error is None else self._apart(piece, source, now, error)
         return out
+
+    def late(self, now: Now) -> bool:
+        """Whether a turn with errors that began `now` is to end, and there is another."""
+        return self.patient and self.clock is not None and self.clock() - now.monotonic > APART_S
 
     def _again(self, piece: Batch | RawBatch, error: BaseException) -> bool:
         """Whether the one row of `piece`, which has just raised, is to be tried once more."""

@@ -178,6 +178,9 @@ class Instance:
                 for guard in self.guards:
                     turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
                 break
+            if self.errors and self.guards[0].late(now):
+                turn.back = entries[at + 1 :]
+                break
         if outputs:
             self._settle_safely(turn.out)
         if self.logic.messages or self.errors:
@@ -214,7 +217,10 @@ class Instance:
             self._astray(error, 0)
 
     def time_by(self, clock: Callable[[], float]) -> None:
-        """From now on the parts of a region are timed, now and then, by `clock`, seconds."""
+        """From now on `clock`, seconds, tells how long a turn takes that has errors, and now and then the parts of a
+        region."""
+        for guard in self.guards:
+            guard.clock = clock
         if self.region:
             self.region.clock = clock
 
@@ -249,7 +255,7 @@ class Instance:
         self.logic.drops[FAILED] += rows
 
     def _held(self, entry: Entry) -> list[Entry]:
-        """What of `entry` is to come again, because a row of it is to be tried again."""
+        """What of `entry` is to come again, because a row of it is to be tried again, or the turn has taken long."""
         if self.region:
             held = self.region.take_held()
         else:
@@ -370,7 +376,8 @@ class Turn:
     failing: str = ""
     """The operator that raised it."""
     back: Sequence[Entry] = ()
-    """What is to be taken again before anything else, `wait_s` seconds later: first a row that failed."""
+    """What is to be taken again before anything else, `wait_s` seconds later: first a row that failed, or what was not
+    tried in this turn."""
     wait_s: float = 0.0
     ended: float = 0.0
     """Monotonic seconds; set by the pool."""

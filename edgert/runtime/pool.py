@@ -383,8 +383,8 @@ class Pool(Pauses):
             self._policy.rows_taken(instance.number, -change)
 
     def _rest(self, instance: Instance, turn: Turn) -> None:
-        """A row failed and is to be tried again: all that was taken with it goes back, and waits with it, so that
-        nothing overtakes."""
+        """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done
+        goes back, and waits, so that nothing overtakes. Without a time to wait for it is there for the next choice."""
         number, queue = instance.number, instance.queue
         self._policy.rows_added(number, queue.put_back(turn.back))
         instance.again = True
