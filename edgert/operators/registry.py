@@ -69,6 +69,8 @@ def with_installed(base: Registry = REGISTRY) -> tuple[Registry, Mapping[str, st
                 for taken in {p.name for p in spec.parameters} & {p.name for p in COMMON}:
                     raise ValueError(f"expected {spec.type} to have no parameter {taken} (every operator has)")
             known = dict(registry_of([*known.values(), *specs]))
-        except Exception as error:  # noqa: BLE001 - a broken package of someone else must not keep the gateway from starting
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a package does when it is imported, the gateway starts
             failed[f"{point.name} = {point.value}"] = f"{type(error).__name__}: {error}"
     return MappingProxyType(known), failed

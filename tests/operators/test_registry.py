@@ -51,7 +51,7 @@ def test_installed_packages_add_operators_and_broken_ones_are_named(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[edgert.operators]\ngood = third_operators:SPEC\nabsent = third_nowhere:SPEC\nagain = third_operators:AGAIN\n"
-        "mute = third_operators:MUTE\n"
+        "mute = third_operators:MUTE\nquits = third_quits:SPEC\n"
     )
     (tmp_path / "third_operators.py").write_text(
         "from edgert.flow.spec import OperatorSpec\n"
@@ -59,11 +59,13 @@ def test_installed_packages_add_operators_and_broken_ones_are_named(
         "AGAIN = [OperatorSpec('filter', 'Not this one.', logic=print)]\n"
         "MUTE = OperatorSpec('mute', 'Without logic.')\n"
     )
+    (tmp_path / "third_quits.py").write_text("raise SystemExit('not on this machine')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "third_operators", raising=False)
     registry, failed = with_installed()
     assert registry["third"].doc == "Of someone else."
     assert registry["filter"] is REGISTRY["filter"]
-    assert {name.split(" ")[0] for name in failed} == {"absent", "again", "mute"}
+    assert {name.split(" ")[0] for name in failed} == {"absent", "again", "mute", "quits"}
+    assert "SystemExit: not on this machine" in failed.values()
     assert any("third_nowhere" in why for why in failed.values())
     assert any("expected mute to have logic" in why for why in failed.values())
