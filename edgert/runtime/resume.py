@@ -9,6 +9,7 @@ is kept, and no watermark runs ahead of rows that are still in a queue.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ from edgert.runtime.build import Built, Place
 from edgert.runtime.queue import Entry
 from edgert.runtime.state import unpack_parts
 from edgert.runtime.targets import Outgoing
+
+log = logging.getLogger(__name__)
 
 WHOLE: Final = "*"
 """Stands in a state that says everything: what was stored before it does not count."""
@@ -170,9 +173,17 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
 
 
 def move(old: Built, new: Built, now: Now) -> dict[str, Any]:
-    """Lets `old` work off what waits in its queues, and gives all it then has to `new`; returns that as a state."""
+    """Lets `old` work off what waits in its queues, and gives all it then has to `new`; returns that as a state.
+
+    Whoever starts waits for that. So it is said before an operator begins that may wait for something, maybe for ever.
+    """
     for instance in old.instances.values():
         instance.hurry()
+        if instance.waits and instance.queue.rows:
+            log.info(
+                "flow %s: works off %d rows that wait for %s before it starts, since pool.fission was changed",
+                old.plan.flow.name, instance.queue.rows, instance.name,
+            )  # fmt: skip
         turn = instance.run(instance.queue.take_all(), now)
         for target, batch in turn.out:
             target.instance.queue.append(Entry(target.source, batch, producer=target.producer))
