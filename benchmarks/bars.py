@@ -8,6 +8,9 @@ from pathlib import Path
 from benchmarks.pictures import save
 from benchmarks.report import Report
 
+BAR_INCHES = 0.22
+"""Height of a bar with its name."""
+
 
 def draw(report: Report, folder: Path, panels: Sequence[tuple[str, float, str]]) -> Path:
     """Writes NAME.png. `panels`: unit of the figures, what they are divided by, what is written at the axis."""
@@ -16,10 +19,12 @@ def draw(report: Report, folder: Path, panels: Sequence[tuple[str, float, str]])
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    picture, places = plt.subplots(1, len(panels), figsize=(11, 5), squeeze=False, layout="constrained")
+    most = max(sum(f.unit == unit for f in report.figures.values()) for unit, _, _ in panels)
+    size = (12, max(5.0, most * BAR_INCHES))
+    picture, places = plt.subplots(1, len(panels), figsize=size, squeeze=False, layout="constrained")
     for axes, (unit, scale, label) in zip(places[0], panels, strict=True):
         figures = [f for f in report.figures.values() if f.unit == unit and f.measured]
-        names = [figure.name.replace(": ", ":\n") for figure in figures]
+        names = [figure.name for figure in figures]
         medians = [figure.median / scale for figure in figures]
         spread = [
             [m - min(f.measured) / scale for m, f in zip(medians, figures, strict=True)],
@@ -28,6 +33,7 @@ def draw(report: Report, folder: Path, panels: Sequence[tuple[str, float, str]])
         axes.barh(names, medians, xerr=spread, capsize=3, color="#4878a8", height=0.6)
         axes.invert_yaxis()
         axes.set_xlabel(label)
-        axes.tick_params(axis="y", labelsize=6)
+        axes.margins(y=0.02)
+        axes.tick_params(axis="y", labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     return save(picture, report, folder)
