@@ -274,9 +274,14 @@ class Instance:
 
     def rows_of(self, entries: Sequence[Entry], turn: Turn) -> int:
         """How many rows of what was taken came from outside, and are done with."""
-        first = self.entrances
-        rows = sum([len(entry.batch) for entry in entries if entry.source in first])
-        return rows - sum([len(entry.batch) for entry in turn.back if entry.source in first]) if turn.back else rows
+        first, rows = self.entrances, 0
+        for entry in entries:
+            if entry.source in first:
+                rows += len(entry.batch)
+        for entry in turn.back:
+            if entry.source in first:
+                rows -= len(entry.batch)
+        return rows
 
     def count(self, put: float, rows: int, turn: Turn) -> None:
         """Adds a turn that has ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2). `put`: when the oldest

@@ -177,7 +177,7 @@ class Pool(Pauses):
         if not queue.entries and not instance.running and entry.put > instance.freed:
             instance.counters.idle_s += entry.put - instance.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
-        if queue.over:
+        if queue.size > queue.budget_bytes and queue.over:
             self._gate.over.add(instance.number)
         if shed:
             instance.shed += shed
