@@ -10,19 +10,17 @@ import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
 import edgert
-from edgert.core.config import parse
-from edgert.core.errors import DocumentError, EdgertError, Problem, StoreError, show
+from edgert.core.errors import EdgertError, StoreError
 from edgert.core.ids import gateway_id
-from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings, data_folder
 from edgert.core.system_clock import SystemClock
-from edgert.flow.document import load, to_toml
+from edgert.flow.document import load
 from edgert.flow.physical import Fusion
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import Message
@@ -32,7 +30,6 @@ from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance import Instance
 from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
-from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.store.database import Database
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
@@ -41,6 +38,7 @@ from gateway.fallback import last_checkpoint
 from gateway.flows import Flows
 from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
+from gateway.settings_from_afar import apply_settings
 from gateway.status import Status
 from gateway.uplink import Uplink
 
@@ -56,8 +54,6 @@ LOST_IDS = (
     "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
     "taken as new, and counted as perhaps_repeated"
 )
-LIVE_SETTINGS = ("pool.consumption_rows", "log.level")
-"""Settings that a `config` message may change; all others belong to the file on the board."""
 
 
 class Daemon:
@@ -93,7 +89,8 @@ class Daemon:
         )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.deployment = Deployment(
-            settings.gateway.fleet, self.gateway, self.flows, self._publish, self._apply_settings,
+            settings.gateway.fleet, self.gateway, self.flows, self._publish,
+            lambda document: apply_settings(document, settings.pool.consumption, self.host),
             {"status": self._status_command, "checkpoint": self._checkpoint_command},
         )  # fmt: skip
         self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
@@ -360,35 +357,7 @@ class Daemon:
                 self.control_drops["control message that could not be handled"] += 1
                 log.exception("a control message on %s could not be handled", topic)
 
-    # -- settings and commands
-
-    async def _apply_settings(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Only what cannot cut the board off may be set from afar."""
-        leaves = dict(_leaves(document))
-        problems = [
-            Problem(path, f"one of {', '.join(LIVE_SETTINGS)} (others are set in gateway.toml)", show(value))
-            for path, value in leaves.items()
-            if path not in LIVE_SETTINGS
-        ]
-        consumption = self.settings.pool.consumption
-        if "pool.consumption_rows" in leaves and consumption != "at-most":
-            why = f"nothing: pool.consumption is {consumption} (in gateway.toml), and only at-most goes by a number"
-            problems.append(Problem("pool.consumption_rows", why, show(leaves["pool.consumption_rows"])))
-        if problems:
-            raise DocumentError("config", problems)
-        try:
-            text = to_toml(document)
-        except ValueError as error:  # JSON has null, settings have not
-            raise DocumentError("config", [Problem("document", "values that a setting can have", str(error))]) from None
-        settings = parse(GatewaySettings, text, {}, "config")
-        given = {f"{section}.{key}" for section, table in document.items() for key in table}
-        if "pool.consumption_rows" in given:
-            rows = settings.pool.consumption_rows
-            self.host.consume(CONSUMPTIONS[self.settings.pool.consumption](rows), rows)
-        if "log.level" in given:
-            set_up(settings.log.level, env=os.environ)
-            self.host.log_level(settings.log.level)
-        return {"applied": sorted(given)}
+    # -- commands
 
     async def _status_command(self) -> Mapping[str, Any]:
         return self.status.object()
@@ -404,15 +373,6 @@ class Daemon:
             "committed": done and not self.checkpointer.outbox.blocked,
             **dataclasses.asdict(self.checkpointer.status),
         }
-
-
-def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(section.key, value) of each setting in a document; (section, value) where no section stands."""
-    for section, table in document.items():
-        if isinstance(table, Mapping):
-            yield from ((f"{section}.{key}", value) for key, value in table.items())
-        else:
-            yield section, table
 
 
 def _own_id() -> str:

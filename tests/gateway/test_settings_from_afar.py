@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,16 @@ from edgert.core.errors import DocumentError
 from edgert.core.settings import Gateway, GatewaySettings, Pool
 from gateway.daemon import Daemon
 from gateway.hosts import InProcess
+from gateway.settings_from_afar import apply_settings
 from tests.waiting import in_loop
 
 
 def daemon(folder: Path, consumption: str = "at-most") -> Daemon:
     return Daemon(GatewaySettings(gateway=Gateway(id="g1", data_dir=str(folder)), pool=Pool(consumption=consumption)))
+
+
+async def applied(made: Daemon, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return await apply_settings(document, made.settings.pool.consumption, made.host)
 
 
 def consumed(made: Daemon) -> int:
@@ -28,7 +34,7 @@ def consumed(made: Daemon) -> int:
 @in_loop
 async def test_the_number_of_rows_per_turn_may_change_while_running(tmp_path: Path) -> None:
     made = daemon(tmp_path)
-    assert await made._apply_settings({"pool": {"consumption_rows": 7}}) == {"applied": ["pool.consumption_rows"]}
+    assert await applied(made, {"pool": {"consumption_rows": 7}}) == {"applied": ["pool.consumption_rows"]}
     assert consumed(made) == 7
 
 
@@ -38,10 +44,10 @@ def test_a_number_of_rows_that_nothing_goes_by_is_refused(consumption: str, rows
     async def run() -> None:
         made = daemon(tmp_path, consumption)
         with pytest.raises(DocumentError, match=f"pool.consumption is {consumption} .*only at-most") as refused:
-            await made._apply_settings({"pool": {"consumption_rows": 7}, "log": {"level": "error"}})
+            await applied(made, {"pool": {"consumption_rows": 7}, "log": {"level": "error"}})
         assert [p.path for p in refused.value.problems] == ["pool.consumption_rows"]
         assert consumed(made) == rows
-        assert await made._apply_settings({"log": {"level": "warning"}}) == {"applied": ["log.level"]}
+        assert await applied(made, {"log": {"level": "warning"}}) == {"applied": ["log.level"]}
 
     run()
 
@@ -65,7 +71,7 @@ def test_what_could_cut_the_board_off_or_is_wrong_is_refused_with_every_path(
         made = daemon(tmp_path)
         before = consumed(made)
         with pytest.raises(DocumentError) as refused:
-            await made._apply_settings(document)
+            await applied(made, document)
         assert sorted(p.path for p in refused.value.problems) == paths
         assert consumed(made) == before
 
