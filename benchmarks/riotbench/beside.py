@@ -63,7 +63,7 @@ def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
         waiting: dict[str, list[Any]] = {name: [] for name, _, _ in steps}
         waiting[first.name].append((0, batch))
         for name, logic, targets in steps:
-            for source, entry in waiting[name]:
+            for source, entry in waiting.pop(name):
                 for port, emitted in logic.process(entry, source, now):
                     for target, at in targets.get(port, ()):
                         waiting[target].append((at, emitted))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import statistics
 import time
@@ -109,8 +110,9 @@ def outcome(
     passed = after.at - before.at
     late = Latency()
     late.counts = [now - then for now, then in zip(after.latency, before.latency, strict=True)]
-    for arrival, count in waiting:  # what has not come out yet has taken that long at least
-        late.add(after.at - arrival, count)
+    came = min(1.0, sum(late.counts) / max(1, rows)) or 1.0
+    for arrival, count in waiting:  # what will come out of it has taken that long at least
+        late.add(after.at - arrival, math.ceil(count * came))
     used = [1 - (now - then) / passed for now, then in zip(after.idle, before.idle, strict=True)]
     mean = statistics.fmean(used)
     p50, p99 = (quantile_s(late.counts, part) for part in (0.5, 0.99))
@@ -151,8 +153,9 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
     began = time.monotonic()
     for batch in feed.due(warm_up + seconds):
         if before is None and time.monotonic() - began >= warm_up:
-            before, rows = Seen(run, told), 0
+            before, rows, longest = Seen(run, told), 0, 0
         pool.put([(source, 0, batch) for source in sources], wake=False)
+        longest = max(longest, *(i.queue.rows for i in run.all))
         pool.lend(LEND_S)
         rows += len(batch)
         longest = max(longest, *(i.queue.rows for i in run.all))
