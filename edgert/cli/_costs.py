@@ -47,8 +47,8 @@ def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequ
     costs = dict.fromkeys(physical.instances, UNKNOWN.cost_s)
     gives: dict[str, Gives] = {}
     if status:
-        for name, profile in _as_measured(physical, registry, list(_measured(status, physical.flow.name))):
-            costs[name], gives[name] = profile.cost_s, Gives(profile.selectivity, MEASURED)
+        for name, known in _as_measured(physical, registry, list(_measured(status, physical.flow.name))):
+            costs[name], gives[name] = known.profile.cost_s, Gives(known.profile.selectivity, known.why)
     for text in said:
         names, cost_s, selectivity = _said(text, costs)
         costs |= dict.fromkeys(names, cost_s)
@@ -125,14 +125,17 @@ Counts = tuple[str, int, int, float]
 """Instance, rows in, rows out, seconds of computing."""
 
 
-def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, Profile]]:
-    """Of each instance of which rows were seen, however its operators were fused or copied where that was measured."""
+def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, Known]]:
+    """Of each instance of which rows were seen, however its operators were fused or copied where that was measured. Of
+    a chain only the whole was: where it is apart now, its last part gives what the whole gave."""
     whole: dict[str, list[float]] = {}
     """By measured name, without the number of a copy: rows in and out and seconds, of all copies."""
     for name, *counts in measured:
         sums = whole.setdefault(uncopied(name)[0], [0, 0, 0.0])
         sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
     of_operator = {operator: sums for name, sums in whole.items() for operator in name.split("+")}
+    chain_of = {operator: name.split("+") for name in whole for operator in name.split("+")}
+    there = {operator for instance in physical.instances.values() for operator in instance.operators}
     for instance in physical.instances.values():
         entering = of_operator.get(instance.operators[0])
         if entering is None:
@@ -143,8 +146,15 @@ def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts])
             _tell_of_new(instance, registry, of_operator)
             if not busy_s:  # it was computed in one function with one before it, and stands there, or was not seen yet
                 _tell(f"the status has no time for {instance.name}: its rows cost nothing here")
-            leaving = next(of_operator[name] for name in reversed(instance.operators) if name in of_operator)
-            yield instance.name, Profile(max(busy_s / entering[0], LEAST_S), leaving[1] / entering[0])
+            first, last = (
+                instance.operators[0],
+                next(name for name in reversed(instance.operators) if name in of_operator),
+            )
+            ends = last == [name for name in chain_of[last] if name in there][-1]
+            whole_chains = ends and first == chain_of[first][0]
+            why = MEASURED if whole_chains else f"assumed: only {'+'.join(chain_of[last])} as a whole was measured"
+            leaving = of_operator[last][1 if ends else 0]
+            yield instance.name, Known(Profile(max(busy_s / entering[0], LEAST_S), leaving / entering[0]), why)
 
 
 def _tell_of_new(instance: PhysicalInstance, registry: Registry, seen: Mapping[str, object]) -> None:

@@ -99,12 +99,13 @@ def run(args: argparse.Namespace) -> int:
     print(f"{bearers} {sustainable:,.0f} rows/s at most (Σ q c, turns not counted)\n")
     print(f"{'policy':27}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
     for policy in POLICIES if args.policy == ALL else (args.policy,):
-        draw = random.Random(args.seed).random
+        # a generator each: all policies meet the same arrivals
+        arrivals, costs, choices = (random.Random(f"{args.seed} {use}").random for use in ("rows", "costs", "policy"))
         made = Simulation(
-            graph, profiles, POLICIES[policy](draw), CONSUMPTIONS[args.consumption](args.rows),
-            workers=args.workers, turn_s=TURN_S * slower, cost=exponential(draw), copies=copies,
+            graph, profiles, POLICIES[policy](choices), CONSUMPTIONS[args.consumption](args.rows),
+            workers=args.workers, turn_s=TURN_S * slower, cost=exponential(costs), copies=copies,
         )  # fmt: skip
-        outcome = made.run(poisson(args.rate, draw), args.seconds, args.seconds * WARM_UP)
+        outcome = made.run(poisson(args.rate, arrivals), args.seconds, args.seconds * WARM_UP)
         busy = sum(s.busy_s for s in outcome.instances.values()) / outcome.span_s / args.workers
         longest = max(s.longest for s in outcome.instances.values())
         late = "".join(f"{outcome.latency_s(part) * 1e3:9.2f}" if outcome.left else f"{'-':>9}" for part in (0.5, 0.99))

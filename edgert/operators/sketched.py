@@ -11,10 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from msgspec import Raw
-
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
-from edgert.core.packing import pack
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.by_key import ByKey
@@ -100,8 +97,7 @@ class Sketched(Logic, ABC):
         return out
 
     def delta(self) -> Any | None:
-        # packed one by one: as lists of integers the changes of all keys would take several times the sketches' memory
-        return self._by_key.delta(lambda kept: (kept.period, Raw(pack(kept.sketch.changes()))))
+        return self._by_key.delta(lambda kept: (kept.period, kept.sketch.changes()))
 
     def snapshot(self) -> Any | None:
         return self._by_key.snapshot(lambda kept: (kept.period, kept.sketch.state()))

@@ -165,6 +165,8 @@ class Simulation:
             else:
                 self._end_turn(k, turn, now)
             self._dispatch(now)
+        if not self._measured:  # nothing has happened since
+            self._begin(warm_up_s)
         return self._outcome(ends, span_s)
 
     def _push(self, at: float, instance: int, turn: list[tuple[float, float]] | None, source: int = 0) -> None:

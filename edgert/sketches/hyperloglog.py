@@ -12,8 +12,9 @@ not needed.
 from __future__ import annotations
 
 import math
+import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 LEAST_PRECISION: Final = 4
@@ -78,30 +79,42 @@ class HyperLogLog:
 
     # -- checkpoints
 
-    def changes(self) -> bytes | list[int]:
-        """What changed since the last call: [register, value, ...], or all registers where that is shorter."""
+    def changes(self) -> bytes:
+        """What changed since the last call: the numbers of registers (two bytes each, little-endian), then their
+        values; or all registers, where these are more than a few. The former is never as long as that."""
         changed, everything = self._changed, self._all
         self._changed, self._all = array("H"), False
         if everything:
             return bytes(self.registers)
-        return [part for at in sorted(set(changed)) for part in (at, self.registers[at])]
+        return self._some(sorted(set(changed)))
 
-    def state(self) -> bytes | list[int]:
+    def _some(self, places: Sequence[int]) -> bytes:
+        count = len(places)
+        return struct.pack(f"<{count}H{count}B", *places, *(self.registers[at] for at in places))
+
+    def state(self) -> bytes:
         """All in the form of changes from nothing."""
         held = [at for at, rank in enumerate(self.registers) if rank]
         if len(held) > len(self.registers) // _FEW:
             return bytes(self.registers)
-        return [part for at in held for part in (at, self.registers[at])]
+        return self._some(held)
 
     def apply(self, changes: bytes | Sequence[int]) -> None:
-        """Takes over `changes` or `state`. Raises ValueError for those of another precision."""
+        """Takes over `changes` or `state`, of now or of when they were lists ([register, value, ...]). Raises
+        ValueError for those of another precision."""
         size = len(self.registers)
-        if isinstance(changes, bytes):
-            if len(changes) != size:
-                raise ValueError(f"expected {size} registers, got {len(changes)}")
-            pairs = list(enumerate(changes))
-        else:
+        pairs: Iterable[tuple[int, int]]
+        if not isinstance(changes, bytes):
             pairs = list(zip(changes[::2], changes[1::2], strict=True))
+        elif len(changes) == size:
+            pairs = enumerate(changes)
+        else:
+            count, odd = divmod(len(changes), 3)
+            if odd or count > size // _FEW:
+                few = size // _FEW
+                raise ValueError(f"expected {size} registers, or up to {few} in 3 bytes each, got {len(changes)} bytes")
+            numbers = struct.unpack(f"<{count}H{count}B", changes)
+            pairs = zip(numbers[:count], numbers[count:], strict=True)
         for at, rank in pairs:
             if not (0 <= at < size and 0 <= rank <= self._greatest):
                 raise ValueError(f"expected a register below {size} of at most {self._greatest}, got {at}: {rank}")

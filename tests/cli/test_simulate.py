@@ -32,6 +32,9 @@ def test_every_policy_is_tried_on_the_same_arrivals(file: Path, capsys: pytest.C
         out, p50, p99, *_ = (float(cell.rstrip("%").replace(",", "")) for cell in told[policy])
         assert out == pytest.approx(2_000, rel=0.2), "two sinks take each row"
         assert 0 < p50 <= p99
+    assert main(["simulate", str(file), "--rate", "50", "--seconds", "5"]) == 0
+    told = rows(capsys.readouterr().out)
+    assert len({told[policy][0] for policy in POLICIES}) == 1, "where nothing waits all give out the same"
 
 
 def test_the_same_seed_gives_the_same_figures(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +92,34 @@ def test_a_status_from_before_an_operator_was_added_serves_for_the_others(
     assert "minute: 10.0 µs per row, 0.1% of a worker; a row gives 1 (assumed: as many results" in told.out
     assert "the status says nothing of kelvin in valid+kelvin+by_place: no cost, and a row for a row" in told.err
     assert "the status says nothing of central: its rows cost what is the default" in told.err
+
+
+APART = """
+name = "city-air"
+operators.in = { type = "mqtt_source", topic = "city/{source}/sense" }
+operators.a = { type = "filter", input = "in", where = "x > 0" }
+operators.smooth = { type = "kalman", input = "a", field = "y", output = "z" }
+operators.b = { type = "filter", input = "smooth", where = "y > 0" }
+operators.out = { type = "publish", input = "b", topic = "o/{source}" }
+"""
+
+
+def test_of_a_chain_that_was_measured_as_one_and_is_apart_now_the_last_part_gives_what_the_whole_gave(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operators = [
+        {"name": "in", "rows_in": 1_000, "rows_out": 1_000, "busy_s": 0.01},
+        {"name": "a+b", "rows_in": 1_000, "rows_out": 250, "busy_s": 0.002},
+        {"name": "out", "rows_in": 250, "rows_out": 0, "busy_s": 0.001},
+    ]
+    flow, status = tmp_path / "flow.toml", tmp_path / "status.json"
+    flow.write_text(APART)
+    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
+    assert main(["simulate", str(flow), "--rate", "1000", "--seconds", "2", "--status", str(status)]) == 0
+    told = capsys.readouterr().out
+    assert "a: 2.0 µs per row, 0.2% of a worker; a row gives 1 (assumed: only a+b as a whole was measured)" in told
+    assert "a row gives 0.25 (assumed: only a+b as a whole was measured)" in told
+    assert float(rows(told)["round-robin"][0]) == pytest.approx(250, rel=0.2)
 
 
 JOINED = """

@@ -184,3 +184,24 @@ def test_a_flow_decodes_the_field_and_the_key(kind: str) -> None:
     for period_s in (0.5, -1):
         with pytest.raises(DocumentError, match="period_s"):
             from_plain(document(kind, period_s=period_s), REGISTRY)
+
+
+@pytest.mark.parametrize(("make", "error"), [(DistinctCount, 0.0325), (Moment, 0.177)])
+def test_a_restart_takes_little_more_memory_than_the_sketches_themselves(
+    make: Callable[..., Sketched], error: float
+) -> None:
+    made, again = (make("v", "out", ["source"], 0.0, error) for _ in range(2))
+    keys = 500
+    for key in range(keys):
+        fed(made, *[row(n % 40 * n, f"key-{key}") for n in range(80)])
+    state = pack(made.snapshot())
+    gc.collect()
+    tracemalloc.start()
+    try:
+        again.restore(unpack(state))
+        gc.collect()
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 200 < held / keys < sketched.MEMORY_BYTES / again.most_keys
+    assert peak - held < held

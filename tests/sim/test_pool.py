@@ -120,3 +120,10 @@ def test_taking_everything_makes_fewer_turns() -> None:
     few, many = outcomes[1], outcomes[0]
     assert sum(s.turns for s in few.instances.values()) < 0.8 * sum(s.turns for s in many.instances.values())
     assert 0.0 < few.balance() < 1.0
+
+
+def test_where_nothing_happens_after_the_warm_up_all_are_idle_alike() -> None:
+    made = Simulation(CHAIN, UNEVEN, RoundRobin(), everything)
+    outcome = made.run(iter([1.0, 1e9]).__next__, 10.0, 5.0)
+    assert (outcome.entered, outcome.left, outcome.balance()) == (0, 0, 0.0)
+    assert [seen.utilisation(outcome.span_s) for seen in outcome.instances.values()] == [0.0, 0.0, 0.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -132,14 +133,39 @@ def test_changes_and_states_bring_it_back(name: str, batches: list[list[int]]) -
 def test_of_few_changes_only_those_are_told() -> None:
     made = filled(HyperLogLog(10), [hashed(n) for n in range(5_000)])
     assert len(made.changes()) == 1024
-    assert made.changes() == []
+    assert made.changes() == b""
     before = bytes(made.registers)
     n = 5_000
     while bytes(made.registers) == before:
         made.add(hashed(n))
         n += 1
-    (at, rank) = made.changes()
+    at, rank = struct.unpack("<HB", made.changes())
     assert made.registers[at] == rank > before[at]
+
+
+@given(batches=st.lists(HASHES, max_size=3))
+def test_changes_are_taken_as_lists_too_as_they_were_stored_before(batches: list[list[int]]) -> None:
+    registers, counters = HyperLogLog(10), SecondMoment(64)
+    again: tuple[HyperLogLog, SecondMoment] = HyperLogLog(10), SecondMoment(64)
+    for batch in batches:
+        before = bytes(registers.registers)
+        filled(registers, batch), filled(counters, batch)
+        again[0].apply(
+            [part for at, rank in enumerate(registers.registers) if rank > before[at] for part in (at, rank)]
+        )
+        again[1].apply(unpack(pack(counters.counters.tolist())))
+    assert (inside(again[0]), inside(again[1])) == (inside(registers), inside(counters))
+
+
+@pytest.mark.parametrize("most", [0, 1, -127, 128, -32_767, 32_768, 2**31 - 1, -(2**31), 2**53])
+def test_counters_are_told_in_the_narrowest_type_that_holds_them(most: int) -> None:
+    made, again = SecondMoment(8), SecondMoment(8)
+    made.apply([most, *range(39)])
+    assert made.counters[0] == most
+    again.apply(made.state())
+    assert inside(again) == inside(made)
+    reach = max(abs(most), 38)
+    assert (len(made.state()) - 1) // 40 == next(size for size in (1, 2, 4, 8) if reach < 2 ** (8 * size - 1))
 
 
 @pytest.mark.parametrize(
@@ -152,9 +178,17 @@ def test_of_few_changes_only_those_are_told() -> None:
         (SecondMoment(8), [0] * 39),
         (SecondMoment(8), [0] * 39 + [2**60]),
         (SecondMoment(8), [0] * 39 + ["x"]),
+        (HyperLogLog(4), b"\x10\x00\x01"),
+        (HyperLogLog(4), b"\x01\x00\xff"),
+        (HyperLogLog(4), b"\x01\x00\x01\x00\x01\x01"),
+        (SecondMoment(8), b""),
+        (SecondMoment(8), b"d" + bytes(320)),
+        (SecondMoment(8), b"b" + bytes(39)),
+        (SecondMoment(8), b"h" + bytes(79)),
+        (SecondMoment(8), b"q" + bytes(312) + b"\xff" * 7 + b"\x7f"),
     ],
 )
-def test_the_state_of_something_else_is_refused(made: Sketch, changes: list[int]) -> None:
+def test_the_state_of_something_else_is_refused(made: Sketch, changes: bytes | list[int]) -> None:
     with pytest.raises(ValueError):
         made.apply(changes)
 
