@@ -141,8 +141,7 @@ class Guard:
         faults: list[tuple[Any, BaseException]] = []
         for at, (port, batch) in enumerate(whole):
             rows = plain_rows(batch.rows, faults)
-            if rows is not batch.rows:
-                whole[at] = Emission(port, Batch(rows, batch.arrival, batch.watermark))
+            whole[at] = Emission(port, Batch(rows, batch.arrival, batch.watermark))  # its size is reckoned by us
         for row, error in faults:
             self._lose(Batch([row], 0.0), error)
         return whole

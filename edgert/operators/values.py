@@ -5,9 +5,11 @@ that is taken; what can be made into it (a scalar of numpy) is, and any other va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, Final
 
 from edgert.core.batch import Row
+from edgert.core.errors import show
 from edgert.core.packing import within_64_bits
 
 HELD: Final = "a boolean, a number, text, bytes, a list or dict of such, or None"
@@ -36,10 +38,11 @@ def plain_rows(rows: list[Any], faults: list[tuple[Any, BaseException]]) -> list
                     and type(name) is str and name.isascii()
                 ):  # fmt: skip
                     break
-            else:
-                if kept is not None:
-                    kept.append(row)
-                continue
+            else:  # all values are; what every row must have is looked at below
+                if type(row.get("source")) is str and type(time := row.get("time")) is float and isfinite(time):
+                    if kept is not None:
+                        kept.append(row)
+                    continue
         try:
             made = _row(row)
         except KeyboardInterrupt:
@@ -63,6 +66,11 @@ def _row(row: Any) -> Row:
         if not isinstance(name, str):
             raise TypeError(f"expected text as name of a field, got {_kind(name)}")
         made[_value(name, "the name of a field")] = _value(value, name)
+    time, source = made.get("time"), made.get("source")
+    if isinstance(time, bool) or not isinstance(time, int | float) or not isfinite(time):
+        raise TypeError(f"time: expected seconds since the epoch, a finite number, got {show(time)}")
+    if not isinstance(source, str):
+        raise TypeError(f"source: expected the device's name, text, got {show(source)}")
     return row if type(row) is dict and _same(row, made) else made
 
 
@@ -99,8 +107,8 @@ def _value(value: Any, field: str, depth: int = 0) -> Any:
 
 
 def _key(key: Any, field: str) -> Any:
-    if isinstance(key, tuple):
-        raise TypeError(f"{field}: expected keys that are no lists, got {_kind(key)}")
+    if isinstance(key, bool) or not isinstance(key, str | int | float):
+        raise TypeError(f"{field}: expected text or numbers as keys, got {_kind(key)}")
     return _value(key, field)
 
 

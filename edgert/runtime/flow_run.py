@@ -269,9 +269,10 @@ class FlowRun:
         for instance in self.all:
             instance.hurry()
         for instance in self.all:
+            most = 1 if instance.waits else DRAIN_ROWS  # each row may wait for a service that is away
             while True:
                 waits = bool(instance.queue.entries)
-                turn = instance.run(instance.queue.take(DRAIN_ROWS), now) if waits else instance.finish(now)
+                turn = instance.run(instance.queue.take(most), now) if waits else instance.finish(now)
                 turned()
                 for target, batch in turn.out:
                     entry = Entry(target.source, batch, producer=target.producer)

@@ -112,10 +112,15 @@ class Gate:
     def _blocked(self, number: int, now: float) -> bool:
         """Whether it stands still, and not since others are chosen; or waits for one that does."""
         _, since = self._standing.get(number, (0, now))
-        return now - since >= BLOCKED_S and (
-            self._instances[number].running
-            or number in self.resting
-            or any(number in feeders and self._blocked(fed, now) for fed, feeders in self._stalled.items())
+        instance = self._instances.get(number)
+        return (
+            now - since >= BLOCKED_S
+            and instance is not None
+            and (
+                (instance.running and now - instance.started >= BLOCKED_S)
+                or number in self.resting
+                or any(number in feeders and self._blocked(fed, now) for fed, feeders in self._stalled.items())
+            )
         )
 
     def goes_on(self, instance: Instance) -> None:

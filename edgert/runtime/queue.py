@@ -35,10 +35,11 @@ class Queue:
     more than `most_owed_bytes` are at a time, and they are the newest: what has that much behind it is not.
 
     One that `keeps` sheds nothing, but while it `sheds`: the pool runs its instance before those that feed it. Then the
-    oldest go, or with "shed-newest" the newest."""
+    oldest go (but not a row that is to be tried again), or with "shed-newest" the newest."""
 
     __slots__ = (
-        "budget_bytes", "entries", "keeps", "most_owed_bytes", "overload", "owed_bytes", "rows", "sheds", "size",
+        "budget_bytes", "entries", "keeps", "most_owed_bytes", "overload", "owed_bytes", "returned", "rows", "sheds",
+        "size",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +59,8 @@ class Queue:
         self.overload = overload
         self.most_owed_bytes = most_owed_bytes
         self.keeps = keeps
+        self.returned = False
+        """The first entry came back, to be tried again."""
         self.sheds = not keeps
 
     def put(self, entry: Entry) -> tuple[int, int]:
@@ -102,12 +105,15 @@ class Queue:
         before, shed = self.rows, 0
         last: dict[tuple[int, int], Entry] = {}
         """By input and producer: what went last."""
+        first = int(self.returned)
         self.append(entry)
-        while self.size > self.budget_bytes and len(self.entries) > 1:
-            oldest = self._pop()
+        while self.size > self.budget_bytes and len(self.entries) > first + 1:
+            oldest = self._pop(first)
             shed += len(oldest.batch)
             last[oldest.source, oldest.producer] = oldest
-        self.put_back([_watermark(gone) for gone in last.values()])
+        for gone in last.values():
+            self.entries.insert(first, _watermark(gone))
+        self.rows += len(last)
         return self.rows - before, shed
 
     def _shed_between(self, first: int, excess: int, behind: int, newest: bool) -> int:
@@ -215,7 +221,7 @@ class Queue:
     def put_back(self, entries: Sequence[Entry]) -> int:
         """Before all that waits, whatever the budget says: what was taken and is to be taken again. Returns the change
         of `rows`."""
-        before = self.rows
+        before, self.returned = self.rows, True
         self.entries.extendleft(reversed(entries))
         self.rows += sum(len(entry.batch) or 1 for entry in entries)
         self.size += sum(entry.batch.size for entry in entries)
@@ -235,6 +241,7 @@ class Queue:
     def take(self, limit: int) -> list[Entry]:
         """Whole batches up to `limit` rows; the first is cut when it alone has more. IndexError if there is none: who
         takes then has lost count."""
+        self.returned = False
         if not self.entries:
             raise IndexError("expected a batch to take, got an empty queue")
         if self.rows <= limit:
@@ -261,6 +268,7 @@ class Queue:
 
     def take_all(self) -> list[Entry]:
         """Everything."""
+        self.returned = False
         taken = list(self.entries)
         self.entries.clear()
         self.rows = self.size = self.owed_bytes = 0

@@ -25,6 +25,8 @@ from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.values import DEEPEST, plain_rows
 
 NOW = Now(0.0, 0.0)
+HEAD = {"time": 1.0, "source": "a"}
+"""What every row has."""
 
 
 class Number(enum.IntEnum):
@@ -58,7 +60,7 @@ PLAIN = st.recursive(
 
 @given(st.lists(st.dictionaries(st.text(), PLAIN, max_size=4), max_size=4))
 def test_rows_that_can_be_carried_stay_the_very_same(rows: list[Row]) -> None:
-    faults: list[Any] = []
+    rows, faults = [row | HEAD for row in rows], list[Any]()
     assert plain_rows(rows, faults) is rows
     assert not faults
     pack(rows)
@@ -77,12 +79,12 @@ def test_rows_that_can_be_carried_stay_the_very_same(rows: list[Row]) -> None:
 def test_what_can_be_made_into_a_plain_value_is_and_the_row_that_was_given_stays_as_it_was(
     value: Any, made: Any
 ) -> None:
-    row = {"time": 1.0, "v": value}
+    row = HEAD | {"v": value}
     faults: list[Any] = []
-    other: Row = {"n": 1}
+    other: Row = HEAD | {"n": 1}
     first, second = plain_rows([other, row], faults)
     assert first is other
-    assert second == {"time": 1.0, "v": made}
+    assert second == HEAD | {"v": made}
     assert type(second["v"]) is type(made)
     assert unpack(pack(second)) == second
     assert row["v"] is value
@@ -98,18 +100,27 @@ def test_what_can_be_made_into_a_plain_value_is_and_the_row_that_was_given_stays
         ({"v": np.datetime64("2026-01-01")}, "got numpy.datetime64"),
         ({"v": np.array([1])}, "got numpy.ndarray"),
         ({"v": [1, {"a": {1}}]}, "v: .* got set"),
-        ({"v": {(1, 2): 3}}, "v: expected keys"),
+        ({"v": {(1, 2): 3}}, "v: expected text or numbers as keys, got tuple"),
         ({"v": "\ud800"}, "v: expected text that UTF-8 can carry"),
         ({"\ud800": 1}, "the name of a field: expected text that UTF-8"),
         ({1: 2}, "expected text as name of a field, got int"),
         ({"v": nested(DEEPEST + 1)}, "v: expected at most 256 lists"),
         ({"v": Spiteful()}, "asked"),
+        ({"v": {None: 1}}, "v: expected text or numbers as keys, got NoneType"),
+        ({"v": {True: 1}}, "v: expected text or numbers as keys, got bool"),
+        ({"time": math.nan}, "time: expected seconds .*, a finite number, got nan"),
+        ({"time": -math.inf}, "time: expected seconds"),
+        ({"time": None}, "time: expected seconds"),
+        ({"time": "1.0"}, "time: expected seconds"),
+        ({"time": True}, "time: expected seconds"),
+        ({"source": 5}, "source: expected the device's name, text, got 5"),
+        ({"source": None}, "source: expected"),
         (7, r"expected a row \(a dict\), got int"),
     ],
 )
 def test_a_row_that_nobody_could_carry_is_left_out_and_said_by_field_and_type(row: Any, said: str) -> None:
-    before, after = {"n": 1}, {"n": 2}
-    faults: list[Any] = []
+    before, after = HEAD | {"n": 1}, HEAD | {"n": 2}
+    row, faults = HEAD | row if isinstance(row, dict) else row, list[Any]()
     assert plain_rows([before, row, after], faults) == [before, after]
     ((lost, error),) = faults
     assert lost is row
@@ -132,7 +143,7 @@ class Gives(Logic):
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark, 10)),)
 
     def flush(self, now: Now) -> Sequence[Emission]:
-        return (Emission(0, Batch([{"n": 8}, {"n": 9, "v": self.last}], 0.0)),)
+        return (Emission(0, Batch([HEAD | {"n": 8}, HEAD | {"n": 9, "v": self.last}], 0.0)),)
 
 
 @pytest.mark.parametrize("repeatable", [True, False])
@@ -141,20 +152,20 @@ def test_of_what_somebody_elses_operator_gives_only_rows_at_fault_are_lost_each_
     guard = Guard(logic)
     guard.flow, guard.operator = "f", "op"
     guard.policy = OnError("retry", TopicTemplate("bad/{operator}/{source}", sink=True), tries=3)
-    given = [{"source": "a", "n": n} for n in range(5)]
+    given = [HEAD | {"n": n} for n in range(5)]
     ((_, batch),) = guard.process(Batch(given, 1.0, 7.0), 0, NOW)
     assert [(row["n"], row["v"], type(row["v"])) for row in batch.rows] == [(n, n, int) for n in (1, 2, 4)]
     assert (batch.arrival, batch.watermark, batch.size) == (1.0, 7.0, 0), "of what is left, and to be sized anew"
     assert logic.asked == 1, "it would give the same again"
     assert not guard.held
     ((_, batch),) = guard.flush(NOW)
-    assert batch.rows == [{"n": 8}]
+    assert batch.rows == [HEAD | {"n": 8}]
     assert (guard.failures, guard.dead_letters, logic.drops) == (3, 3, {FAILED: 3})
     letters = [json.loads(message.payload) for message in logic.messages]
     assert [letter["row"]["n"] for letter in letters] == [0, 3, 9]
     assert letters[0]["error"].startswith("TypeError: v: expected ")
     assert letters[0]["error"].endswith("got set")
-    assert {message.topic for message in logic.messages} == {"bad/op/a", "bad/op/unknown"}
+    assert {message.topic for message in logic.messages} == {"bad/op/a"}
     assert str(guard.errors[0][1]).endswith("got numpy.datetime64")
 
 
@@ -164,3 +175,12 @@ def test_a_batch_of_which_no_row_is_left_still_brings_its_watermark() -> None:
     assert (batch.rows, batch.watermark) == ([], 7.0)
     assert guard.logic.drops == {FAILED: 2}
     assert not guard.logic.messages, "the flow wants no letters"
+
+
+def test_what_a_batch_takes_in_memory_is_reckoned_whatever_its_giver_says() -> None:
+    class Big(Gives):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            return (Emission(0, Batch([HEAD | {"text": "x" * 1_000}] * 10, 0.0, size=-(10**9))),)
+
+    ((_, batch),) = Guard(Big()).process(Batch([HEAD | {}], 0.0), 0, NOW)
+    assert batch.size == 0, "to be told where it is put on a queue"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any, get_args
 
 import pytest
@@ -16,14 +18,16 @@ from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
+from edgert.flow.spec import OperatorSpec
 from edgert.operators.fused import Fused
-from edgert.operators.logic import Now
+from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
+from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
 from edgert.scheduling.consumption import at_most
 
@@ -369,3 +373,27 @@ def test_latency_is_of_rows_that_reach_the_end(fusion: Fusion) -> None:
     while any(instance.queue.entries for instance in rig.run.all):
         rig.pool.lend(1.0)
     assert sum(sum(instance.latency.counts) for instance in rig.run.all) == 2
+
+
+def test_at_its_end_a_flow_gives_an_operator_that_may_wait_one_row_at_a_time() -> None:
+    """Each may be waiting for a service that is away: whoever watches is to see that it goes on."""
+    taken: list[int] = []
+
+    class Asks(Logic):
+        def process(self, batch: Any, source: int, now: Now) -> Sequence[Emission]:
+            taken.append(len(batch))
+            return (Emission(0, batch),)
+
+    registry = MappingProxyType({**REGISTRY, "asks": OperatorSpec("asks", "Asks.", logic=lambda build: Asks())})
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}", "qos": 0},
+        "asks": {"type": "asks", "input": "in"},
+        "out": {"type": "publish", "input": "asks", "topic": "y/{source}"},
+    }
+    run = FlowRun(from_plain({"name": "f", "operators": operators}, registry), registry, 1, 1, Progress(Position()))
+    ((_, (source,)),) = run.sources()
+    source.queue.append(Entry(0, RawBatch(["x/a"] * 7, [b'{"v": 1}'] * 7, 0.0, 1.7e9, 70)))
+    turns: list[None] = []
+    run.drain(Now(0.0, 1.7e9), lambda instance, messages: None, lambda: turns.append(None))
+    assert taken == [1] * 7
+    assert len(turns) >= 7

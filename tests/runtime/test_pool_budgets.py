@@ -184,3 +184,18 @@ def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
     fork.run(400)
     assert fork.source.shed > 200
     assert (fork.filter.shed, fork.last.shed, fork.other.shed) == (0, 0, 0)
+
+
+def test_a_turn_that_has_just_begun_is_not_what_a_full_queue_has_waited_for() -> None:
+    """The machine, or the pool, stood still; the queue's instance did not."""
+    fork = Fork()
+    gate, other = fork.pool._gate, fork.other
+    gate.over.add(other.number)
+    for second in range(0, 30, 6):
+        fork.clock.advance(6.0)
+        other.running, other.started = True, fork.clock.monotonic()
+        assert gate.look(fork.clock.monotonic()) == 0, second
+    assert not other.queue.sheds
+    fork.clock.advance(10.0)
+    gate.look(fork.clock.monotonic())
+    assert other.queue.sheds

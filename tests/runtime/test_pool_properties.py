@@ -47,6 +47,7 @@ def quiet() -> Iterator[None]:
 class Relay(Logic):
     """Gives each row on `copies` times. It raises on rows in `bad` as often as that says."""
 
+    __module__ = "edgert.tests"  # as ours it says itself what its batches take
     waits = False  # or a lent thread would leave it to the workers
 
     def __init__(self, copies: int, bad: dict[int, int]) -> None:

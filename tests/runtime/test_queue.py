@@ -272,3 +272,18 @@ def test_watermarks_in_front_of_one_that_does_not_run_take_no_more_and_more_memo
     assert [(e.source, e.producer) for e in queue.entries] == [(0, 0), (0, 0), (0, 1), (1, 0)]
     assert [e.put for e in queue.entries] == [0.0, 2.0, 2.0, 2.0]
     assert [watermark for _, _, watermark in seen_by(queue)] == [1.0, 9_999.0, 9_999.0, 9_999.0]
+
+
+@pytest.mark.parametrize("overload", ["shed-oldest", "sample"])
+def test_a_row_that_is_to_be_tried_again_is_not_shed_before_that(overload: Overload) -> None:
+    queue = inside(overload)
+    queue.put_back([marked(0, 0, NO_WATERMARK), marked(0, 1, 1.0)])
+    for n in range(2, 40):
+        queue.put(marked(0, n, float(n)))
+    assert queue.size == 100
+    assert seen_by(queue) == [
+        (0, [0], NO_WATERMARK), (0, [], 30.0), *((0, [n], float(n)) for n in range(31, 40)),
+    ]  # fmt: skip
+    for n in range(20):
+        queue.put(marked(0, n, float(n)))
+    assert next(iter(seen_by(queue)))[1] == [], "what was taken is as any other"
