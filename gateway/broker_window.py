@@ -23,6 +23,8 @@ STILL_S: Final = 0.1
 LONG_S: Final = 0.5
 IN_VAIN: Final = 6
 """So many looks that tell nothing, since something comes before the acknowledgements, are enough."""
+PAID_BY: Final = 4
+"""So many other checkpoints, and there may be one look more: each costs the card a write."""
 AT_ONCE: Final = 0.2
 """As a part of that pause: later it is chance that something comes."""
 _SOON_S: Final = 0.01
@@ -57,8 +59,8 @@ class BrokerWindow:
         """The last pause that was counted."""
         self._looked_at = -1.0
         """When that had come which stood still when a checkpoint was asked for to see whether more comes."""
-        self._looks = 0
-        """Checkpoints that were asked for to see that, since it was begun anew."""
+        self._looks = 0.0
+        """Checkpoints that were asked for to see that, less those that others have paid for."""
         self._asks = False
         """Whether one was asked for since the last acknowledgements."""
 
@@ -71,7 +73,7 @@ class BrokerWindow:
         """Its settings may be others now."""
         self.size, self._firm = (UNKNOWN, True) if five else (OF_MOSQUITTO_311, False)
         self._begin_anew()
-        self._stood = 0
+        self._stood, self._looks = 0, 0.0
         if self._known:
             self.size, self._firm, self._seen = self._known, True, -1
 
@@ -86,6 +88,8 @@ class BrokerWindow:
 
     def acknowledged(self, count: int, now: float) -> None:
         """Acknowledgements were sent; `count` before them."""
+        if not self._asks:
+            self._looks = max(0.0, self._looks - 1 / PAID_BY)
         self._asks = False
         self._paused_s, self._acknowledged_at = now - self._came_at, now
         self._stood = count if count and self._paused_s >= STILL_S else 0
@@ -105,7 +109,7 @@ class BrokerWindow:
             self._learn(max(stood, self._found))
 
     def _begin_anew(self) -> None:
-        self._seen, self._found, self._counted_s, self._looks = 0, 0, 0.0, 0
+        self._seen, self._found, self._counted_s = 0, 0, 0.0
 
     def _learn(self, size: int) -> None:
         if not self._firm or size != self.size:
@@ -123,8 +127,6 @@ class BrokerWindow:
         due = self._firm and self._half(count)
         if not due and self._wonders(count) and now - self._came_at >= self._patience_s():
             self._looked_at, self._looks, due = self._came_at, self._looks + 1, True
-            if self._looks > IN_VAIN:
-                self._seen = -1
         self.asked += due and not self._asks
         self._asks |= due
         return due
@@ -138,7 +140,7 @@ class BrokerWindow:
 
     def _wonders(self, count: int) -> bool:
         """Whether it matters that nothing more comes."""
-        reason = self._seen >= 0 or (self._half(count) and not self._firm)
+        reason = (self._seen >= 0 and self._looks <= IN_VAIN - 1) or (self._half(count) and not self._firm)
         return reason and count > 0 and self._looked_at < self._came_at
 
     def _patience_s(self) -> float:
