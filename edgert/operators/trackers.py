@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
@@ -21,7 +21,17 @@ from edgert.operators.logic import Build, Emission, Logic, Now
 
 MAX_KEYS = 100_000
 """Keys that are followed; beyond it the one that was new longest ago is forgotten, and counted."""
+MEMORY_BYTES: Final = 70_000_000
+"""For the tracks of all keys together: with long windows fewer keys are followed."""
+OVERHEAD_BYTES: Final = 300
+VALUE_BYTES: Final = 40
+"""What a key takes, and what each number of its track, as measured: windows of 2, 10 and 100, names of 13 letters."""
 Track = list[float]
+
+
+def most_keys(numbers: int) -> int:
+    """How many keys are followed with tracks of so many numbers."""
+    return min(MAX_KEYS, MEMORY_BYTES // (OVERHEAD_BYTES + numbers * VALUE_BYTES))
 
 
 class Tracker(Logic, ABC):
@@ -30,8 +40,10 @@ class Tracker(Logic, ABC):
     fills = False
     """Whether it leaves a row that has a value as it is."""
 
-    def __init__(self, field: str, output: str, keys: Sequence[str]) -> None:
+    def __init__(self, field: str, output: str, keys: Sequence[str], numbers: int) -> None:
+        """`numbers`: in a track, at most."""
         super().__init__()
+        self.most_keys = most_keys(numbers)
         self._by_key: ByKey[Track] = ByKey("tracks")
         self.tracks = self._by_key.kept
         self._field, self._output = field, output
@@ -73,7 +85,7 @@ class Tracker(Logic, ABC):
             out.append(row if fills and value is not None else {**row, output: made})
         if bad:
             self.drops["bad_value (values)"] += bad
-        self._by_key.forget_beyond(MAX_KEYS, self.drops)
+        self._by_key.forget_beyond(self.most_keys, self.drops)
         return out
 
     def delta(self) -> Any | None:
@@ -96,7 +108,7 @@ class Kalman(Tracker):
     def __init__(
         self, field: str, output: str, keys: Sequence[str], process_noise: float, sensor_noise: float, error: float
     ) -> None:
-        super().__init__(field, output, keys)
+        super().__init__(field, output, keys, 2)
         self._process, self._sensor, self._error = process_noise, sensor_noise, error
 
     def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
@@ -113,7 +125,7 @@ class SlidingRegression(Tracker):
     """Least squares through the last `window` values against their number. A track is those values."""
 
     def __init__(self, field: str, output: str, keys: Sequence[str], window: int, ahead: int) -> None:
-        super().__init__(field, output, keys)
+        super().__init__(field, output, keys, window)
         self._window, self._ahead = window, ahead
         middle = (window - 1) / 2
         square = window * (window * window - 1) / 12  # Σ (x - middle)²
@@ -137,7 +149,7 @@ class Interpolate(Tracker):
     fills = True
 
     def __init__(self, field: str, output: str, keys: Sequence[str], window: int) -> None:
-        super().__init__(field, output, keys)
+        super().__init__(field, output, keys, window)
         self._window = window
 
     def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
@@ -178,6 +190,7 @@ def _interpolate(build: Build) -> Interpolate:
 
 
 _FIELD = Parameter("field", "string", "The field to follow.", parse=field_name)
+_FEWER = f"With a window of more than 10 values there are fewer, so that they take some {MEMORY_BYTES // 1_000_000} MB."
 _NOISE = "Variance of what the value itself moves by from row to row."
 SPECS = (
     OperatorSpec(
@@ -202,7 +215,7 @@ SPECS = (
     OperatorSpec(
         type="sliding_regression",
         doc="Adds where the line through the last values of a field will be some rows later, per key; null until there "
-        f"are so many. {forgets(MAX_KEYS)}",
+        f"are so many. {forgets(MAX_KEYS)} {_FEWER}",
         fields=_fields,
         logic=_sliding_regression,
         divides_by=as_they_are,
@@ -216,7 +229,7 @@ SPECS = (
     OperatorSpec(
         type="interpolate",
         doc="Fills a field that is null with the mean of its last values, per key. A value that is there stays as it "
-        f"is; what is no number, or beyond ±1e150, is counted, and not part of the mean. {forgets(MAX_KEYS)}",
+        f"is; what is no number, or beyond ±1e150, is counted, and not part of the mean. {forgets(MAX_KEYS)} {_FEWER}",
         fields=_fields,
         logic=_interpolate,
         divides_by=as_they_are,

@@ -93,7 +93,7 @@ class Gate:
         so; returns how many instances that relieves."""
         before, self._standing = self._standing, {}
         for number in self.over & self._instances.keys():
-            done = self._instances[number].counters.rows_in
+            done = self._instances[number].done
             since = before[number][1] if before.get(number, (-1,))[0] == done else now
             self._standing[number] = done, since
         freed = 0

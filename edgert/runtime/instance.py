@@ -135,6 +135,12 @@ class Instance:
         """Whether nothing is queued or running."""
         return not self.queue.entries and not self.running
 
+    @property
+    def done(self) -> int:
+        """Grows with each row it is done with, those among them that were restored or are tried again. May be asked
+        while it runs."""
+        return sum(self.region.took) if self.region else self.counters.rows_in
+
     def idle_at(self, now: float) -> float:
         """`Counters.idle_s` as of `now`."""
         return self.counters.idle_s + (max(0.0, now - self.freed) if self.idle else 0.0)

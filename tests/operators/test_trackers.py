@@ -129,6 +129,16 @@ def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.drops == {"too many keys (keys)": 1}
 
 
+def test_with_long_windows_fewer_keys_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "MEMORY_BYTES", 3 * 4_300)
+    long, short = (SlidingRegression("v", "ahead", ["source"], window, 1) for window in (100, 2))
+    for source in "abcde":
+        fed(long, row(1.0, source))
+        fed(short, row(1.0, source))
+    assert (list(long.tracks), long.drops) == (["c", "d", "e"], {"too many keys (keys)": 2})
+    assert (len(short.tracks), short.drops) == (5, {})
+
+
 def test_a_flow_with_all_of_them_decodes_what_they_need() -> None:
     operators = {
         "in": {"type": "mqtt_source", "topic": "x/{source}"},

@@ -8,9 +8,11 @@ import threading
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
+from edgert.operators.logic import Now
+from edgert.operators.region import Edge, Region
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
-from edgert.runtime.queue import Queue
+from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, known, rows, running
@@ -184,6 +186,23 @@ def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
     fork.run(400)
     assert fork.source.shed > 200
     assert (fork.filter.shed, fork.last.shed, fork.other.shed) == (0, 0, 0)
+
+
+def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> None:
+    """Each fails at first, so that the instance rests whenever somebody looks."""
+    fork = Fork()
+    region = Region([Grow(), Pass()], [Edge(0, 0, 1, 0)])
+    fork.other.logic = fork.other.region = region
+    fork.other.guards = tuple(region.guards)
+    gate, number = fork.pool._gate, fork.other.number
+    gate.over.add(number)
+    for n in range(40):
+        fork.clock.advance(1.0)
+        now = fork.clock.monotonic()
+        if n < 25:
+            fork.other.run([Entry(region.entrances(1).start, rows(n))], Now(now, now))
+        gate.resting[number] = now + 1.0
+        assert (gate.look(now), fork.other.queue.sheds) == (0, n >= 34), n
 
 
 def test_a_turn_that_has_just_begun_is_not_what_a_full_queue_has_waited_for() -> None:
