@@ -46,13 +46,12 @@ class Models:
         taken, operators = _checked_untrusted(name, document, runs)
         if self.get(name) is None and len(self._own.keys() | self._fleet.keys()) >= MAX_MODELS:
             raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
-        (self._fleet if of_fleet else self._own)[name] = document
-        if of_fleet and name in self._own:
-            return []
-        for run, operator, predictions, model in taken:
+        waits = of_fleet and name in self._own
+        for run, operator, predictions, model in () if waits else taken:
             predictions.offer(operator, model)
             self._forward(run, operator, document)
-        return operators
+        (self._fleet if of_fleet else self._own)[name] = document
+        return [] if waits else operators
 
     def forget(self, name: str, runs: Iterable[FlowRun], *, of_fleet: bool = False) -> list[str]:
         """What is no longer known is not taken from flows that run; those that start from now on begin with the model

@@ -91,7 +91,12 @@ def _read(text: str, form: Format) -> Any:
 
 def _read_json(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_no_repetition, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=_no_repetition, parse_constant=_no_constant)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError as error:  # no checkpoint, and no message, could hold it
+        raise _SyntaxFault("document", "whole surrogate pairs", show(error.object[error.start : error.end])) from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         got = show(text[error.pos : error.pos + 20]) if error.pos < len(text) else "the end of the document"

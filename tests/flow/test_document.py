@@ -208,6 +208,8 @@ def test_a_field_that_a_select_took_away_cannot_be_read_behind_it() -> None:
         (".".join("a" * 60) + " = 1", "document", "at most 32 levels of nesting, got more"),
         (".".join("a" * 100_000) + " = 1", "line 1", "at most 64 dots in a key, got 99999"),
         ('{"a": ' + "9" * 100_000 + "}", "document", "numbers of reasonable length"),
+        ('{"a": "\\ud800"}', "document", "whole surrogate pairs"),
+        ('{"\\uDFFF": 1, "a": "\\ud83d\\ude00"}', "document", "whole surrogate pairs"),
         ("a = " + "9" * 100_000, "document", "TOML with values in range"),
         ("a = 2020-99-99", "line 1, column 9", "TOML (Expected"),
         (b"name = '\xff'", "byte 8", "UTF-8 text"),
@@ -216,7 +218,7 @@ def test_a_field_that_a_select_took_away_cannot_be_read_behind_it() -> None:
         ("", "name", "got nothing"),
         ("a = 1979-05-27", "a", "an unknown key"),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_a_document_that_is_no_document_is_refused_with_the_place(text: str | bytes, path: str, message: str) -> None:
     found = problems(text)

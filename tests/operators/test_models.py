@@ -90,11 +90,12 @@ def bushy(depth: int) -> dict[str, Any]:
         (regression(coefficients={"x": 1, "t": float("nan")}), ["coefficients.x", "coefficients.t"]),
         (regression(coefficients={"t": 10**400}), ["coefficients.t"] * 2),
         (regression(about={"id": 10**30, "at": [dt.date(2024, 1, 1)]}), ["about.id", "about.at[0]"]),
+        (regression(about={"who": "\ud800", "to": {"\udfff": 1}}), ["about.who", "about.to"]),
         (regression(tree=LEAF), ["tree"]),
         ({"kind": "decision_tree"}, ["tree"]),
         ({"kind": "decision_tree", "tree": {"value": None}}, ["tree"]),
         ({"kind": "decision_tree", "tree": {"value": 1, "field": "t"}}, ["tree"]),
-        ({"kind": "decision_tree", "tree": {"value": "\ud800"}}, ["tree.value"]),
+        ({"kind": "decision_tree", "tree": {"value": "\ud800"}}, ["tree.value"] * 2),
         (
             {"kind": "decision_tree", "tree": {"field": ["t"], "threshold": "x", "at_most": 1, "above": {}, "more": 1}},
             ["tree.more", "tree.threshold", "tree.field", "tree.at_most", "tree.above.threshold", "tree.above.field",
