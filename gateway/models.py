@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from edgert.core.errors import DocumentError, EdgertError, Problem
+from edgert.core.packing import pack, unpack
 from edgert.flow.graph import Flow
 from edgert.operators.fused import Fused
-from edgert.operators.models import Model
+from edgert.operators.models import Model, model_untrusted
 from edgert.operators.predict import Predictions
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.resume import models_of
 
 MAX_MODELS: Final = 1_000
+MAX_MODEL_BYTES: Final = 16 << 20
+"""Of all documents together, packed."""
 
 
 class Models:
@@ -26,14 +29,11 @@ class Models:
     def __init__(self, forward: Callable[[FlowRun, str, Mapping[str, Any]], None]) -> None:
         """`forward(run, operator, document)`: what else is to be done with a model that an operator takes."""
         self._forward = forward
-        self._own: dict[str, Mapping[str, Any]] = {}
-        self._fleet: dict[str, Mapping[str, Any]] = {}
-        self._resumed: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._own: dict[str, bytes] = {}
+        """Packed: as objects some documents take ten times as much."""
+        self._fleet: dict[str, bytes] = {}
+        self._resumed: dict[str, dict[str, bytes]] = {}
         """Flow → its models of before this start, by name."""
-
-    def get(self, name: str) -> Mapping[str, Any] | None:
-        """The document of the model that counts here."""
-        return self._own.get(name) or self._fleet.get(name)
 
     def offer_untrusted(
         self, name: str, document: Mapping[str, Any], runs: Iterable[FlowRun], *, of_fleet: bool = False
@@ -44,13 +44,17 @@ class Models:
         Raises `DocumentError` with what any of them has against it.
         """
         taken, operators = _checked_untrusted(name, document, runs)
-        if self.get(name) is None and len(self._own.keys() | self._fleet.keys()) >= MAX_MODELS:
+        kind, packed = self._fleet if of_fleet else self._own, pack(document)
+        if len(self._own.keys() | self._fleet.keys() | {name}) > MAX_MODELS:
             raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
+        others = sum(map(len, (*self._own.values(), *self._fleet.values()))) - len(kind.get(name, b""))
+        if (size := others + len(packed)) > MAX_MODEL_BYTES:
+            raise EdgertError(f"expected models of at most {MAX_MODEL_BYTES:,} bytes together, got {size:,} with {name}")
         waits = of_fleet and name in self._own
         for run, operator, predictions, model in () if waits else taken:
             predictions.offer(operator, model)
             self._forward(run, operator, document)
-        (self._fleet if of_fleet else self._own)[name] = document
+        kind[name] = packed
         return [] if waits else operators
 
     def forget(self, name: str, runs: Iterable[FlowRun], *, of_fleet: bool = False) -> list[str]:
@@ -65,13 +69,13 @@ class Models:
         left = self._fleet.get(name)
         if gone is None or of_fleet or left is None:
             return []
-        return self.offer_untrusted(name, left, runs, of_fleet=True)
+        return self.offer_untrusted(name, unpack(left), runs, of_fleet=True)
 
     def resumed(self, flow: Flow, blobs: Sequence[bytes]) -> None:
         """A flow goes on from this state: its models are for its later versions, too. Raises `DamagedError`,
         `MisfitError` as `models_of`."""
         models = models_of(blobs, flow)
-        self._resumed[flow.name] = {flow.nodes[name].parameters["model"]: model for name, model in models.items()}
+        self._resumed[flow.name] = {flow.nodes[name].parameters["model"]: pack(model) for name, model in models.items()}
 
     def removed(self, flow: str) -> None:
         """Deployed again, the flow is a new one."""
@@ -80,8 +84,9 @@ class Models:
     def started(self, run: FlowRun) -> list[DocumentError]:
         """Gives a flow that starts the models that came before it; returns what it has against them."""
         refused = []
-        for name, document in {**self._resumed.get(run.flow.name, {}), **self._fleet, **self._own}.items():
+        for name, packed in {**self._resumed.get(run.flow.name, {}), **self._fleet, **self._own}.items():
             for _, operator, predictions in _operators(name, (run,)):
+                document = unpack(packed)
                 try:
                     predictions.offer(operator, predictions.checked_untrusted(operator, document))
                     self._forward(run, operator, document)
@@ -109,6 +114,8 @@ def _checked_untrusted(
                 problems += [Problem(p.path, f"{p.expected} ({flow}/{operator})", p.got) for p in error.problems]
     if problems:
         raise DocumentError(f"model {name}", problems)
+    if not operators:
+        model_untrusted(document, None)  # or a mistake would be found when a flow that uses it starts, out of sight
     return taken, operators
 
 

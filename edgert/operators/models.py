@@ -37,8 +37,8 @@ class Model:
     """The prediction for a row."""
 
 
-def model_untrusted(document: Mapping[str, Any], allowed: frozenset[str]) -> Model:
-    """The model that a document describes, which may look at the fields in `allowed`.
+def model_untrusted(document: Mapping[str, Any], allowed: frozenset[str] | None) -> Model:
+    """The model that a document describes, which may look at the fields in `allowed` (None: at any).
 
     Raises `DocumentError` with every fault: a path within the document, what was expected, what came.
     """
@@ -79,7 +79,7 @@ def _null_if_any_is(expression: Expression) -> Expression:
 class _Reader:
     """Collects faults, so that one hides no other."""
 
-    def __init__(self, allowed: frozenset[str]) -> None:
+    def __init__(self, allowed: frozenset[str] | None) -> None:
         self.problems: list[Problem] = []
         self._allowed = allowed
 
@@ -141,7 +141,15 @@ class _Reader:
         return float(value)
 
     def _field(self, name: Any, path: str) -> Expression:
-        if not isinstance(name, str) or name not in self._allowed:
-            self.fault(path, f"one of the operator's fields ({', '.join(sorted(self._allowed))})", show(name))
+        allowed = self._allowed
+        if not isinstance(name, str) or (allowed is not None and name not in allowed):
+            told = (
+                "a field's name" if allowed is None else f"one of the operator's fields ({', '.join(sorted(allowed))})"
+            )
+            self.fault(path, told, show(name))
             return Field("time")
-        return Field(name)
+        try:
+            return Field(name)
+        except ValueError as error:
+            self.fault(path, *str(error).removeprefix("expected ").split(", got ", 1))
+            return Field("time")

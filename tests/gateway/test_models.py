@@ -158,3 +158,36 @@ async def test_no_more_models_are_kept_than_a_board_can_bear(tmp_path: Path, mon
     with pytest.raises(EdgertError, match="at most 2 models, got one more: c"):
         gateway.flows.offer_model("c", model(1), of_fleet=True)
     gateway.crash()
+
+
+@in_loop
+async def test_documents_are_bounded_together_and_one_that_is_replaced_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.models.MAX_MODEL_BYTES", 400)
+    gateway = Gateway(tmp_path / "db")
+    gateway.flows.offer_model("a", {**model(1), "about": "x" * 150})
+    with pytest.raises(EdgertError, match=r"at most 400 bytes together, got \d+ with b"):
+        gateway.flows.offer_model("b", {**model(1), "about": "x" * 150}, of_fleet=True)
+    gateway.flows.offer_model("a", {**model(2), "about": "x" * 250})
+    gateway.flows.forget_model("a")
+    gateway.flows.offer_model("b", {**model(1), "about": "x" * 250}, of_fleet=True)
+    gateway.crash()
+
+
+@in_loop
+async def test_what_is_no_model_is_refused_though_nobody_uses_it_yet(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    for wrong, path in (({"no": "model", "kind": 5}, "kind"), (model(1, "a`b"), r"coefficients\.a`b")):
+        with pytest.raises(DocumentError, match=rf"{path}: expected"):
+            gateway.flows.offer_model("typo", wrong)
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.flows.offer_model("air", model(3))
+    with pytest.raises(DocumentError, match="half a surrogate pair"):
+        gateway.flows.offer_model("air", {**model(4), "about": "\ud800"})
+    gateway.feed(1, 1.0)
+    assert used(gateway) == 3
+    await gateway.flows.deploy(document("late"), "mqtt")
+    gateway.feed(2, 2.0)
+    assert used(gateway, "late") == 3, "what was refused does no harm"
+    gateway.crash()
