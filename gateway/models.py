@@ -49,7 +49,7 @@ class Models:
             raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
         others = sum(map(len, (*self._own.values(), *self._fleet.values()))) - len(kind.get(name, b""))
         if (size := others + len(packed)) > MAX_MODEL_BYTES:
-            raise EdgertError(f"expected models of at most {MAX_MODEL_BYTES:,} bytes together, got {size:,} with {name}")
+            raise EdgertError(f"expected at most {MAX_MODEL_BYTES:,} bytes of all models, got {size:,} with {name}")
         waits = of_fleet and name in self._own
         for run, operator, predictions, model in () if waits else taken:
             predictions.offer(operator, model)

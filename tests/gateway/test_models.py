@@ -167,7 +167,7 @@ async def test_documents_are_bounded_together_and_one_that_is_replaced_makes_roo
     monkeypatch.setattr("gateway.models.MAX_MODEL_BYTES", 400)
     gateway = Gateway(tmp_path / "db")
     gateway.flows.offer_model("a", {**model(1), "about": "x" * 150})
-    with pytest.raises(EdgertError, match=r"at most 400 bytes together, got \d+ with b"):
+    with pytest.raises(EdgertError, match=r"at most 400 bytes of all models, got \d+ with b"):
         gateway.flows.offer_model("b", {**model(1), "about": "x" * 150}, of_fleet=True)
     gateway.flows.offer_model("a", {**model(2), "about": "x" * 250})
     gateway.flows.forget_model("a")
