@@ -6,8 +6,9 @@ import operator
 import random
 import time
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
+from edgert.scheduling.candidates import May
 from edgert.scheduling.policies import POLICIES
 
 CHOICES: Final = 20_000
@@ -15,9 +16,12 @@ FED: Final = 5
 """Instances that get rows between two choices."""
 
 
-def cost_us(policy: str, instances: int, *, passed_over: bool = False) -> float:
-    """Of one `choose`, µs, with four in five of the instances having rows, in a chain. `passed_over`: whoever asks may
-    not take the first that there is, as a thread that is lent to the pool may not take an operator that waits."""
+PassedOver = Literal["none", "the first", "nine in ten"]
+"""Whom the thread that asks may not take, as one that is lent to the pool may not take an operator that waits."""
+
+
+def cost_us(policy: str, instances: int, passed_over: PassedOver = "none") -> float:
+    """Of one `choose`, µs, with four in five of the instances having rows, in a chain."""
     draw = random.Random(1)
     made = POLICIES[policy](draw.random)
     for number in range(instances):
@@ -32,7 +36,11 @@ def cost_us(policy: str, instances: int, *, passed_over: bool = False) -> float:
             if rows[number] < 1_000:
                 made.rows_added(number, 50)
                 rows[number] += 50
-        may = partial(operator.ne, made.choose(turn * 1e-4)) if passed_over else None
+        may: May | None = None
+        if passed_over == "the first":
+            may = partial(operator.ne, made.choose(turn * 1e-4))
+        elif passed_over == "nine in ten":
+            may = _one_in_ten
         began = timer()
         chosen = made.choose(turn * 1e-4, may)
         spent += timer() - began
@@ -42,6 +50,10 @@ def cost_us(policy: str, instances: int, *, passed_over: bool = False) -> float:
             rows[chosen] = 0
             made.free(chosen)
     return spent / CHOICES * 1e6 - _timer_us()
+
+
+def _one_in_ten(instance: int) -> bool:
+    return not instance % 10
 
 
 def _timer_us() -> float:

@@ -36,8 +36,10 @@ def measure(options: Options, report: Report) -> None:
                 for instances in INSTANCES:
                     limit = CHOICE_US if instances == INSTANCES[0] else None
                     report.add(_choice(policy, instances), cost_us(policy, instances), "µs", limit=limit)
-                    behind = cost_us(policy, instances, passed_over=True)
+                    behind = cost_us(policy, instances, "the first")
                     report.add(f"{_choice(policy, instances)}, the first passed over", behind, "µs", limit=limit)
+                    behind = cost_us(policy, instances, "nine in ten")
+                    report.add(f"{_choice(policy, instances)}, nine in ten passed over", behind, "µs")
             for rows, fusion in itertools.product(ROWS, FUSIONS):
                 log = Path(folder) / "counting.log"
                 with module("benchmarks.scheduling.counting", log, "--rows", rows, "--fusion", fusion) as counting:
