@@ -15,7 +15,7 @@ from edgert.operators.logic import Emission, Logic, Message, Now, foreign
 from edgert.operators.region import Region
 from edgert.operators.sinks import Publish
 from edgert.runtime.latency import Latency
-from edgert.runtime.queue import Entry, Queue
+from edgert.runtime.queue import MERGED, Entry, Queue
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
 from edgert.scheduling.consumption import FIRST_ROWS, LONG_S, after_turn, most_rows
 from edgert.scheduling.profile import Profile
@@ -158,7 +158,7 @@ class Instance:
         process = region.process if region else guard.process
         for at, entry in enumerate(entries):
             batch = entry.batch
-            if self.marks and entry.source in self.marks:
+            if self.marks and entry.source in self.marks and entry.producer != MERGED:
                 assert isinstance(batch, Batch)
                 merged = self.marks[entry.source].merged(batch, entry.producer)
                 if merged is None:
@@ -270,7 +270,7 @@ class Instance:
         for _, batch in held:
             if isinstance(batch, Batch) and not batch.size:
                 batch.size = size_of(batch.rows)
-        return [entry._replace(source=source, batch=batch) for source, batch in held]
+        return [entry._replace(source=source, batch=batch, producer=MERGED) for source, batch in held]
 
     def _said(self, turn: Turn) -> None:
         """Messages and errors of a turn that is over."""

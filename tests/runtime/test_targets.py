@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.position import Position
 from edgert.core.topic_template import TopicTemplate
+from edgert.flow.on_error import OnError
 from edgert.operators.division import CopiesByTopic, Divider
-from edgert.operators.logic import Now
+from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.inbox import MESSAGE_BYTES, Reader
 from edgert.runtime.progress import Progress
@@ -129,3 +131,48 @@ def test_the_messages_of_a_topic_go_to_one_copy_in_order_and_none_is_lost(
             found.setdefault(topic, []).append(payload)
     assert found == sent
     assert sum(part.size for _, part in parts) == size
+
+
+class Fails(Logic):
+    """On some rows once, when they come by themselves, or with others."""
+
+    def __init__(self, on: set[int]) -> None:
+        super().__init__()
+        self.on = on
+        self.seen: list[float] = []
+        """Times of rows as they pass."""
+        self.watermark = NO_WATERMARK
+
+    def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+        assert isinstance(batch, Batch)
+        for row in batch.rows:
+            if row["time"] in self.on:
+                if len(batch) == 1:
+                    self.on.discard(row["time"])
+                raise ConnectionError("not now")
+        assert all(row["time"] > self.watermark for row in batch.rows), "the watermark has overtaken rows"
+        self.seen += [row["time"] for row in batch.rows]
+        self.watermark = max(self.watermark, batch.watermark)
+        return ()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=20), st.sets(st.integers(0, 180)), st.data())
+def test_rows_that_are_tried_again_come_before_what_other_copies_have_promised_since(
+    batches: list[tuple[int, int]], on: set[int], data: st.DataObject
+) -> None:
+    """Every copy is given the whole time, as `Spread` does; its rows are some of it."""
+    logic = Fails(set(on))
+    logic.repeatable = True
+    made = instance("fails", logic)
+    made.marks = {0: Marks(3)}
+    made.guards[0].policy = OnError("retry", None, 3, 0.5)
+    queue, time = made.queue, 0
+    for giver, rows_in in batches:
+        given_rows = [{"time": float(time + n), "source": "a"} for n in range(rows_in)]
+        time += rows_in
+        for copy in data.draw(st.permutations(range(3))):
+            queue.append(Entry(0, Batch(given_rows if copy == giver else [], 0.0, time - 1.0, 10), 0.0, copy))
+    while queue.entries:
+        turn = made.run(queue.take(data.draw(st.integers(1, 30))), Now(0.0, 0.0))
+        queue.put_back(turn.back)
+    assert logic.seen == [float(n) for n in range(time)]
