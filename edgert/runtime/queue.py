@@ -14,8 +14,8 @@ OWED_BYTES: Final = 8_388_608
 CUT_AT_ONCE: Final = 64
 """Into so many batches at most is a long one cut at once, where it need not be into more."""
 MERGED: Final = -1
-"""In place of a copy's number: its watermark is what all copies had promised when it was taken for the first time. (What
-they have promised when it is taken again may be ahead of rows behind it.)"""
+"""In place of a copy's number: its watermark is what all copies had promised when it was taken for the first time. What
+they have promised when it is taken again may be ahead of rows behind it."""
 Overload = Literal["shed-oldest", "shed-newest", "sample"]
 """`sample` leaves every second row of all that waits, as often as it takes."""
 
