@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.borne import greatest_rate
 from benchmarks.ingest.trace import messages
-from benchmarks.processes import MOSQUITTO, child, free_port, module, mosquitto, wait_for
+from benchmarks.processes import MOSQUITTO, module
 from benchmarks.report import Benchmark, Options, Report
-from benchmarks.riotbench.flows import split
+from benchmarks.slots.behind import behind
 from benchmarks.slots.picture import draw
-from edgert.flow.document import to_toml
 
 MORE: Final = 1.7
 TURNS: Final = 3
@@ -28,9 +25,10 @@ PROMISED: Final = 150_000
 BEGIN: Final = 0.7
 """Part of what slots take as fast as they can that is tried first."""
 MQTT_RATE: Final = 4_000
-"""Messages per second, which generator, broker, daemon and slots can bear together on two cores."""
+"""Messages per second at which nothing is near its limit."""
+MQTT_FIRST: Final = 12_000
+"""The first that is tried when it is looked for what is borne."""
 HAND: Final = "PRED by hand, two processes"
-PROGRAMS: Final = ("daemon", "slots")
 
 
 def measure(options: Options, report: Report) -> None:
@@ -54,7 +52,14 @@ def measure(options: Options, report: Report) -> None:
                 _over_mqtt(options, report, place, slots, warm_up, seconds)
     one, two = (_name(slots) for slots in SLOTS)
     report.ratio("one slot / two slots, rows per second", one, two, 1 / MORE)
-    report.ratio("two processes by hand / borne in two slots", HAND, f"borne within {BOUND_MS:g} ms, {two}")
+    none, single, double = (_borne_name(_mqtt(slots)) for slots in (0, *SLOTS))
+    report.ratio("over MQTT, one slot / two slots, messages per second", single, double)
+    report.ratio("over MQTT, no slots / two slots, messages per second", none, double)
+    report.ratio("two processes by hand / borne in two slots", HAND, _borne_name(two))
+
+
+def _borne_name(of: str) -> str:
+    return f"borne within {BOUND_MS:g} ms, {of}"
 
 
 def _name(slots: int) -> str:
@@ -95,7 +100,7 @@ def _borne(options: Options, report: Report, folder: Path, slots: int, most: flo
         p99[rate] = told["p99_ms"] or float("nan")
         return p99[rate] <= BOUND_MS and not told["shed"]
 
-    name = f"borne within {BOUND_MS:g} ms, {_name(slots)}"
+    name = _borne_name(_name(slots))
     rate, found = greatest_rate(bears, most * BEGIN, quick=options.quick)
     report.add(name, rate, "rows/s", fault="" if found else "none of the rates that were tried was borne")
     report.add(f"latency p99 at that rate, {_name(slots)}", p99[rate], "ms")
@@ -105,51 +110,33 @@ def _borne(options: Options, report: Report, folder: Path, slots: int, most: flo
 
 
 def _over_mqtt(options: Options, report: Report, folder: Path, slots: int, warm_up: float, seconds: float) -> None:
-    """Where the time goes with a broker and the daemon in front."""
-    web = free_port()
-    with mosquitto(folder) as port:
-        flow, config = folder / "pred.toml", folder / "gateway.toml"
-        flow.write_text(to_toml(split("pred", max(1, slots))), encoding="utf-8")
-        settings = {
-            "gateway": {"id": "bench", "data_dir": str(folder / "data")},
-            "sensors": {"port": port},
-            "central": {"port": port},
-            "web": {"port": web},
-            "pool": {"slots": slots},
-            "flows": {"files": [str(flow)]},
-        }
-        config.write_text(to_toml(settings), encoding="utf-8")
-        load = ("--port", port, "--qos", 0, "--rate", MQTT_RATE, "--seconds", warm_up + seconds + 2.0)
-        with (
-            child([sys.executable, "-m", "gateway", "--config", config], folder / "gateway.log") as daemon,
-            module("benchmarks.ingest.load", folder / "load.log", *load) as publisher,
-        ):
-            wait_for(lambda: " is ready" in daemon.said() or not daemon.alive, "the gateway to be ready")
-            publisher.read()
-            publisher.tell("go")
-            time.sleep(warm_up + 1.0)
-            before = _figures(daemon, web)
-            time.sleep(seconds)
-            after = _figures(daemon, web)
-    count = after["messages"] - before["messages"]
-    label = f"over MQTT, {MQTT_RATE:,}/s, slots = {slots}"
-    for program in PROGRAMS if slots else PROGRAMS[:1]:
-        cost = (after[program] - before[program]) / count * 1e6
-        report.add(f"{label}: CPU of {program}", cost, "µs/message", fault=after["dropped"])
-    options.say(f"  {label}: {(after['daemon'] - before['daemon']) / count * 1e6:.1f} µs per message in the daemon")
+    """What is borne with a broker and the daemon in front, and where the time goes."""
+    with behind(folder, slots) as gateway:
+        _costs(report, f"over MQTT, {MQTT_RATE:,}/s, slots = {slots}", gateway.load(MQTT_RATE, warm_up, seconds), slots)
+        told = {}
+
+        def bears(rate: float) -> bool:
+            told[rate] = gateway.load(rate, warm_up, seconds)
+            return not told[rate]["fault"] and bool(told[rate]["p99_ms"] <= BOUND_MS)
+
+        rate, found = greatest_rate(bears, MQTT_FIRST, quick=options.quick)
+    name = _borne_name(_mqtt(slots))
+    report.add(name, rate, "messages/s", fault="" if found else "none of the rates that were tried was borne")
+    _costs(report, f"{_mqtt(slots)}, at that rate", told[rate], slots)
+    options.say(f"  {name}: {rate:,.0f} messages/s, {told[rate]['cores']:.2f} cores at work")
 
 
-def _figures(daemon: Any, web: int) -> dict[str, Any]:
-    import urllib.request
+def _mqtt(slots: int) -> str:
+    return f"over MQTT, slots = {slots}"
 
-    with urllib.request.urlopen(f"http://127.0.0.1:{web}/api/status", timeout=10.0) as answer:
-        status = json.load(answer)
-    return {
-        "messages": status["ingest"]["messages"],
-        "dropped": ", ".join(f"{drop['rows']} {drop['reason']}" for drop in status["drops"]),
-        "daemon": daemon.cpu_s(),
-        "slots": sum(slot.get("cpu_s", 0.0) for slot in status["slots"]),
-    }
+
+def _costs(report: Report, label: str, told: dict[str, Any], slots: int) -> None:
+    fault = told["fault"]
+    for program in ("generator", "broker", "daemon", *(("slots",) if slots else ())):
+        report.add(f"{label}: CPU of {program}", told[program], "µs/message", fault=fault)
+    report.add(f"{label}: at work together", told["cores"], "cores", fault=fault)
+    report.add(f"{label}: rows per turn", told["rows_per_turn"], "rows", fault=fault)
+    report.add(f"{label}: p99", told["p99_ms"], "ms", fault=fault)
 
 
 def _lacks() -> str | None:

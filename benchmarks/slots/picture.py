@@ -1,4 +1,4 @@
-"""The picture: rows per second by slots, and CPU per message by program."""
+"""The picture: rows and messages per second by slots, and CPU per message by program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Final
 from benchmarks import bars
 from benchmarks.report import Report
 
-PANELS: Final = (("rows/s", 1e3, "thousand rows per second"), ("µs/message", 1.0, "µs of CPU per message"))
+PANELS: Final = (
+    ("rows/s", 1e3, "thousand rows per second"),
+    ("messages/s", 1e3, "thousand messages per second behind a broker"),
+    ("µs/message", 1.0, "µs of CPU per message"),
+)
 
 
 def draw(report: Report, folder: Path) -> Path:

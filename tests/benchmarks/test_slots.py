@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.processes import MOSQUITTO
 from benchmarks.report import Options, Report
 from benchmarks.slots import host, measure
+from benchmarks.slots.behind import behind
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -20,7 +23,11 @@ def test_what_two_slots_must_bear_is_a_number_of_rows_whatever_a_row_costs_by_ha
 ) -> None:
     told = {"rates": [60_000.0, 60_000.0], "cpu_us": 8.0, "rss_mb": [30.0], "p99_ms": 10.0, "shed": 0}
     monkeypatch.setattr(measure, "_host", lambda *_: told)
-    monkeypatch.setattr(measure, "_over_mqtt", lambda *_: None)
+
+    def over_mqtt(options: Options, report: Report, folder: Path, slots: int, *spans: float) -> None:
+        report.add(f"borne within 100 ms, over MQTT, slots = {slots}", 9_000.0, "messages/s")
+
+    monkeypatch.setattr(measure, "_over_mqtt", over_mqtt)
     monkeypatch.setattr(measure, "greatest_rate", lambda bears, first, quick: (first, bears(first)))
 
     @contextmanager
@@ -34,6 +41,18 @@ def test_what_two_slots_must_bear_is_a_number_of_rows_whatever_a_row_costs_by_ha
     name = "150,000 rows/s / borne within 100 ms, fed in the slots, 2 slots"
     assert bars == {name: 1.0, "one slot / two slots, rows per second": 1 / 1.7}
     assert not report.figures[name].holds, "84,000 rows/s"
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(MOSQUITTO is None, reason="needs mosquitto")
+def test_behind_a_broker_every_answer_comes_back_and_each_program_has_its_part(tmp_path: Path) -> None:
+    with behind(tmp_path, 2) as gateway:
+        told = gateway.load(500.0, 1.5, 1.5)
+        assert told["fault"] == ""
+        assert 0 < told["p99_ms"] < 10_000
+        assert min(told[program] for program in ("generator", "broker", "daemon", "slots")) > 0
+        assert told["rate"] > 100
+        assert told["rows_per_turn"] >= 1
 
 
 @pytest.mark.integration
