@@ -40,18 +40,23 @@ class Known(NamedTuple):
     profile: Profile
     why: str
     """How it is known what a row gives, as in `Gives`."""
+    assumed: bool = False
+    """Nobody has said what a row costs."""
 
 
 def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequence[str]) -> dict[str, Known]:
     """Every instance. `said` are arguments of `--cost`."""
     costs = dict.fromkeys(physical.instances, UNKNOWN.cost_s)
+    assumed_costs = set(costs)
     gives: dict[str, Gives] = {}
     if status:
         for name, known in _as_measured(physical, registry, list(_measured(status, physical.flow.name))):
             costs[name], gives[name] = known.profile.cost_s, Gives(known.profile.selectivity, known.why)
+            assumed_costs.discard(name)
     for text in said:
         names, cost_s, selectivity = _said(text, costs)
         costs |= dict.fromkeys(names, cost_s)
+        assumed_costs.difference_update(names)
         if selectivity is not None:
             gives |= dict.fromkeys(names, Gives(selectivity, SAID))
     leaving: dict[str, float] = {}
@@ -63,7 +68,9 @@ def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequ
             gives.setdefault(copy.name, assumed)
         mean = sum(gives[copy.name].rows for copy in copies) / len(copies)
         leaving[uncopied(copies[0].name)[0]] = mean * (sum(came) if came else 1.0)
-    return {name: Known(Profile(costs[name], gives[name].rows), gives[name].why) for name in costs}
+    return {
+        name: Known(Profile(costs[name], gives[name].rows), gives[name].why, name in assumed_costs) for name in costs
+    }
 
 
 def assumed_of(nodes: Sequence[Node], came: Sequence[float]) -> Gives:

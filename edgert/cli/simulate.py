@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -92,11 +93,18 @@ def run(args: argparse.Namespace) -> int:
     sustainable = min(alone, sustainable_rate(demands, balanced_weights(demands, args.workers)))
     bearers = "one worker bears" if args.workers == 1 else f"{args.workers} workers bear"
     print(f"flow {physical.flow.name} on {args.board}, {args.rate:g} rows/s into each source, seed {args.seed}")
-    for name, (profile, why) in here.items():
+    for name, (profile, why, assumed) in here.items():
         used = demands[at[name]] * args.rate
         gives = f"; a row gives {profile.selectivity:.3g} ({why})" if why and graph[at[name]] else ""
-        print(f"  {name}: {profile.cost_s * slower * 1e6:.1f} µs per row, {used:.1%} of a worker{gives}")
-    print(f"{bearers} {sustainable:,.0f} rows/s at most (Σ q c, turns not counted)\n")
+        cost = f"{profile.cost_s * slower * 1e6:.1f} µs per row{' (assumed)' if assumed else ''}"
+        print(f"  {name}: {cost}, {used:.1%} of a worker{gives}")
+    guess = "; with costs that are assumed" if any(known.assumed for known in here.values()) else ""
+    print(f"{bearers} {sustainable:,.0f} rows/s at most (Σ q c, turns not counted{guess})\n")
+    if not args.status and not args.cost:
+        print(
+            "edgert: without --status or --cost every row is taken to cost 10 µs in each instance: this compares "
+            "policies, and does not say what the flow bears", file=sys.stderr,
+        )  # fmt: skip
     print(f"{'policy':27}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
     for policy in POLICIES if args.policy == ALL else (args.policy,):
         # a generator each: all policies meet the same arrivals
@@ -108,17 +116,25 @@ def run(args: argparse.Namespace) -> int:
         outcome = made.run(poisson(args.rate, arrivals), args.seconds, args.seconds * WARM_UP)
         busy = sum(s.busy_s for s in outcome.instances.values()) / outcome.span_s / args.workers
         longest = max(s.longest for s in outcome.instances.values())
-        late = "".join(f"{outcome.latency_s(part) * 1e3:9.2f}" if outcome.left else f"{'-':>9}" for part in (0.5, 0.99))
+        late = "".join(_latency(*outcome.latency_s(part)) for part in (0.5, 0.99))
         print(
             f"{policy:27}{outcome.left / outcome.span_s:9,.0f}{late}{longest:9,}{outcome.waiting:9,}"
             f"{busy:7.0%}{outcome.balance():9.2f}"
         )
-    print("\nlatency: from a row's arrival to the sink; longest, waiting: rows in a queue at most, in all at the end;")
+    print(
+        "\nlatency: from a row's arrival to the sink (≥: so many have not come out, and had waited so long at the end);"
+    )
+    print("longest, waiting: rows in a queue at most, in all at the end;")
     print("busy: part of the workers' time in turns; balance: variation of the instances' utilisation, 0 = all alike")
     if args.rate >= sustainable:
         print(f"edgert: {args.rate:g} rows/s are more than {bearers}: queues grow for ever", file=sys.stderr)
         return 1
     return 0
+
+
+def _latency(late_s: float, out: bool) -> str:
+    told = "-" if math.isnan(late_s) else f"{'' if out else '≥'}{late_s * 1e3:.2f}"
+    return f"{told:>9}"
 
 
 def _ratios(

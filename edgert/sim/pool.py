@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
 from itertools import cycle
 
 from edgert.scheduling.consumption import Consumption, most_rows
@@ -78,11 +78,20 @@ class Outcome:
     instances: dict[int, Seen]
     waiting: int
     """Rows in queues at the end."""
+    ages_s: list[tuple[float, float]]
+    """Of rows that wait or are worked on at the end, sorted: for how long, and how many will come out of each."""
 
-    def latency_s(self, part: float) -> float:
-        """The latency that `part` (0 to 1) of the rows do not exceed; NaN if none left."""
-        found = self.latencies_s
-        return found[min(len(found) - 1, int(part * len(found)))] if found else math.nan
+    def latency_s(self, part: float) -> tuple[float, bool]:
+        """The latency that `part` (0 to 1) of the rows do not exceed, and whether it is that; if not, so many have not
+        come out, and it is at least so long: those that wait are as late as they are at the end. Or rows that a policy
+        never lets through would make it look quick. NaN where there are none."""
+        total = len(self.latencies_s) + sum(weight for _, weight in self.ages_s)
+        found, seen = math.nan, 0.0
+        for late_s, weight in merge(((late_s, 1.0) for late_s in self.latencies_s), self.ages_s):
+            if total and seen <= part * total:
+                found = late_s
+            seen += weight
+        return found, len(self.latencies_s) > part * total
 
     def balance(self) -> float:
         """Coefficient of variation of the utilisations: 0 when all are equally loaded."""
@@ -126,17 +135,19 @@ class Simulation:
         those that the giving instance feeds); copies of a source share what enters it."""
         set_of = {k: number for number, alike in enumerate(copies) for k in alike}
 
-        def ways(instances: Sequence[int]) -> list[Iterator[int]]:
-            sets: dict[object, list[int]] = {}
+        def sets(instances: Sequence[int]) -> list[list[int]]:
+            found: dict[object, list[int]] = {}
             for k in instances:
-                sets.setdefault(set_of.get(k, ("single", k)), []).append(k)
-            return [cycle(alike) for alike in sets.values()]
+                found.setdefault(set_of.get(k, ("single", k)), []).append(k)
+            return list(found.values())
 
         self._policy, self._consumption = policy, consumption
         self._turn_s, self._cost, self._free = turn_s, cost, workers
-        self._instances = {k: _Instance(profiles[k], ways(targets)) for k, targets in downstream.items()}
+        self._targets = {k: sets(targets) for k, targets in downstream.items()}
+        """By instance: the copies of each that it feeds."""
+        self._instances = {k: _Instance(profiles[k], list(map(cycle, of))) for k, of in self._targets.items()}
         fed = {j for targets in downstream.values() for j in targets}
-        self._sources = ways([k for k in downstream if k not in fed])
+        self._sources = list(map(cycle, sets([k for k in downstream if k not in fed])))
         self._events: list[tuple[float, int, int, list[tuple[float, float]] | None, int]] = []
         """(time, order, instance, rows of the turn that ends or None for an arrival, number of the source it is at)"""
         self._order = 0
@@ -235,4 +246,20 @@ class Simulation:
             self._note(instance, ends)
         waiting = sum(len(i.queue) for i in self._instances.values())
         seen = {k: i.seen for k, i in self._instances.items()}
-        return Outcome(span_s, self._entered, len(self._latencies), sorted(self._latencies), seen, waiting)
+        late = sorted(self._latencies)
+        return Outcome(span_s, self._entered, len(late), late, seen, waiting, sorted(self._ages(ends)))
+
+    def _ages(self, ends: float) -> Iterator[tuple[float, float]]:
+        """As `Outcome.ages_s`, unsorted."""
+        gives: dict[int, float] = {}
+
+        def come_out(k: int) -> float:
+            """Rows at sinks for each that `k` takes."""
+            if k not in gives:
+                selectivity, targets = self._instances[k].profile.selectivity, self._targets[k]
+                gives[k] = selectivity * sum(sum(map(come_out, of)) / len(of) for of in targets) if targets else 1.0
+            return gives[k]
+
+        turns = ((k, turn) for _, _, k, turn, _ in self._events if turn)
+        for k, rows in (*((k, i.queue) for k, i in self._instances.items()), *turns):
+            yield from ((ends - origin, come_out(k)) for origin, _ in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_status_from_before_an_operator_was_added_serves_for_the_others(
     assert main(["simulate", str(file), *arguments]) == 0
     told = capsys.readouterr()
     assert "valid+kelvin+by_place: 2.0 µs per row, 0.0% of a worker; a row gives 0.9 (measured)" in told.out
-    assert "minute: 10.0 µs per row, 0.1% of a worker; a row gives 1 (assumed: as many results" in told.out
+    assert "minute: 10.0 µs per row (assumed), 0.1% of a worker; a row gives 1 (assumed: as many results" in told.out
     assert "the status says nothing of kelvin in valid+kelvin+by_place: no cost, and a row for a row" in told.err
     assert "the status says nothing of central: its rows cost what is the default" in told.err
 
@@ -182,18 +183,18 @@ def test_what_a_row_gives_is_taken_from_the_document_and_told(
     told = capsys.readouterr().out
     for line in (
         "readings: 5.0 µs per row, 5.0% of a worker; a row gives 1 (assumed: a message is a row)",
-        "tenth: 10.0 µs per row, 10.0% of a worker; a row gives 0.1 (one of 10 rows: its size)",
-        "beside: 10.0 µs per row, 11.0% of a worker; a row gives 0.909 (one for each row of its first input)",
-        "jobs: 10.0 µs per row, 20.0% of a worker; a row gives 0.5 (assumed: each input has its part of every ob",
-        "one: 10.0 µs per row, 10.0% of a worker; a row gives 0.5 (assumed: each row brings one of its fields)",
-        "fit: 10.0 µs per row, 5.0% of a worker; a row gives 0.02 (one of 50 rows: its size)",
+        "tenth: 10.0 µs per row (assumed), 10.0% of a worker; a row gives 0.1 (one of 10 rows: its size)",
+        "beside: 10.0 µs per row (assumed), 11.0% of a worker; a row gives 0.909 (one for each row of its first input)",
+        "jobs: 10.0 µs per row (assumed), 20.0% of a worker; a row gives 0.5 (assumed: each input has its",
+        "one: 10.0 µs per row (assumed), 10.0% of a worker; a row gives 0.5 (assumed: each row brings one",
+        "fit: 10.0 µs per row (assumed), 5.0% of a worker; a row gives 0.02 (one of 50 rows: its size)",
     ):
         assert f"\n  {line}" in told
     assert float(rows(told)["random"][0]) == pytest.approx(100, rel=0.2)
     assert main([*arguments, "--cost", "tenth=10,0.2", "--cost", "one=10,0"]) == 0
     told = capsys.readouterr().out
     assert "tenth: 10.0 µs per row, 10.0% of a worker; a row gives 0.2 (as said)" in told
-    assert "beside: 10.0 µs per row, 12.0% of a worker; a row gives 0.833" in told
+    assert "beside: 10.0 µs per row (assumed), 12.0% of a worker; a row gives 0.833" in told
     assert rows(told)["random"][:3] == ["0", "-", "-"]
 
 
@@ -201,6 +202,31 @@ def test_more_than_the_worker_bears_is_said(file: Path, capsys: pytest.CaptureFi
     arguments = ["--rate", "20000", "--seconds", "0.2", "--policy", "random", "--cost", "readings=100"]
     assert main(["simulate", str(file), *arguments]) == 1
     assert "20000 rows/s are more than one worker bears" in capsys.readouterr().err
+
+
+def test_rows_that_have_not_come_out_count_as_late_as_they_are(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At twice what is borne half of the rows wait at the end."""
+    arguments = ["--rate", "2000", "--seconds", "2", "--cost", "readings=900", "--cost", "minute=100"]
+    assert main(["simulate", str(file), *arguments]) == 1
+    told = rows(capsys.readouterr().out)
+    for policy in POLICIES:
+        p99 = told[policy][2]
+        assert p99.startswith("≥"), "they have not come out"
+        assert float(p99[1:]) > 800.0, policy
+
+
+def test_costs_that_nobody_has_said_are_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["simulate", str(file), "--rate", "100", "--seconds", "1", "--policy", "random"]
+    assert main(arguments) == 0
+    told = capsys.readouterr()
+    assert "readings: 10.0 µs per row (assumed), " in told.out
+    assert "rows/s at most (Σ q c, turns not counted; with costs that are assumed)" in told.out
+    assert "without --status or --cost every row is taken to cost 10 µs" in told.err
+    names = re.findall(r"^  (\S+): ", told.out, re.MULTILINE)
+    assert main([*arguments, *(part for name in names for part in ("--cost", f"{name}=5"))]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "turns not counted)" in told.out
 
 
 def test_more_workers_bear_more_but_run_an_instance_one_at_a_time(
@@ -291,7 +317,7 @@ def test_copies_share_the_work_of_one(file: Path, capsys: pytest.CaptureFixture[
     arguments = ["simulate", str(file), "--rate", "1000", "--seconds", "1", "--policy", "round-robin"]
     assert main([*arguments, "--cost", "minute=60", "--cost", "readings#2=30"]) == 0
     told = capsys.readouterr().out
-    assert "readings#1: 10.0 µs per row, 0.5% of a worker" in told
+    assert "readings#1: 10.0 µs per row (assumed), 0.5% of a worker" in told
     assert "readings#2: 30.0 µs per row, 1.5% of a worker" in told
     assert [line for line in told.splitlines() if "minute#" in line] == [
         f"  minute#{n}: 60.0 µs per row, 2.0% of a worker; a row gives 1 "

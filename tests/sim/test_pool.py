@@ -69,6 +69,44 @@ def test_every_policy_bears_what_the_model_says_a_pool_can(policy: str, consumpt
     assert sum(s.computing_s for s in outcome.instances.values()) / outcome.span_s == pytest.approx(0.9, rel=0.05)
 
 
+def test_at_its_limit_a_pool_gives_every_instance_the_balanced_part() -> None:
+    """w_i ∝ q_i c_i: nobody tells the policy these, they are what keeps queues even."""
+    seed = 5
+    print(f"seed {seed}")
+    draw = random.Random(seed).random
+    demands = demands_s(CHAIN, UNEVEN)
+    rate = 0.95 * sustainable_rate(demands, balanced_weights(demands, 1.0))
+    outcome = Simulation(CHAIN, UNEVEN, POLICIES["congestion-aware"](draw), at_most(50)).run(
+        poisson(rate, draw), 60.0, 10.0
+    )
+    busy = {k: seen.busy_s / outcome.span_s for k, seen in outcome.instances.items()}
+    weights = balanced_weights(demands, 1.0)
+    assert busy == pytest.approx({k: 0.95 * weight for k, weight in weights.items()}, rel=0.06)
+
+
+def test_rows_that_a_policy_starves_are_not_left_out_of_its_latency() -> None:
+    """Two ways: a quick one that takes all the time there is, and one whose rows wait."""
+    graph: dict[int, list[int]] = {0: [], 1: []}
+    profiles = {0: Profile(0.010, 1.0), 1: Profile(0.001, 1.0)}
+    made = Simulation(graph, profiles, POLICIES["min-latency"](random.Random(1).random), everything)
+    outcome = made.run(regular(200.0), 50.0)
+    assert outcome.waiting > 4_000
+    (median, out), (late, came_out) = outcome.latency_s(0.2), outcome.latency_s(0.9)
+    assert (out, came_out) == (True, False)
+    assert median < 0.1
+    assert late > 20.0
+
+
+def test_rows_behind_a_fork_weigh_as_many_as_will_come_out() -> None:
+    graph = {0: [1, 2, 3], 1: [], 2: [], 3: [4], 4: []}
+    profiles = {k: Profile(1e6 if k else 0.0, 0.5 if k == 3 else 1.0) for k in graph}
+    made = Simulation(graph, profiles, RoundRobin(), everything, copies=[[1, 2]])
+    outcome = made.run(iter([1.0, 1e9]).__next__, 10.0)
+    assert outcome.ages_s == [(9.0, 0.5), (9.0, 1.0)], "one of the copies, and half of it behind the other way"
+    nothing = Simulation(graph, profiles, RoundRobin(), everything).run(iter([1e9]).__next__, 10.0)
+    assert math.isnan(nothing.latency_s(0.5)[0])
+
+
 def test_rows_are_neither_lost_nor_doubled() -> None:
     for seed in range(20):
         draw = random.Random(seed)
@@ -107,7 +145,7 @@ def test_min_latency_has_less_latency_than_first_come_first_served_and_min_memor
         made = Simulation(CHAIN, profiles, POLICIES[name](draw), at_most(1))
         outcomes[name] = made.run(poisson(175.0, draw), 300.0, 10.0)
     queued = {n: sum(s.area for s in o.instances.values()) for n, o in outcomes.items()}
-    assert outcomes["min-latency"].latency_s(0.5) < outcomes["round-robin"].latency_s(0.5)
+    assert outcomes["min-latency"].latency_s(0.5)[0] < outcomes["round-robin"].latency_s(0.5)[0]
     assert queued["min-memory"] == min(queued.values())
 
 
