@@ -6,6 +6,7 @@ first_seen   rows whose key did not come before; what came is learned, in bounde
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from array import array
@@ -25,6 +26,8 @@ from edgert.sketches.hashing import hash_of
 
 REMEMBERED: Final = 4_096
 """Keys of which `known` remembers the verdict."""
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,14})?")
+"""What a double holds to the last digit."""
 
 
 class _BloomFilter(Logic, ABC):
@@ -73,10 +76,9 @@ class Known(_BloomFilter):
 
     def __init__(self, fields: Sequence[str], values: Sequence[str], rate: float) -> None:
         super().__init__(fields)
-        known = Bloom(len(values), rate)
-        for value in values:
-            hashed = hash_of(value)
-            assert hashed is not None
+        hashes = [hashed for value in values for hashed in _hashes(value)]
+        known = Bloom(len(hashes), rate)
+        for hashed in hashes:
             known.add(hashed)
         self._verdicts = _Verdicts(known)
 
@@ -89,6 +91,12 @@ class Known(_BloomFilter):
         if missing := verdicts.count(None):
             self.drops["no key"] += missing
         return list(compress(rows, verdicts))
+
+
+def _hashes(value: str) -> list[int]:
+    """Of a key as a document has it: of the text, and of the number that it is, if it is one."""
+    kinds = [value, *([float(value)] if _NUMBER.fullmatch(value) else [])]
+    return [hashed for kind in kinds if (hashed := hash_of(kind)) is not None]
 
 
 class FirstSeen(_BloomFilter):
@@ -178,6 +186,10 @@ def _make(build: Build) -> _BloomFilter:
     return FirstSeen(p["fields"], p["expected_items"], p["false_positive_rate"])
 
 
+_VALUES: Final = (
+    f"With `known`: the keys to let through, {MAX_ITEMS:,} at most. "
+    "Text that is a number stands for the number as well."
+)
 SPECS = (
     OperatorSpec(
         type="bloom_filter",
@@ -199,7 +211,7 @@ SPECS = (
                 parse=field_names,
             ),
             Parameter("mode", "string", "Which rows go through.", "known", choices=("known", "first_seen")),
-            Parameter("values", "strings", f"With `known`: the keys to let through, {MAX_ITEMS:,} at most.", []),
+            Parameter("values", "strings", _VALUES, []),
             Parameter(
                 "expected_items",
                 "integer",

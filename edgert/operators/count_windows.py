@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
@@ -17,14 +17,14 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
-from edgert.operators.by_key import ByKey
+from edgert.operators.by_key import MAX_KEYS, MEMORY_BYTES, ByKey
 from edgert.operators.columns import check_names
 from edgert.operators.division import shared_by_key
 from edgert.operators.keys import CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
 
-MAX_KEYS = 100_000
-"""Windows that are open; beyond it the one that was opened longest ago is forgotten, and its key and rows counted."""
+WINDOW_BYTES: Final = 350
+"""What an open window takes with some aggregates, as measured; sketches beside it."""
 _ADD = """\
 def add(rows, accs, size, generation, dirty, full):
     bad = bad_keys = 0
@@ -61,7 +61,7 @@ class CountWindow(Logic):
         super().__init__()
         self.size = size
         self.aggregates = Aggregates(aggregates)
-        self._by_key: ByKey[Slots] = ByKey("open")
+        self._by_key: ByKey[Slots] = ByKey("open", WINDOW_BYTES)
         self.open = self._by_key.kept
         self._keys = tuple(keys)
         self._generation = 1
@@ -91,19 +91,19 @@ class CountWindow(Logic):
                 self.drops["bad_value (values)"] += bad
             if bad_keys:
                 self.drops["bad_key"] += bad_keys
-            self._incomplete(self._by_key.forget_beyond(self._most_keys(), self.drops))
+            self._incomplete(self._by_key.forget_beyond(self.drops, self._most_keys()))
         rows, self._out = self._out, []
         if not rows and batch.watermark == NO_WATERMARK:
             return ()
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark)),)
 
-    def _most_keys(self) -> int:
-        """Once after each checkpoint fewer, if their sketches take too much memory."""
+    def _most_keys(self) -> int | None:
+        """Once after each checkpoint a bound, if their sketches take too much memory."""
         if self._measured == self._generation:
-            return MAX_KEYS
+            return None
         self._measured = self._generation
         held = self.aggregates.sketch_bytes(self.open.values())
-        return MAX_KEYS if held <= SKETCH_MEMORY_BYTES else len(self.open) * SKETCH_MEMORY_BYTES // held
+        return None if held <= SKETCH_MEMORY_BYTES else len(self.open) * SKETCH_MEMORY_BYTES // held
 
     def _full(self, row: Row, key: Any, acc: Slots) -> None:
         """The key's rows are complete: the result has the time and the source of the last of them."""
@@ -152,7 +152,8 @@ SPECS = (
         type="count_window",
         doc="Aggregates every `size` rows of a key, whatever their times. The result has time and source of the last. "
         "Rows of windows that stay incomplete give nothing and are counted: when the flow ends, and of the oldest "
-        f"where more than {MAX_KEYS:,} keys have one open, or sketches take more than {SKETCH_MEMORY_BYTES >> 20} MB.",
+        f"where more than {MAX_KEYS:,} keys have one open, or they take more than {MEMORY_BYTES >> 20} MB, or their "
+        f"sketches more than {SKETCH_MEMORY_BYTES >> 20} MB.",
         check=check_names,
         fields=_fields,
         logic=_make,

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from sys import getsizeof
+from typing import Any, Final
 
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import ByKey, forgets
+from edgert.operators.by_key import SHORT, ByKey, forgets
 from edgert.operators.division import shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
 
 AHEAD_S = 60.0
 """How far a remembered row's time may be ahead of the clock."""
-MAX_KEYS = 100_000
-"""Keys that are remembered; beyond it the one that was new longest ago is forgotten, and counted."""
+ROW_BYTES: Final = 250
+FIELD_BYTES: Final = 60
+"""What is remembered of a key takes so much, and so much per field, as measured; long text beside it."""
+
+
+_NUMBERS: Final = frozenset((float, int, bool, type(None)))
 
 
 class JoinLatest(Logic):
@@ -28,7 +33,7 @@ class JoinLatest(Logic):
 
     def __init__(self, on: Sequence[str], fields: Sequence[str], missing: str = "null", max_age_s: float = 0.0) -> None:
         super().__init__()
-        self._by_key: ByKey[tuple[float, dict[str, Any]]] = ByKey("latest")
+        self._by_key: ByKey[tuple[float, dict[str, Any]]] = ByKey("latest", ROW_BYTES + FIELD_BYTES * len(fields))
         self.latest = self._by_key.kept
         self._fields = tuple(fields)
         self._key_of = key_reader(on)
@@ -50,14 +55,19 @@ class JoinLatest(Logic):
     def _remember(self, rows: Sequence[Row], limit: float) -> None:
         """`limit`: a time beyond it counts as it, or one wrong clock would keep out all that come after."""
         fields, key_of, latest, dirty = self._fields, self._key_of, self.latest, self._by_key.changed
+        weighs, heavy = self._by_key.weighs, self._by_key.heavy
         for row in rows:
             key = key_of(row)
             kept = latest.get(key)
             time = min(row["time"], limit)
             if kept is None or time >= kept[0]:
-                latest[key] = (time, {name: row.get(name) for name in fields})
+                values = {name: row.get(name) for name in fields}
+                latest[key] = (time, values)
                 dirty[key] = None
-        self._by_key.forget_beyond(MAX_KEYS, self.drops)
+                great = [v for v in values.values() if type(v) not in _NUMBERS and not _is_small(v)]
+                if great or heavy:
+                    weighs(key, sum([getsizeof(v, 0) for v in great]))
+        self._by_key.forget_beyond(self.drops)
 
     def _join(self, rows: Sequence[Row]) -> list[Row]:
         get, key_of, nothing, oldest = self.latest.get, self._key_of, self._nothing, self._max_age_s
@@ -88,6 +98,11 @@ class JoinLatest(Logic):
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("latest", snapshots, copies, copy_of)
+
+
+def _is_small(value: Any) -> bool:
+    """Whether `FIELD_BYTES` has room for it."""
+    return len(value) <= SHORT if isinstance(value, str | bytes) else not isinstance(value, list | dict)
 
 
 def _behind_markers(name: str, flow: Flow) -> str:
@@ -128,7 +143,7 @@ SPECS = (
         "by batches (what was read at once, or had waited): a row meets what the second input had brought when the "
         "batch in which it stands had its turn; what the same batch of a common source brings there is, as a rule, met "
         "by the next one. So after a restart, or behind a backlog, a row may meet another than it would have met. What "
-        "must be joined exactly, by key and time, is for `join_observations`. " + forgets(MAX_KEYS),
+        "must be joined exactly, by key and time, is for `join_observations`. " + forgets(),
         many_inputs=True,
         check=_check,
         fields=_fields,

@@ -27,9 +27,8 @@ AHEAD_S: Final = 60.0
 """How far a row's time may be ahead of the clock: one wrong clock must not begin a period for all."""
 MEMORY_BYTES: Final = 32 * 1024 * 1024
 """For the sketches of all keys together, as they are resident."""
-OVERHEAD_BYTES: Final = 700
-"""What a key takes beside its sketch's arrays: its objects, its places in dictionaries, a short name."""
-MAX_KEYS: Final = 100_000
+OBJECTS_BYTES: Final = 440
+"""What a sketch takes beside its arrays."""
 Sketch = HyperLogLog | SecondMoment
 
 
@@ -46,10 +45,8 @@ class Sketched(Logic, ABC):
 
     def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, sketch_bytes: int) -> None:
         super().__init__()
-        self._by_key: ByKey[Kept] = ByKey("kept")
+        self._by_key: ByKey[Kept] = ByKey("kept", sketch_bytes + OBJECTS_BYTES, memory_bytes=MEMORY_BYTES)
         self.kept = self._by_key.kept
-        self.most_keys = min(MAX_KEYS, MEMORY_BYTES // (sketch_bytes + OVERHEAD_BYTES))
-        """Beyond it the key that was new longest ago is forgotten, and counted."""
         self._field, self._output, self._period_s = field, output, period_s
         self._key_of = key_reader(keys)
 
@@ -93,7 +90,7 @@ class Sketched(Logic, ABC):
             self.drops["bad_value (values)"] += bad
         if late:
             self.drops["late (values)"] += late
-        self._by_key.forget_beyond(self.most_keys, self.drops)
+        self._by_key.forget_beyond(self.drops)
         return out
 
     def delta(self) -> Any | None:

@@ -19,19 +19,9 @@ from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
-MAX_KEYS = 100_000
-"""Keys that are followed; beyond it the one that was new longest ago is forgotten, and counted."""
-MEMORY_BYTES: Final = 70_000_000
-"""For the tracks of all keys together: with long windows fewer keys are followed."""
-OVERHEAD_BYTES: Final = 300
-VALUE_BYTES: Final = 40
-"""What a key takes, and what each number of its track, as measured: windows of 2, 10 and 100, names of 13 letters."""
+NUMBER_BYTES: Final = 40
+"""What each number of a track takes, as measured."""
 Track = list[float]
-
-
-def most_keys(numbers: int) -> int:
-    """How many keys are followed with tracks of so many numbers."""
-    return min(MAX_KEYS, MEMORY_BYTES // (OVERHEAD_BYTES + numbers * VALUE_BYTES))
 
 
 class Tracker(Logic, ABC):
@@ -43,8 +33,7 @@ class Tracker(Logic, ABC):
     def __init__(self, field: str, output: str, keys: Sequence[str], numbers: int) -> None:
         """`numbers`: in a track, at most."""
         super().__init__()
-        self.most_keys = most_keys(numbers)
-        self._by_key: ByKey[Track] = ByKey("tracks")
+        self._by_key: ByKey[Track] = ByKey("tracks", numbers * NUMBER_BYTES)
         self.tracks = self._by_key.kept
         self._field, self._output = field, output
         self._key_of = key_reader(keys)
@@ -85,7 +74,7 @@ class Tracker(Logic, ABC):
             out.append(row if fills and value is not None else {**row, output: made})
         if bad:
             self.drops["bad_value (values)"] += bad
-        self._by_key.forget_beyond(self.most_keys, self.drops)
+        self._by_key.forget_beyond(self.drops)
         return out
 
     def delta(self) -> Any | None:
@@ -190,13 +179,12 @@ def _interpolate(build: Build) -> Interpolate:
 
 
 _FIELD = Parameter("field", "string", "The field to follow.", parse=field_name)
-_FEWER = f"With a window of more than 10 values there are fewer, so that they take some {MEMORY_BYTES // 1_000_000} MB."
 _NOISE = "Variance of what the value itself moves by from row to row."
 SPECS = (
     OperatorSpec(
         type="kalman",
         doc="Adds a field with the noise of a sensor taken out (a Kalman filter for a value that drifts), per key. "
-        + forgets(MAX_KEYS),
+        + forgets(),
         fields=_fields,
         logic=_kalman,
         divides_by=as_they_are,
@@ -215,7 +203,7 @@ SPECS = (
     OperatorSpec(
         type="sliding_regression",
         doc="Adds where the line through the last values of a field will be some rows later, per key; null until there "
-        f"are so many. {forgets(MAX_KEYS)} {_FEWER}",
+        f"are so many. {forgets()}",
         fields=_fields,
         logic=_sliding_regression,
         divides_by=as_they_are,
@@ -229,7 +217,7 @@ SPECS = (
     OperatorSpec(
         type="interpolate",
         doc="Fills a field that is null with the mean of its last values, per key. A value that is there stays as it "
-        f"is; what is no number, or beyond ±1e150, is counted, and not part of the mean. {forgets(MAX_KEYS)} {_FEWER}",
+        f"is; what is no number, or beyond ±1e150, is counted, and not part of the mean. {forgets()}",
         fields=_fields,
         logic=_interpolate,
         divides_by=as_they_are,

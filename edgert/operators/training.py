@@ -26,7 +26,8 @@ from edgert.operators.logic import Build, Emission, Logic, Now
 
 EPSILON: Final = float_info.epsilon
 MAX_KEYS: Final = 10_000
-"""Keys that are followed; beyond it the one that was new longest ago is forgotten, and counted."""
+SLOT_BYTES: Final = 48
+"""What each number that is kept of a key takes, as measured."""
 MAX_FIELDS: Final = 24
 """As many as a model may have."""
 _TOLD: Final = 1000.0
@@ -157,7 +158,8 @@ class TrainRegression(Logic):
         self, target: str, fields: Sequence[str], size: int, output: str = "model", keys: Sequence[str] = ()
     ) -> None:
         super().__init__()
-        self._by_key: ByKey[Sums] = ByKey("windows")
+        sums_bytes = len(Sums(len(fields) + 1).slots) * SLOT_BYTES
+        self._by_key: ByKey[Sums] = ByKey("windows", sums_bytes, most_keys=MAX_KEYS)
         self.windows = self._by_key.kept
         self._columns, self._size, self._output, self._keys = (*fields, target), size, output, tuple(keys)
         self._key_of = key_reader(keys)
@@ -193,7 +195,7 @@ class TrainRegression(Logic):
                 windows[key] = Sums(len(columns), sums.version + 1)
         if bad:
             self.drops["bad_value (values)"] += bad
-        self._by_key.forget_beyond(MAX_KEYS, self.drops)
+        self._by_key.forget_beyond(self.drops)
         return out
 
     def _result(self, row: Row, key: Any, sums: Sums) -> Row:

@@ -48,15 +48,6 @@ class Bloom:
             array[place >> 3] |= 1 << (place & 7)
             hashed = hashed * _FACTOR + _TERM & _MASK
 
-    def merge(self, other: Bloom) -> None:
-        """Adds all that `other`, a filter of the same size, holds."""
-        if (other.bits, other.hashes) != (self.bits, self.hashes):
-            raise ValueError(
-                f"expected a filter of {self.bits} bits and {self.hashes} hashes, got {other.bits} and {other.hashes}"
-            )
-        both = int.from_bytes(self.array, "little") | int.from_bytes(other.array, "little")
-        self.array[:] = both.to_bytes(len(self.array), "little")
-
 
 class Seen:
     """Which values came among the newest, in two filters by turns (Chang, Feng, Li 2004, "double buffering").
@@ -74,14 +65,6 @@ class Seen:
         self.count = self.previous_count = 0
         self.forgotten = 0
         """Values that left with a filter, at most: some of them may be in the newer one, too."""
-
-    def add(self, hashed: int) -> bool:
-        """Whether the value with this hash is new. It counts as one of the newest from now on."""
-        if hashed in self.current:
-            return False
-        known = hashed in self.previous
-        self.insert(hashed)
-        return not known
 
     def insert(self, hashed: int) -> None:
         """Adds to the current filter what is not in it."""

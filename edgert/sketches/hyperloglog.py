@@ -73,10 +73,6 @@ class HyperLogLog:
             self._estimate = round(_alpha(size) * size * size / (size * _sigma(empty / size) + others))
         return self._estimate
 
-    def merge(self, other: HyperLogLog) -> None:
-        """Adds all that `other`, of the same precision, holds: commutative, associative, idempotent."""
-        self.apply(bytes(other.registers))
-
     # -- checkpoints
 
     def changes(self) -> bytes:

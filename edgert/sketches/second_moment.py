@@ -62,12 +62,6 @@ class SecondMoment:
         """F2, estimated."""
         return float(sorted(self._squares)[DEPTH // 2])
 
-    def merge(self, other: SecondMoment) -> None:
-        """Adds the stream that `other`, of the same width, has seen: commutative and associative."""
-        if other.width != self.width:
-            raise ValueError(f"expected a width of {self.width}, got {other.width}")
-        self._take([a + b for a, b in zip(self.counters, other.counters, strict=True)])
-
     def _take(self, counters: Sequence[int]) -> None:
         self.counters = array("q", counters)
         rows = [self.counters[at : at + self.width] for at in range(0, DEPTH * self.width, self.width)]

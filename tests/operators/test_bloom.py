@@ -41,6 +41,14 @@ def test_known_keys_go_through_and_nearly_no_others() -> None:
     assert made.delta() is made.snapshot() is None
 
 
+def test_a_known_key_that_is_a_number_is_one_in_a_row_too() -> None:
+    made = Known(["k"], ["1", "-2.5", "007", "x"], 1e-6)
+    keys = ["1", 1, 1.0, True, -2.5, "-2.5", 7, "007", "7", "x", 3]
+    assert [(type(key), key) for key in passed(made, *keys)] == [
+        (str, "1"), (int, 1), (float, 1.0), (float, -2.5), (str, "-2.5"), (str, "007"), (str, "x"),
+    ]  # fmt: skip
+
+
 def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bloom, "REMEMBERED", 10)
     made = Known(["k"], [f"device-{n}" for n in range(50)], 0.001)

@@ -1,10 +1,14 @@
 import random
 from collections import Counter
+from sys import getsizeof
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgert.core.packing import pack, unpack
-from edgert.operators.by_key import ByKey
+from edgert.operators.by_key import KEY_BYTES, SHORT, ByKey
 
 
 def entry(value: int) -> tuple[int]:
@@ -12,13 +16,13 @@ def entry(value: int) -> tuple[int]:
 
 
 def test_the_oldest_key_is_forgotten_and_counted_and_the_next_delta_says_so_once() -> None:
-    numbers: ByKey[int] = ByKey("numbers")
+    numbers: ByKey[int] = ByKey("numbers", 24)
     drops: Counter[str] = Counter()
     forgotten: list[int] = []
     for key, value in (("a", 1), ("b", 2), ("c", 3), ("a", 4)):
         numbers.kept[key] = value
         numbers.changed[key] = None
-        forgotten.extend(numbers.forget_beyond(2, drops))
+        forgotten.extend(numbers.forget_beyond(drops, 2))
     assert forgotten == [1, 2]
     assert numbers.kept == {"c": 3, "a": 4}
     assert drops == {"too many keys (keys)": 2}
@@ -29,29 +33,29 @@ def test_the_oldest_key_is_forgotten_and_counted_and_the_next_delta_says_so_once
 @pytest.mark.parametrize("seed", range(20))
 def test_deltas_tell_all_that_is_kept(seed: int) -> None:
     draw = random.Random(seed)
-    numbers: ByKey[int] = ByKey("numbers")
-    stored: ByKey[int] = ByKey("numbers")
+    numbers: ByKey[int] = ByKey("numbers", 24)
+    stored: ByKey[int] = ByKey("numbers", 24)
     most = draw.randint(1, 6)
     for value in range(400):
         key = draw.randrange(12)
         numbers.kept[key] = value
         numbers.changed[key] = None
-        numbers.forget_beyond(most, Counter())
+        numbers.forget_beyond(Counter(), most)
         if draw.random() < 0.1:
             state = numbers.delta(entry)
             for told, kept in stored.told(state) if state else ():
                 stored.kept[told] = kept
             assert stored.kept == numbers.kept
         if draw.random() < 0.01:  # a restart, from what was stored last
-            numbers = ByKey("numbers")
+            numbers = ByKey("numbers", 24)
             for key, kept in numbers.told({"gone": [], "numbers": list(stored.kept.items())}):
                 numbers.kept[key] = kept
 
 
 def test_what_is_told_comes_back_with_keys_of_several_fields() -> None:
-    numbers: ByKey[int] = ByKey("numbers")
+    numbers: ByKey[int] = ByKey("numbers", 24)
     numbers.kept |= {("a", 1): 1, ("b", 2): 2}
-    again: ByKey[int] = ByKey("numbers")
+    again: ByKey[int] = ByKey("numbers", 24)
     again.kept[("old", 0)] = 0
     snapshot = numbers.snapshot(entry)
     assert snapshot is not None
@@ -60,4 +64,60 @@ def test_what_is_told_comes_back_with_keys_of_several_fields() -> None:
 
 
 def test_nothing_has_no_snapshot() -> None:
-    assert ByKey("numbers").snapshot(entry) is None
+    assert ByKey("numbers", 24).snapshot(entry) is None
+
+
+def held_bytes(kept: dict[Any, int], heavy: dict[Any, int]) -> int:
+    texts = [text for key in kept for text in (key if isinstance(key, tuple) else (key,)) if isinstance(text, str)]
+    long = sum(getsizeof(text) for text in texts if len(text) > SHORT)
+    return len(kept) * (KEY_BYTES + 24) + long + sum(heavy.get(key, 0) for key in kept)
+
+
+KEYS = st.builds(lambda n, long: f"{n}" * long, st.integers(0, 30), st.sampled_from([1, 40, 700, 5_000]))
+STEPS = st.lists(
+    st.tuples(KEYS | st.tuples(KEYS, st.integers(0, 3)), st.sampled_from([0, 0, 0, 900, 9_000]), st.booleans())
+)
+
+
+@given(st.lists(STEPS, max_size=12))
+def test_after_each_batch_all_keys_are_within_the_memory_however_long_they_are(batches: list[Any]) -> None:
+    memory_bytes = 20_000
+    numbers: ByKey[int] = ByKey("numbers", 24, memory_bytes=memory_bytes)
+    drops: Counter[str] = Counter()
+    heavy: dict[Any, int] = {}
+    came = gone = 0
+    for steps in batches:
+        for key, beyond_bytes, goes in steps:
+            if goes and key in numbers.kept:  # as a window that is full
+                numbers.forget(key)
+                heavy.pop(key, None)
+                gone += 1
+                continue
+            came += key not in numbers.kept
+            numbers.kept[key] = 1
+            numbers.weighs(key, beyond_bytes)
+            heavy[key] = beyond_bytes
+        before = dict(numbers.kept)
+        numbers.forget_beyond(drops)
+        assert held_bytes(numbers.kept, heavy) <= memory_bytes or len(numbers.kept) == 1
+        assert list(numbers.kept) == list(before)[len(before) - len(numbers.kept) :], "the newest are kept"
+        assert came == len(numbers.kept) + gone + drops["too many keys (keys)"]
+
+
+def test_long_keys_do_not_make_others_go_that_have_room() -> None:
+    numbers: ByKey[int] = ByKey("numbers", 24, memory_bytes=1_000_000)
+    for n in range(2_000):
+        numbers.kept["x" * 60_000 + str(n) if n % 100 == 0 else n] = n
+        numbers.forget_beyond(Counter())
+    assert 900 < len(numbers.kept) < 1_500, "some 700 kB are for twelve long ones"
+
+
+def test_a_restart_keeps_the_same_bound() -> None:
+    numbers, again = (ByKey[int]("numbers", 24, memory_bytes=100_000) for _ in range(2))
+    for n in range(20):
+        numbers.kept["x" * 30_000 + str(n)] = n
+    state = numbers.snapshot(entry)
+    for key, value in again.told(state):
+        again.kept[key] = value
+    again.forget_beyond(Counter())
+    assert list(again.kept.values()) == [17, 18, 19]

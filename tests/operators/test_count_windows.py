@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import Batch
 from edgert.core.packing import pack, unpack
-from edgert.operators import count_windows
+from edgert.operators import by_key
 from edgert.operators.aggregates import parse_aggregate
 from edgert.operators.count_windows import CountWindow
 from edgert.operators.logic import Now
@@ -58,7 +58,7 @@ def test_several_keys_and_absent_ones() -> None:
 def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_rows_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(count_windows, "MAX_KEYS", 2)
+    monkeypatch.setattr(by_key, "MAX_KEYS", 2)
     made, by_deltas = window(3), window(3)
     batches = [[row("a", 1), row("a", 2), row("b", 3)], [row("c", 4)], [row("b", 5), row("b", 6), row("d", 7)]]
     for batch in batches:
@@ -73,7 +73,7 @@ def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_row
 
 
 def test_a_checkpoint_with_more_windows_than_the_bound_is_taken_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(count_windows, "MAX_KEYS", 2)
+    monkeypatch.setattr(by_key, "MAX_KEYS", 2)
     many, made = window(3), window(3)
     many.restore({"gone": ["x"], "open": [[key, [*many.aggregates.initial()[1:], 0]] for key in "abcd"]})
     made.restore(unpack(pack(many.snapshot())))

@@ -13,7 +13,7 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators import joins
+from edgert.operators import by_key
 from edgert.operators.joins import JoinLatest
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
@@ -68,13 +68,28 @@ def test_a_row_from_the_future_keeps_nobody_out_for_long() -> None:
 
 
 def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joins, "MAX_KEYS", 2)
+    monkeypatch.setattr(by_key, "MAX_KEYS", 2)
     made, again = JoinLatest(["source"], ["m"]), JoinLatest(["source"], ["m"])
     for source in "abc":
         fed(made, 1, row(1, source, m=1))
         again.restore(made.delta())
     assert list(made.latest) == list(again.latest) == ["b", "c"]
     assert made.drops == {"too many keys (keys)": 1}
+
+
+def test_what_is_remembered_is_bounded_by_memory_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_key, "MEMORY_BYTES", 100_000)
+    made = JoinLatest(["source"], ["m", "x"])
+    for n in range(50):
+        fed(made, 1, row(n, f"long-{n}", m="y" * 10_000, x=[1, 2]))
+    assert list(made.latest) == [f"long-{n}" for n in range(41, 50)]
+    for n in range(50):
+        fed(made, 1, row(n, "long-45", m="y" * 10_000 if n < 49 else 1.0))
+    assert len(made.latest) == 9
+    fed(made, 1, row(60, "long-45", m=2.0))
+    fed(made, 1, row(60, "new", m="y" * 10_000))
+    assert len(made.latest) == 10, "what is small again has made room"
+    assert made.drops == {"too many keys (keys)": 41}
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.integers(0, 9)), max_size=12)

@@ -104,16 +104,6 @@ def test_one_value_alone_is_exact() -> None:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-@given(a=HASHES, b=HASHES)
-def test_merged_it_is_that_of_both_streams(name: str, a: list[int], b: list[int]) -> None:
-    one, two, both = (MAKERS[name]() for _ in range(3))
-    filled(one, a), filled(two, b), filled(both, a + b)
-    one.merge(two)  # type: ignore[arg-type]
-    assert inside(one) == inside(both)
-    assert one.estimate == both.estimate
-
-
-@pytest.mark.parametrize("name", MAKERS)
 @given(batches=st.lists(HASHES, max_size=4))
 def test_changes_and_states_bring_it_back(name: str, batches: list[list[int]]) -> None:
     made, by_changes, by_state = (MAKERS[name]() for _ in range(3))
