@@ -15,18 +15,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from benchmarks.riotbench.bare_loop import operators_of
 from benchmarks.riotbench.by_hand import pred
 from benchmarks.riotbench.engine import LEND_S, Feed, Seen, flow_run, outcome
 from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
 from benchmarks.riotbench.probe import BY_HAND, ENGINE, LOOP
 from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Message
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
-from edgert.runtime.targets import Target
 
 TURN_S: Final = 1.25
 COLD_S: Final = 0.25
@@ -43,35 +43,6 @@ class Side:
     """Messages that it has sent."""
     rows: int = 0
     cpu_s: float = 0.0
-
-
-def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
-    """The same operator functions (chains compiled to one function, as the engine has them) on the same rows in order,
-    with nothing of the engine around them."""
-    steps = []
-    for instance in run.all:
-        targets: dict[int, list[tuple[str, int]]] = {}
-        for port, outputs in instance.outputs.items():
-            for target in outputs:
-                assert isinstance(target, Target)
-                targets.setdefault(port, []).append((target.instance.name, target.source))
-        steps.append((instance.name, instance.logic, targets))
-    ((_, (first,)),) = run.sources()
-
-    def step(batch: RawBatch) -> None:
-        now = Now(time.monotonic(), batch.wall)
-        waiting: dict[str, list[Any]] = {name: [] for name, _, _ in steps}
-        waiting[first.name].append((0, batch))
-        for name, logic, targets in steps:
-            for source, entry in waiting.pop(name):
-                for port, emitted in logic.process(entry, source, now):
-                    for target, at in targets.get(port, ()):
-                        waiting[target].append((at, emitted))
-            if logic.messages:
-                told[0] += len(logic.messages)
-                logic.messages = []
-
-    return step
 
 
 def counted(told: list[int]) -> Callable[[Sequence[object]], None]:

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, get_args
 
 from benchmarks.ingest.trace import messages
+from benchmarks.riotbench.bare_loop import operators_of
 from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
+from benchmarks.riotbench.probe import LOOP
 from edgert.core.batch import RawBatch
 from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
@@ -169,11 +171,31 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
     return result
 
 
+def looped(run: FlowRun, feed: Feed, warm_up: float, seconds: float, told: list[int]) -> dict[str, Any]:
+    """By the bare loop: what no scheduler of the same operators in one process can surpass. A row's latency ends with
+    the step that takes it."""
+    step = operators_of(run, told)
+    late = Latency()
+    rows = 0
+    before: Seen | None = None
+    began = time.monotonic()
+    for batch in feed.due(warm_up + seconds):
+        if before is None and time.monotonic() - began >= warm_up:
+            before, late, rows = Seen(run, told), Latency(), 0
+        step(batch)
+        late.add(time.monotonic() - batch.arrival, len(batch))
+        rows += len(batch)
+    assert before is not None
+    after = Seen(run, told)
+    after.latency = late.counts
+    return outcome(before, after, rows, run, 0)
+
+
 def main() -> None:
     """Runs it."""
     parser = argparse.ArgumentParser("engine")
     parser.add_argument("--application", choices=APPLICATIONS, required=True)
-    parser.add_argument("--policy", choices=(*POLICIES, OWPOA), default="congestion-aware")
+    parser.add_argument("--policy", choices=(*POLICIES, OWPOA, LOOP), default="congestion-aware")
     parser.add_argument("--consumption", choices=CONSUMPTIONS, default="at-most")
     parser.add_argument("--consumption-rows", type=int, default=200)
     parser.add_argument("--fusion", choices=get_args(Fusion), default="full")
@@ -195,6 +217,8 @@ def one(given: argparse.Namespace, rate: float) -> dict[str, Any]:
 
     run = flow_run(given.application, given.fusion)
     feed = Feed(rate, given.tick, time_goes_on=given.application in BY_TIME)
+    if given.policy == LOOP:
+        return looped(run, feed, given.warm_up, given.seconds, told)
     pool = make_pool(
         SystemClock(), policy=given.policy, consumption=given.consumption, consumption_rows=given.consumption_rows,
         workers=1, send=send,

@@ -15,6 +15,7 @@ from benchmarks.report import Benchmark, Options, Report
 from benchmarks.riotbench.flows import APPLICATIONS
 from benchmarks.riotbench.picture import draw
 from benchmarks.riotbench.probe import (
+    BARE,
     BOUND_MS,
     BY_HAND,
     ENGINE,
@@ -149,7 +150,7 @@ def measure(options: Options, report: Report) -> None:
                 options.say(f"repetition {repetition + 1} of {options.repetitions}, {application}")
                 for load in LOADS[application]:
                     run.cost(application, load)
-                for subject in (RIVAL, FAIR, WHOLE, *([] if options.quick or repetition else BY_ROW)):
+                for subject in (RIVAL, FAIR, WHOLE, BARE, *([] if options.quick or repetition else BY_ROW)):
                     run.borne(application, subject)
                 run.switches(application)
     for application in options.applications:
@@ -163,6 +164,7 @@ def measure(options: Options, report: Report) -> None:
         report.ratio(f"{application}: owpoa / congestion-aware, rate borne", of, to, PUBLISHED.get(application))
         to = borne_name(application, WHOLE)
         report.ratio(f"{application}: owpoa / engine (fusion full), rate borne", of, to)
+        report.ratio(f"{application}: owpoa / loop, rate borne", of, borne_name(application, BARE))
         if not options.quick:
             of, to = (borne_name(application, subject) for subject in BY_ROW)
             report.ratio(f"{application}: owpoa / congestion-aware, rate borne, one row per turn", of, to)

@@ -52,6 +52,8 @@ class Subject:
 
 RIVAL, FAIR = Subject(OWPOA), Subject("congestion-aware")
 """Who are compared: with chains of stateless operators fused, both."""
+BARE = Subject(LOOP)
+"""The same operators without any scheduler: more than it bears none of these can bear."""
 
 
 def probe(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from benchmarks.policies import measure as policies
 from benchmarks.policies.picture import draw as draw_curves
 from benchmarks.report import Options, Report
 from benchmarks.riotbench import beside, engine
+from benchmarks.riotbench.bare_loop import operators_of
 from benchmarks.riotbench.flows import APPLICATIONS, BLOOM, BY_TIME, TRAINED, known_devices
 from benchmarks.riotbench.measure import Run, measure
 from benchmarks.riotbench.picture import draw
@@ -80,7 +82,7 @@ def test_a_pool_does_what_the_loop_does(application: str, fusion: Fusion, dedica
     pool = ThreadPerInstance(SystemClock(), send=send) if dedicated else Pool(SystemClock(), send=send)
     result = engine.pooled(run, pool, feed(application), 0.05, 0.1, told)
     baseline = engine.flow_run(application, "chains")
-    step = beside.operators_of(baseline, looped)
+    step = operators_of(baseline, looped)
     for batch in feed(application).due(0.15):
         step(batch)
     finish(run, told)
@@ -92,6 +94,20 @@ def test_a_pool_does_what_the_loop_does(application: str, fusion: Fusion, dedica
         assert result["p99_ms"] >= result["p50_ms"] > 0
     allowed = {"etl": {"absent (values)"}, "stats": set()}.get(application, {"incomplete window"})
     assert {reason for place in run.places.values() for reason in place.logic.drops} <= allowed
+
+
+def test_what_the_bare_loop_bears_is_measured_as_what_pools_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [0]
+    run = engine.flow_run("pred", "chains")
+    result = engine.looped(run, feed("pred"), 0.05, 0.1, told)
+    assert told == [out("pred")]
+    assert (result["shed"], result["failures"], result["left"]) == (0, 0, 0)
+    assert ROWS > result["rows"] > 0
+    assert result["p99_ms"] >= result["p50_ms"] > 0
+    late = engine.Feed(20_000, 0.01)
+    half_a_second_ago = late.batch(0, 100, time.monotonic() - 0.5)
+    monkeypatch.setattr(late, "due", lambda seconds: [half_a_second_ago])
+    assert engine.looped(run, late, 0.0, 0.1, told)["p50_ms"] >= 500 / 1.1, "from when it was due"
 
 
 def test_the_sides_that_are_compared_take_turns_and_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +192,7 @@ def test_a_run_compares_what_both_bear(monkeypatch: pytest.MonkeyPatch, tmp_path
     }
     beside = report.ratios["pred, 1,000 rows/s, 100 at a time: engine / by hand"]
     assert (beside.values, beside.bar) == ([2.0, 2.0], None), "leaner by hand is no fault of the engine's"
+    assert report.ratios["pred: owpoa / loop, rate borne"].values == [1.0, 1.0]
     for kind, count in (("voluntary", 10.0), ("involuntary", 2.0)):
         assert report.figures[f"context switches, {kind}: pred, 40% of that: owpoa"].values == [count, count]
     assert draw(report, tmp_path).stat().st_size > 10_000
