@@ -150,7 +150,7 @@ def test_what_the_parts_of_a_region_take_is_sampled_and_shared_out() -> None:
     pool = Pool(clock)
     pool.add([one])
     assert one.region
-    for turn in range(1, 101):
+    for turn in range(1, 501):
         one.fast_turns = FAST_TURNS
         pool.put([(one, 0, rows(1))], wake=False)
         pool.lend(1e-9)
@@ -159,8 +159,8 @@ def test_what_the_parts_of_a_region_take_is_sampled_and_shared_out() -> None:
     shared = one.region.busy_s
     assert sum(shared) + one.unshared_s == pytest.approx(one.counters.busy_s)
     assert shared[0] == pytest.approx(3 * shared[1])
-    assert one.unshared_s <= 0.15 + 0.008, "and one about every tenth of a second"
-    assert one.unshared_s > 0.0 or shared[0] == pytest.approx(0.3)
+    assert one.unshared_s <= 0.75 + 0.008, "and one about every half second"
+    assert one.unshared_s > 0.0 or shared[0] == pytest.approx(1.5)
 
 
 def test_short_samples_weigh_little_and_all_of_a_turn_is_timed() -> None:
