@@ -1,5 +1,10 @@
-"""Flows that come to no batch boundary, because an operator is blocked or takes very long: their input goes to the
-database instead of their state, so that they hold up no other flow's acknowledgements."""
+"""Flows that come to no batch boundary, because an operator is blocked or takes very long, or a slot of theirs is away:
+their input goes to the database instead of their state, so that they hold up no other flow's acknowledgements.
+
+The queues of a flow that runs hold no more than the database does, so what has no room there any more has left them,
+too. What a slot has that is away comes to nothing: then the database gives nothing up, and what it has no room for
+stays the broker's.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,7 @@ TRIED_MOST_S = 600.0
 @dataclass(slots=True)
 class _Stuck:
     since: float
+    """When it could have come to a boundary, and did not."""
     next_try: float = 0.0
     messages: int = 0
     """Spilled so far."""
@@ -35,20 +41,20 @@ class _Stuck:
 class Blocked:
     """On the store thread; `monotonic` is the gateway's clock."""
 
-    def __init__(self, host: Host, monotonic: Callable[[], float]) -> None:
-        self._host, self._monotonic = host, monotonic
+    def __init__(self, host: Host, monotonic: Callable[[], float], room: Callable[[str], int]) -> None:
+        """`room`: how many bytes of a flow's input the database still takes without giving others up."""
+        self._host, self._monotonic, self._room = host, monotonic, room
         self._stuck: dict[FlowRun, _Stuck] = {}
         self._tried = False
         """Whether it was the turn of one that is blocked."""
 
     def is_blocked(self, run: FlowRun) -> bool:
         """Whether its input goes to the database."""
-        return self.time_s(run) >= PATIENCE_S
-
-    def time_s(self, run: FlowRun) -> float:
-        """For how long it has come to no checkpoint."""
         stuck = self._stuck.get(run)
-        return self._monotonic() - stuck.since if stuck else 0.0
+        return stuck is not None and (self._is_late(stuck) or not self._host.is_up(run))
+
+    def _is_late(self, stuck: _Stuck) -> bool:
+        return self._monotonic() - stuck.since >= PATIENCE_S
 
     def messages(self, run: FlowRun) -> int:
         """How many of its input are in the database since its last checkpoint."""
@@ -59,7 +65,7 @@ class Blocked:
         """Whether a checkpoint should be tried now: of those that are blocked, of one at a time, since each try may
         hold up the other flows."""
         stuck = self._stuck.get(run)
-        if stuck is None or not self.is_blocked(run):
+        if stuck is None or not self._is_late(stuck) or not self._host.is_up(run):  # which costs nobody any time
             return True
         if self._tried or self._monotonic() < stuck.next_try:
             return False
@@ -68,12 +74,15 @@ class Blocked:
 
     def failed(self, run: FlowRun, why: str = "it reached no batch boundary in time") -> None:
         """A checkpoint of it was tried in vain."""
-        now = self._monotonic()
+        now, is_up = self._monotonic(), self._host.is_up(run)
         stuck = self._stuck.get(run)
         if stuck is None:
             self._stuck[run] = _Stuck(now)
+            why = why if is_up else "a slot of it is away"
             log.warning("flow %s has no checkpoint: %s; it is tried again", run.flow.name, why)
-        elif now - stuck.since >= PATIENCE_S:
+        elif not is_up:
+            stuck.since, stuck.next_try = now, 0.0
+        elif self._is_late(stuck):
             stuck.next_try = now + min(max(TRIED_S, (now - stuck.since) / 4), TRIED_MOST_S)
 
     def succeeded(self, run: FlowRun) -> None:
@@ -88,23 +97,26 @@ class Blocked:
         self._stuck = {run: stuck for run, stuck in self._stuck.items() if run in runs}
 
     def spill(self, run: FlowRun, position: Position) -> Spill | None:
-        """What was fed to a blocked flow and is neither in a checkpoint nor in the database; None if nothing was."""
+        """What was fed to a blocked flow and is neither in a checkpoint nor in the database; None if nothing was, or
+        it has to stay the broker's."""
         if not self.is_blocked(run):
             return None
+        name, is_up = run.flow.name, self._host.is_up(run)
         at, queues = self._host.spill(run, position)
         batches = [entry.batch for entries in queues.values() for entry in entries]
-        if not batches:
+        size = sum(batch.size for batch in batches)
+        if not batches or not (is_up or size <= self._room(name)):
             return None
-        messages = sum(map(len, batches))
-        return Spill(run.flow.name, at, pack_queues(queues), sum(batch.size for batch in batches), messages)
+        return Spill(name, at, pack_queues(queues), size, sum(map(len, batches)))
 
     def spilled(self, run: FlowRun, spill: Spill) -> None:
         """The database has it."""
         self._host.spilled(run)
         stuck = self._stuck[run]
         if not stuck.messages:
+            late = "an operator does not end its turn, or its state cannot be taken"
             log.warning(
-                "flow %s is blocked: an operator does not end its turn, or its state cannot be taken. Its input goes "
-                "to the database, and is fed again if the gateway ends before that is over", run.flow.name,
+                "flow %s is blocked: %s. Its input goes to the database, and is fed again if it begins anew before that "
+                "is over", run.flow.name, late if self._host.is_up(run) else "a slot of it is away",
             )  # fmt: skip
         stuck.messages += spill.messages

@@ -87,7 +87,7 @@ class Checkpointer:
         self._fault = ""
         """Why the last checkpoint left a flow out."""
         self.merging = Merging(database, store, lambda run: self.runs.get(run.flow.name) is run)
-        self.blocked = Blocked(host, ingest.clock.monotonic)
+        self.blocked = Blocked(host, ingest.clock.monotonic, database.spill_room)
         self.drops = DropLedger(database, ingest.clock.monotonic)
 
     def ask(self) -> None:
@@ -104,7 +104,8 @@ class Checkpointer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, soonest - now)):  # wait_for may swallow a cancel (3.11)
                     await self._asked.wait()
-            asked = self._asked.is_set() and not self._in_vain()  # it may have been in the moment of the timeout
+            # it may have been in the moment of the timeout; while nothing is read nobody asks
+            asked = (self._asked.is_set() or self._ingest.paused_s > 0.0) and not self._in_vain()
             self._asked.clear()
             now = time.monotonic()
             if now >= self._next_age_look and not await self.shed_old():
@@ -282,6 +283,7 @@ class Checkpointer:
                     await asyncio.sleep(RETRY_S)
             self.drops.lost_input[name] += lost
             await self._store(lambda: self.position(prepare(blobs, queue)))
+        self._ingest.check_pressure()  # of what waits for acknowledgement a checkpoint is due again
 
     @asynccontextmanager
     async def others_go_on(self) -> AsyncIterator[None]:

@@ -273,8 +273,8 @@ class Slots:
     # -- checkpoints
 
     def is_up(self, run: FlowRun) -> bool:
-        hosted = self._hosted[run]
-        return not hosted.down and all(self._processes[slot].answers for slot in hosted.slots)
+        hosted = self._hosted.get(run)  # or it was given up meanwhile
+        return hosted is not None and not hosted.down and all(self._processes[s].answers for s in hosted.slots)
 
     def hangs(self, run: FlowRun) -> bool:
         return False  # only the slots know

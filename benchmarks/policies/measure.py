@@ -13,14 +13,15 @@ from benchmarks.ingest.trace import messages
 from benchmarks.policies.picture import draw
 from benchmarks.report import Benchmark, Options, Report
 from benchmarks.riotbench.flows import APPLICATIONS
-from benchmarks.riotbench.probe import FAIR, FIRST_RATE, OF_A_TRY, QUICK, RIVAL, Spans, Subject, bears, fault, probe
+from benchmarks.riotbench.probe import FAIR, FIRST_RATE, OF_A_TRY, QUICK, Spans, Subject, bears, fault, probe
+from edgert.runtime.pools import OWPOA
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 
 PARTS: Final = (0.4, 0.7, 0.9, 1.1)
 """Rates of the curves, as parts of what congestion-aware bears."""
 SPANS: Final = Spans(0.15, 0.45)
-SUBJECTS: Final = (*(Subject(policy, consumption) for policy in POLICIES for consumption in CONSUMPTIONS), RIVAL)
+SUBJECTS: Final = tuple(Subject(policy, consumption) for policy in (*POLICIES, OWPOA) for consumption in CONSUMPTIONS)
 
 
 @dataclass(slots=True)

@@ -112,6 +112,10 @@ class Database(Transactions):
         """Input that stands behind what its queues hold; None if there is none."""
         return self._read(lambda db: spill.read(db, flow))
 
+    def spill_room(self, flow: str) -> int:
+        """How many bytes more of it may be spilled before some of that is given up."""
+        return self._read(lambda db: spill.room(db, flow))
+
     def pages(self) -> list[tuple[int, bytes]]:
         return self._rows("SELECT page, blob FROM page")
 

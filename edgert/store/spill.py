@@ -2,7 +2,8 @@
 
 It stands behind the flow's last checkpoint, as if it waited in its queues, until the next one covers it. So it may be
 acknowledged: a start feeds it again. No more is kept than `QUOTA_BYTES` per flow: what is older has left the queues of
-the running flow as well, which hold no more than that, so it is lost only to a crash, and counted then.
+the running flow as well, which hold no more than that, so it is lost only to a crash, and counted then. (Of a flow that
+does not run nothing is given that has no `room`: `gateway.blocked`.)
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ def put(db: sqlite3.Connection, spill: Spill) -> None:
         "SET position = excluded.position, missing = excluded.missing, lost = lost + excluded.lost",
         (flow, spill.position.index, missing, lost),
     )
+
+
+def room(db: sqlite3.Connection, flow: str) -> int:
+    """How many bytes more there may be before something is given up."""
+    (kept,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM spill WHERE flow = ?", (flow,)).fetchone()
+    return QUOTA_BYTES - int(kept)
 
 
 def forget(db: sqlite3.Connection, flow: str) -> None:

@@ -378,3 +378,30 @@ async def test_one_that_goes_on_again_is_not_left_to_itself_however_long_it_was_
     assert not [b for b in results(world.gateway.database) if isinstance(b, GapBatch)]
     assert world.gateway.shipped() == 2
     world.die()
+
+
+@in_loop
+async def test_what_a_slot_that_is_away_would_need_again_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Blocking(tmp_path / "db")
+    await world.deploy()
+    await world.block()
+    host, run = world.gateway.host, world.gateway.flows.runs["f"]
+    with monkeypatch.context() as away:
+        away.setattr(host, "is_up", lambda run: run.flow.name != "f")
+        away.setattr(spill, "QUOTA_BYTES", 400)
+        assert await world.checkpoint() == [(1, 1), (2, 1)], "at once: there is nothing to wait for"
+        world.feed(3)
+        world.feed(4)
+        assert await world.checkpoint(PATIENCE_S) == [], "no room"
+        assert world.gateway.checkpointer.blocked.is_blocked(run)
+    assert not world.gateway.checkpointer.blocked.is_blocked(run), (
+        "it is there again, and has its time to come to an end"
+    )
+    assert await world.checkpoint() == []
+    spilled = world.gateway.database.spilled("f")
+    assert spilled is not None
+    assert spilled.lost == 0
+    world.die()
+    assert await counted(tmp_path / "db", 3, 4) == {"f": 4, "other": 4}

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from edgert.store import spill
+from gateway.ingest import UNCOMMITTED_BYTES
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
 from tests.waiting import wait_until
@@ -30,6 +32,23 @@ def document(copies: int = 1, **more: Any) -> dict[str, Any]:
 
 def counted(packs: list[dict[str, Any]], size_s: float = 10.0) -> dict[tuple[float, str], int]:
     return {key: row["n"] for key, row in truth.expected(packs, size_s).items()}
+
+
+TWENTY_MEGABYTES = [(f"s/d{n % 10}", b'{"time": %f}' % (1_700_000_000 + n * 0.02)) for n in range(1_000)]
+"""Once each has 20 kB."""
+COUNTING: dict[str, Any] = {
+    "name": "counting",
+    "checkpoint": {"interval_s": 0.5},
+    "operators": {
+        "readings": {"type": "mqtt_source", "topic": "s/{source}", "idle_timeout_s": 600.0},
+        "by_source": {"type": "key_by", "input": "readings", "keys": ["source"]},
+        "seconds": {
+            "type": "tumbling_window", "input": "by_source", "size_s": 10.0, "late": "ship",
+            "aggregates": {"n": "count()"},
+        },
+        "central": {"type": "ship", "input": "seconds"},
+    },
+}  # fmt: skip
 
 
 def running(status: dict[str, Any]) -> bool:
@@ -108,6 +127,28 @@ def test_a_slot_that_hangs_is_ended_and_costs_nothing(rig: Rig) -> None:
     assert rig.counts("city-air") == counted(packs)
     assert gateway.status()["drops"] == []
     assert "has not reported for 30 s and is killed" in gateway.text()
+
+
+def test_a_slot_that_is_away_for_long_under_load_costs_nothing(rig: Rig) -> None:
+    """More comes meanwhile than the database takes of a flow's input."""
+    padded = [(topic, payload[:-1] + b', "pad": "%s"}' % (b"p" * 20_000)) for topic, payload in TWENTY_MEGABYTES]
+    gateway, collector = rig.gateway(pool={"slots": 1}), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, COUNTING)["accepted"]
+    status = gateway.wait(running, "figures")
+    publisher = rig.publishing(padded, rate=300.0)
+    gateway.wait(lambda s: s["ingest"]["messages"], "input")
+    os.kill(status["slots"][0]["pid"], signal.SIGSTOP)
+    status = gateway.wait(
+        lambda s: s["flows"][0]["spilled_messages"] and s["ingest"]["paused_s"] > 1.0, "a full database"
+    )
+    assert status["slots"][0]["backlog_bytes"] < spill.QUOTA_BYTES + 2 * UNCOMMITTED_BYTES
+    os.kill(status["slots"][0]["pid"], signal.SIGKILL)
+    publisher.join()
+    rig.finish(gateway, "counting", len(padded))
+    assert sum(rig.counts("counting").values()) == len(padded)
+    assert gateway.status()["drops"] == []
 
 
 def kill_a_slot(gateway: Gateway, draw: random.Random) -> bool:
