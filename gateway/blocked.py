@@ -116,7 +116,7 @@ class Blocked:
         if not stuck.messages:
             late = "an operator does not end its turn, or its state cannot be taken"
             log.warning(
-                "flow %s is blocked: %s. Its input goes to the database, and is fed again if it begins anew before that "
-                "is over", run.flow.name, late if self._host.is_up(run) else "a slot of it is away",
+                "flow %s is blocked: %s. Its input goes to the database, and is fed again if it begins anew before "
+                "that is over", run.flow.name, late if self._host.is_up(run) else "a slot of it is away",
             )  # fmt: skip
         stuck.messages += spill.messages

@@ -48,6 +48,8 @@ Inbound = asyncio.Queue[tuple[str, bytes, "Request | None"]]
 FILES_S = 60.0
 """So long a start waits for the documents of `flows.files`: a change may wait for a full disk, and what frees it waits
 for the start."""
+END_S = 5.0
+"""So long an end waits for rows in queues, and again for the broker's answers to what was published."""
 COMMAND_S = 10.0
 """So long a command waits for a change of a flow."""
 LOST_IDS = (
@@ -249,14 +251,17 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.ingest.client.pause()
+        self.ingest.close()
         await self.checkpointer.merging.stop()
         runs = list(self.flows.runs.values())
-        await asyncio.to_thread(self.host.settle, runs, 5.0)
+        await asyncio.to_thread(self.host.settle, runs, END_S)
         await asyncio.sleep(0)  # lets what was given out last be published
-        self.ingest.publishing.give_up()
         self.checkpointer.drops.ending = True
-        if await self.checkpointer.checkpoint(runs) and self.ingest.drops.unsaved:  # nothing else was to be written
+        written = await self.checkpointer.checkpoint(runs)  # of slots all that they gave out before has come then
+        await self.ingest.publishing.settled(END_S)
+        if self.ingest.publishing.give_up():
+            written = await self.checkpointer.checkpoint(runs) and written
+        if written and self.ingest.drops.unsaved:  # nothing else was to be written
             try:
                 await self._write_table()
             except StoreError as error:

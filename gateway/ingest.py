@@ -77,6 +77,8 @@ class Ingest:
         """Since when (monotonic) nothing is read."""
         self._open = False
         """The session with the broker stands, and what it must know was committed."""
+        self._closed = False
+        """Nothing is taken in any more."""
         self._subscribing = asyncio.Lock()
         self._unanswered: set[int] = set()
         """Tokens of subscriptions that the broker has not answered."""
@@ -134,6 +136,11 @@ class Ingest:
     async def start(self) -> None:
         self.publishing.start(self.client)
         await self.client.start()
+
+    def close(self) -> None:
+        """From now on what comes stays the broker's, for the next session. Its answers to what we send are read."""
+        self._closed = True
+        self.client.resume()
 
     async def stop(self) -> None:
         if self._look is not None:
@@ -287,6 +294,8 @@ class Ingest:
     # -- messages
 
     def _messages(self, messages: Publishes) -> None:
+        if self._closed:
+            return
         self.feed(messages)
         self.acknowledge()
         self.check_pressure()
@@ -323,6 +332,8 @@ class Ingest:
             self.drops.take_untrusted(counts, now)
 
     def _oversized(self, event: Oversized) -> None:
+        if self._closed:
+            return
         self.oversized += 1
         log.warning(
             "a message of %d bytes on %r was skipped: expected at most %d (sensors.max_packet_bytes)",
@@ -366,7 +377,7 @@ class Ingest:
     def regulate(self) -> None:
         """Stops reading while too much waits for acknowledgement, and goes on below that. To be called whenever that
         may have changed: while nothing is read, nothing that is read can set it going again."""
-        if self.inbox.uncommitted_bytes >= UNCOMMITTED_BYTES:
+        if self.inbox.uncommitted_bytes >= UNCOMMITTED_BYTES and not self._closed:
             self.client.pause()
             if self._paused_at is None:
                 self._paused_at = self.clock.monotonic()

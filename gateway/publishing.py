@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import reason_text
@@ -27,6 +28,8 @@ class Publishing:
         """Messages from before the start: of what a checkpoint had found in queues."""
         self._unanswered: dict[int, tuple[Instance, Message]] = {}
         """Messages of QoS 1 and 2 that the broker has not acknowledged, by packet id."""
+        self._answer = asyncio.Event()
+        """It has answered to the last of them."""
 
     def start(self, client: MqttClient) -> None:
         """From now on messages go to `client`, those that came before first. On its loop."""
@@ -51,18 +54,31 @@ class Publishing:
         if instance is not None and message is not None and reason >= 0x80:
             instance.unsent[instance.giver(message)] += 1
             log.debug("a message of %s was refused by the broker: %s", instance.name, reason_text(reason))
+        if not self._unanswered:
+            self._answer.set()
 
-    def give_up(self) -> None:
-        """Nothing is read any more, and the process ends: what the broker has not acknowledged by now counts as that,
-        since the input it was made from is committed and nobody makes it again."""
-        if self._unanswered:
+    async def settled(self, timeout_s: float) -> None:
+        """Waits until the broker has answered to all messages: many may wait for its window. No longer than that, and
+        not at all for a broker that is away."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._unanswered and self._client is not None and self._client.status.connected:
+                    self._answer.clear()
+                    await self._answer.wait()
+
+    def give_up(self) -> int:
+        """The process ends: what the broker has not acknowledged by now counts as that, since the input it was made
+        from is committed and nobody makes it again. Returns how many messages that are."""
+        count = len(self._unanswered)
+        if count:
             log.warning(
                 "%d messages of publish sinks were not acknowledged by the broker: whether they came is not known",
-                len(self._unanswered),
+                count,
             )
         for instance, message in self._unanswered.values():
             instance.unacknowledged[instance.giver(message)] += 1
         self._unanswered.clear()
+        return count
 
     def _publish(self, instance: Instance, messages: Sequence[Message]) -> None:
         client = self._client
