@@ -67,7 +67,7 @@ class Hosted:
     down: bool = False
     """A slot of it died; it goes on when it was brought back to its checkpoint."""
     deaths: int = 0
-    """Of its slots, since its last checkpoint."""
+    """Of its slots while they worked for it, since its last checkpoint."""
     lock: threading.Condition = field(default_factory=threading.Condition)
     fed: deque[Fed] = field(default_factory=deque)
     """Since the last committed checkpoint, oldest first."""

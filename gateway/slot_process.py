@@ -16,6 +16,7 @@ from edgert.core.errors import PayloadError
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.links.unix import LinkClosed, UnixLink
+from edgert.runtime.doing import Doing
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class SlotProcess:
     """Has a link from the beginning: what is sent before the process runs waits for it there."""
 
     module = "edgert.runtime.slot"
-    """What is run, with the number of the inherited socket."""
+    """What is run, with the numbers of the inherited socket and memory."""
 
     def __init__(
         self,
@@ -52,6 +53,8 @@ class SlotProcess:
         self.figures: dict[str, Any] = {}
         """What it last said of its process: cpu_s, rss_bytes, unsent_bytes."""
         self._settings, self._on_frame, self._on_death = settings, on_frame, on_death
+        self.worked_for: set[int] = set()
+        """The runs that it was working for when it died."""
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = self._looked = 0.0
@@ -64,6 +67,7 @@ class SlotProcess:
 
     def _renew(self) -> None:
         ours, self._theirs = socket.socketpair()
+        self.doing = Doing.shared()
         self.link = UnixLink(ours, self._backlog)
         self.link.send(frame(frames.HELLO, self.number, self._settings["pool"], self._settings["level"]))
 
@@ -79,10 +83,10 @@ class SlotProcess:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Starts the process; if the system has no room for one now, later."""
         self._loop, self._starting = loop, None
-        descriptor = self._theirs.fileno()
-        command = [sys.executable, "-m", self.module, str(descriptor)]
+        inherited = [self._theirs.fileno(), self.doing.descriptor]
+        command = [sys.executable, "-m", self.module, *map(str, inherited)]
         try:
-            self._process = subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL)
         except OSError as error:
             log.error("slot %d cannot be started: %s; tried again in %.0f s", self.number, error, LONGEST_WAIT_S)
             self._starting = loop.call_later(LONGEST_WAIT_S, self.start, loop)
@@ -131,9 +135,14 @@ class SlotProcess:
         )  # fmt: skip
         self.restarts += 1
         self.figures = {}
+        self._died()
         self._renew()
         self._starting = self._loop.call_later(self._wait_s, self.start, self._loop)
         self._on_death(self)
+
+    def _died(self) -> None:
+        self.worked_for = self.doing.numbers()
+        self.doing.close()
 
     def _forget(self, link: UnixLink) -> None:
         assert self._loop is not None

@@ -44,7 +44,8 @@ BACKLOG_BYTES: Final = 8_388_608
 ANSWER_S: Final = 1.0
 """Beyond the time that a slot has to reach a batch boundary."""
 MOST_DEATHS: Final = 8
-"""Of slots of a flow without a checkpoint between; then the flow is stopped, so that it does not stop the others."""
+"""Of slots while they worked for a flow, without a checkpoint of it between; then it is stopped, so that it does not
+stop the others."""
 
 
 class Slots:
@@ -115,11 +116,10 @@ class Slots:
         self._pair(process)
         for hosted in list(self._hosted.values()):
             if process.number in hosted.slots:
-                others = hosted.slots - {process.number}
-                self._lost(hosted, ran=all(self._processes[slot].running for slot in others))
+                self._lost(hosted, ran=hosted.number in process.worked_for)
 
     def _lost(self, hosted: Hosted, *, ran: bool) -> None:
-        """`ran`: whether it was all there, so that the death may be its own doing."""
+        """`ran`: whether the slot was working for it, so that the death may be its doing."""
         with hosted.lock:
             was_down, hosted.down = hosted.down, True
             hosted.deaths += ran
@@ -150,7 +150,7 @@ class Slots:
             return lambda: self._go_on(hosted, begin, lost)
 
         if hosted.deaths >= MOST_DEATHS:
-            self._failed(run, f"its slots died {hosted.deaths} times without a checkpoint between")
+            self._failed(run, f"its slots died {hosted.deaths} times at work for it, without a checkpoint between")
             return
         try:
             await self._restoring(name, prepare)

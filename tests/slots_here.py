@@ -19,7 +19,7 @@ class InThisProcess(SlotProcess):
 
     def start(self, loop: Any = None) -> None:
         self._starting = None
-        self.slot: Slot | None = Slot(UnixLink(self._theirs), REGISTRY, self.clock)
+        self.slot: Slot | None = Slot(UnixLink(self._theirs), REGISTRY, self.clock, self.doing)
 
     @property
     def running(self) -> bool:
@@ -54,5 +54,6 @@ class InThisProcess(SlotProcess):
             self.slot._pool.stop()
         self.slot = None
         self.link.close()
+        self._died()
         self._renew()
         self._on_death(self)

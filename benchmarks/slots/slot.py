@@ -21,6 +21,7 @@ from edgert.links.unix import UnixLink
 from edgert.operators.division import CopiesByTopic
 from edgert.operators.logic import Message
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.doing import Doing
 from edgert.runtime.instance import Instance
 from edgert.runtime.slot import Slot
 
@@ -108,4 +109,5 @@ def _share(template: Any, copies: int, number: int) -> tuple[Sequence[Any], floa
 
 
 if __name__ == "__main__":
-    FeedingSlot(UnixLink(socket.socket(fileno=int(sys.argv[1]))), REGISTRY, SystemClock()).serve()
+    link, doing = map(int, sys.argv[1:])
+    FeedingSlot(UnixLink(socket.socket(fileno=link)), REGISTRY, SystemClock(), Doing(doing)).serve()

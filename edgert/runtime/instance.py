@@ -62,6 +62,8 @@ class Instance:
     """By input, where several copies of an instance feed it: what they have promised."""
     number: int = -1
     """Given by the pool."""
+    of_run: int = 0
+    """In a slot: the number of the run whose it is."""
     counters: Counters = field(default_factory=Counters)
     shed: int = 0
     """Rows dropped from the queue because it was over its budget."""

@@ -1,10 +1,10 @@
 """A slot: a process in which some instances of flows run under one pool. It has no network, no keys and no disk; it
 talks to its gateway daemon and to the other slots over links.
 
-    python -m edgert.runtime.slot FD
+    python -m edgert.runtime.slot LINK DOING
 
-is started by the daemon, with the number of the socket that it inherits. It ends when that link ends. One thread reads
-all links, feeds the pool and lends itself to it; the pool's workers compute and send.
+is started by the daemon, with the numbers of a socket and of memory that it inherits. It ends when that link ends. One
+thread reads all links, feeds the pool and lends itself to it; the pool's workers compute and send.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from edgert.core.clock import Clock
@@ -27,10 +28,12 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.logic import Message
+from edgert.runtime.doing import Doing
 from edgert.runtime.garbage import Garbage
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
+from edgert.runtime.queue import Entry
 from edgert.runtime.slot_run import DAEMON, SlotRun
 from edgert.runtime.ticks import TICK_S, tick
 from edgert.scheduling.consumption import CONSUMPTIONS
@@ -51,11 +54,25 @@ _OF_A_RUN: Final = (
 """Frames that are for one run, whose number follows."""
 
 
+class SeenPool(Pool):
+    """Its daemon sees for which run each turn is."""
+
+    def __init__(self, doing: Doing, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._doing = doing
+
+    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn:
+        self._doing.begin(instance.of_run)
+        turn = super()._turn(instance, entries)
+        self._doing.begin(0)
+        return turn
+
+
 class Slot:
     """One process' worth of slot, from its first frame to the end of its link."""
 
-    def __init__(self, link: UnixLink, registry: Registry, clock: Clock) -> None:
-        self._registry, self._clock = registry, clock
+    def __init__(self, link: UnixLink, registry: Registry, clock: Clock, doing: Doing) -> None:
+        self._registry, self._clock, self._doing = registry, clock, doing
         self.number = 0
         self._links: dict[int, UnixLink] = {DAEMON: link}
         self._runs: dict[int, SlotRun] = {}
@@ -105,16 +122,19 @@ class Slot:
         self._more = self._pool.lend(LEND_S, again=True)
         self._ending = [run for run in self._ending if not run.remove()]
         now = self._clock.monotonic()
-        for run in self._runs.values():
+        for number, run in self._runs.items():
+            self._doing.begin(number)
             run.advance(now)
             run.say_where_room_is()
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
-            for run in self._runs.values():
+            for number, run in self._runs.items():
+                self._doing.begin(number)
                 run.tell_standings()
                 run.tell_results()
                 if not run.capturing:
                     tick(run.flow_run, self._pool, self._clock, run.mine)
+        self._doing.begin(0)
         if now >= self._next_report:
             self._next_report = now + REPORT_S
             self._pool.profile()
@@ -178,7 +198,9 @@ class Slot:
         number = frame[1]
         run = self._runs.get(number)
         if run is not None:
+            self._doing.begin(number)
             run.frame(origin, frame)
+            self._doing.begin(0)
         elif number > self._newest:
             self._early.setdefault(number, []).append((origin, frame))
 
@@ -189,6 +211,7 @@ class Slot:
         self._pool = make_pool(
             self._clock, policy=pool["policy"], consumption=pool["consumption"],
             consumption_rows=pool["consumption_rows"], workers=pool["workers"], send=self._send,
+            kind=partial(SeenPool, self._doing),
         )  # fmt: skip
         self._pool.start()
 
@@ -201,6 +224,7 @@ class Slot:
 
     def _build(self, number: int, name: str, *rest: Any) -> None:
         self._newest = number
+        self._doing.begin(number)
         try:
             run = SlotRun(number, self.number, self._links, self.pool, self._registry, self._clock, *rest)
             self._runs[number] = run  # what it finds in its queues may have messages to send
@@ -210,6 +234,7 @@ class Slot:
                 log.exception("slot %d: flow %s could not be built", self.number, name)
             self._runs.pop(number, None)
             self._links[DAEMON].send(frames.frame(frames.FAILED, number, str(error) or repr(error)))
+        self._doing.begin(0)
         for early in sorted(n for n in self._early if n <= number):
             for origin, frame in self._early.pop(early):
                 self._for_run(origin, frame)
@@ -250,7 +275,7 @@ def _resident_bytes() -> int:
 
 def main() -> int:
     """Serves until the daemon at the other end of the inherited socket is gone."""
-    if len(sys.argv) != 2 or not sys.argv[1].isdigit():
+    if len(sys.argv) != 3 or not all(map(str.isdigit, sys.argv[1:])):
         print("edgert.runtime.slot is started by edgert-gateway (pool.slots), not by hand", file=sys.stderr)
         return 2
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -259,7 +284,8 @@ def main() -> int:
 
     registry, _ = with_installed()
     clock = SystemClock()
-    slot = Slot(UnixLink(socket.socket(fileno=int(sys.argv[1]))), registry, clock)
+    link, doing = map(int, sys.argv[1:])
+    slot = Slot(UnixLink(socket.socket(fileno=link)), registry, clock, Doing(doing))
     slot.garbage = Garbage(clock.monotonic())
     slot.serve()
     logging.shutdown()

@@ -74,6 +74,8 @@ class SlotRun:
         self._all = list(self.flow_run.instances.values())
         self.mine = {instance.name for instance, at in zip(self._all, where, strict=True) if at == slot}
         self._instances = [instance for instance in self._all if instance.name in self.mine]
+        for instance in self._instances:
+            instance.of_run = number
         here = [place.logic for place in self.flow_run.places.values() if place.instance.name in self.mine]
         self._ships = [logic for logic in here if isinstance(logic, Ship)]
         self._sources = [logic for logic in here if isinstance(logic, Source) and len(logic.devices.board) > 1]

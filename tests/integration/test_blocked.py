@@ -40,13 +40,13 @@ SPEC = OperatorSpec(
 """
 
 
-def package(folder: Path) -> dict[str, str]:
-    """An installed package that adds the operator `waiting`; the environment in which it is one."""
-    info = folder / "waiting-1.0.dist-info"
+def package(folder: Path, name: str = "waiting", code: str = WAITING) -> dict[str, str]:
+    """An installed package that adds the operator `name`; the environment in which it is one."""
+    info = folder / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: waiting\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[edgert.operators]\nwaiting = waiting_operator:SPEC\n")
-    (folder / "waiting_operator.py").write_text(WAITING)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[edgert.operators]\n{name} = {name}_operator:SPEC\n")
+    (folder / f"{name}_operator.py").write_text(code)
     return {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
 

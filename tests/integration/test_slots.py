@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -11,8 +12,10 @@ import pytest
 
 from edgert.store import spill
 from gateway.ingest import UNCOMMITTED_BYTES
+from gateway.slots import MOST_DEATHS
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
+from tests.integration.test_blocked import package, state
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -49,6 +52,23 @@ COUNTING: dict[str, Any] = {
         "central": {"type": "ship", "input": "seconds"},
     },
 }  # fmt: skip
+
+
+CRASHING = """
+import os
+from edgert.flow.spec import OperatorSpec
+from edgert.operators.logic import Emission, Logic
+
+
+class Crashing(Logic):
+    def process(self, batch, source, now):
+        if any(row.get("crash") for row in batch.rows):
+            os._exit(139)
+        return [Emission(0, batch)]
+
+
+SPEC = OperatorSpec("crashing", "Ends the process, as a fault in an extension does.", logic=lambda build: Crashing())
+"""
 
 
 def running(status: dict[str, Any]) -> bool:
@@ -149,6 +169,31 @@ def test_a_slot_that_is_away_for_long_under_load_costs_nothing(rig: Rig) -> None
     rig.finish(gateway, "counting", len(padded))
     assert sum(rig.counts("counting").values()) == len(padded)
     assert gateway.status()["drops"] == []
+
+
+def test_a_flow_that_ends_its_slot_again_and_again_is_stopped_and_no_other(rig: Rig) -> None:
+    gateway, collector = rig.gateway(pool={"slots": 1}), rig.collector()
+    gateway.env = package(rig.folder / "installed", "crashing", CRASHING)
+    collector.start()
+    gateway.start_ready()
+    for name in ("counting", "beside"):
+        assert rig.deploy(gateway, COUNTING | {"name": name})["accepted"]
+    crashing = json.loads(json.dumps(COUNTING | {"name": "crashing"}))
+    crashing["operators"]["readings"]["topic"] = "t/{source}"
+    crashing["operators"]["crash"] = {"type": "crashing", "input": "readings"}
+    crashing["operators"]["by_source"]["input"] = "crash"
+    assert rig.deploy(gateway, crashing)["accepted"]
+    publisher = rig.publishing(TWENTY_MEGABYTES, rate=40.0)
+    gateway.wait(lambda s: running(s) and s["ingest"]["messages"], "input")
+    rig.publish([("t/d", b'{"time": 1700000000, "crash": true}')])
+    gateway.wait(lambda s: state(s, "crashing") == "failed", "the end of the flow that is to blame", 90.0)
+    publisher.join()
+    status = gateway.wait(running, "the slot")
+    assert (state(status, "counting"), state(status, "beside")) == ("running", "running")
+    assert status["slots"][0]["restarts"] == MOST_DEATHS
+    for name in ("counting", "beside"):
+        rig.finish(gateway, name, len(TWENTY_MEGABYTES) + 1)
+        assert sum(rig.counts(name).values()) == len(TWENTY_MEGABYTES)
 
 
 def kill_a_slot(gateway: Gateway, draw: random.Random) -> bool:
