@@ -17,6 +17,8 @@ from edgert.runtime.resume import models_of
 MAX_MODELS: Final = 1_000
 MAX_MODEL_BYTES: Final = 16 << 20
 """Of all documents together, packed."""
+_Taken = tuple[FlowRun, str, Predictions, Model]
+"""A model that is to be given to an operator of a flow."""
 
 
 class Models:
@@ -51,9 +53,7 @@ class Models:
         if (size := others + len(packed)) > MAX_MODEL_BYTES:
             raise EdgertError(f"expected at most {MAX_MODEL_BYTES:,} bytes of all models, got {size:,} with {name}")
         waits = of_fleet and name in self._own
-        for run, operator, predictions, model in () if waits else taken:
-            predictions.offer(operator, model)
-            self._forward(run, operator, document)
+        self._give(() if waits else taken)
         kind[name] = packed
         return [] if waits else operators
 
@@ -61,15 +61,28 @@ class Models:
         """What is no longer known is not taken from flows that run; those that start from now on begin with the model
         of their document. Where one for this gateway goes, that of the fleet takes its place; returns by whom.
 
-        Raises `DocumentError` with what any of them has against that.
+        Raises `DocumentError` with what any of them has against that: then nothing is changed, or flows to come would
+        begin with another model than those that run have.
         """
+        taken: list[_Taken] = []
+        operators: list[str] = []
+        if not of_fleet and name in self._own and name in self._fleet:
+            try:
+                taken, operators = _checked_untrusted(name, unpack(self._fleet[name]), runs)
+            except DocumentError as error:
+                got = "one that does not: the gateway's own stays in use"
+                stays = Problem("", "a model of the fleet that fits, to take its place", got)
+                raise DocumentError(f"model {name}", [stays, *error.problems]) from None
         for resumed in self._resumed.values():
             resumed.pop(name, None)
-        gone = (self._fleet if of_fleet else self._own).pop(name, None)
-        left = self._fleet.get(name)
-        if gone is None or of_fleet or left is None:
-            return []
-        return self.offer_untrusted(name, unpack(left), runs, of_fleet=True)
+        (self._fleet if of_fleet else self._own).pop(name, None)
+        self._give(taken)
+        return operators
+
+    def _give(self, taken: Iterable[_Taken]) -> None:
+        for run, operator, predictions, model in taken:
+            predictions.offer(operator, model)
+            self._forward(run, operator, model.document)
 
     def resumed(self, flow: Flow, blobs: Sequence[bytes]) -> None:
         """A flow goes on from this state: its models are for its later versions, too. Raises `DamagedError`,
@@ -86,10 +99,8 @@ class Models:
         refused = []
         for name, packed in {**self._resumed.get(run.flow.name, {}), **self._fleet, **self._own}.items():
             for _, operator, predictions in _operators(name, (run,)):
-                document = unpack(packed)
                 try:
-                    predictions.offer(operator, predictions.checked_untrusted(operator, document))
-                    self._forward(run, operator, document)
+                    self._give([(run, operator, predictions, predictions.checked_untrusted(operator, unpack(packed)))])
                 except DocumentError as error:
                     refused.append(error)
         return refused
@@ -97,9 +108,9 @@ class Models:
 
 def _checked_untrusted(
     name: str, document: Mapping[str, Any], runs: Iterable[FlowRun]
-) -> tuple[list[tuple[FlowRun, str, Predictions, Model]], list[str]]:
+) -> tuple[list[_Taken], list[str]]:
     """(what is to be given to whom, the operators as flow/operator). Raises `DocumentError`."""
-    taken: list[tuple[FlowRun, str, Predictions, Model]] = []
+    taken: list[_Taken] = []
     problems: list[Problem] = []
     operators: list[str] = []
     for run, operator, predictions in _operators(name, runs):

@@ -6,6 +6,7 @@ first_seen   rows whose key did not come before; what came is learned, in bounde
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from abc import ABC, abstractmethod
@@ -27,8 +28,8 @@ from edgert.sketches.hashing import hash_of
 
 REMEMBERED: Final = 4_096
 """Keys of which `known` remembers the verdict, unless they are long."""
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,14})?")
-"""What a double holds to the last digit."""
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""As JSON spells it: with one of the groups it is no integer."""
 
 
 class _BloomFilter(Logic, ABC):
@@ -77,7 +78,7 @@ class Known(_BloomFilter):
 
     def __init__(self, fields: Sequence[str], values: Sequence[str], rate: float) -> None:
         super().__init__(fields)
-        hashes = [hashed for value in values for hashed in _hashes(value)]
+        hashes = {hashed for value in values for hashed in _hashes(value)}
         known = Bloom(len(hashes), rate)
         for hashed in hashes:
             known.add(hashed)
@@ -95,8 +96,12 @@ class Known(_BloomFilter):
 
 
 def _hashes(value: str) -> list[int]:
-    """Of a key as a document has it: of the text, and of the number that it is, if it is one."""
-    kinds = [value, *([float(value)] if _NUMBER.fullmatch(value) else [])]
+    """Of a key as a document has it: of the text, and if that is a number, of the double that a codec may make of it,
+    and of the integer, of which a double may lack digits."""
+    kinds: list[str | float] = [value]
+    spelled = _NUMBER.fullmatch(value)
+    if spelled and math.isfinite(double := float(value)):  # so it is short enough for an integer, too
+        kinds += [double] if any(spelled.groups()) else [double, int(value)]
     return [hashed for kind in kinds if (hashed := hash_of(kind)) is not None]
 
 
@@ -189,7 +194,9 @@ def _make(build: Build) -> _BloomFilter:
 
 _VALUES: Final = (
     f"With `known`: the keys to let through, {MAX_ITEMS:,} at most. "
-    "Text that is a number stands for the number as well."
+    "Text that is a number as JSON spells it (`17`, `-0.5`, `1e5`; not `007`, `+5`, `.5`) stands for the number as "
+    "well, an integer of more than 15 digits also for the double next to it: SenML has no others, JSON none beyond 64 "
+    "bits."
 )
 SPECS = (
     OperatorSpec(

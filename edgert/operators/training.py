@@ -1,7 +1,8 @@
 """`train_regression`: a linear regression of every n rows, as a model that `predict` takes.
 
-Per key it keeps sums and sums of products about the first row of the window (as `variance` does), so a row costs the
-square of the fields and none is kept. The coefficients solve the normal equations of least squares, in the form of
+Per key it keeps sums and sums of products, so a row costs the square of the fields and none is kept. They are about
+the first row, and then about the mean so far, taken anew whenever there are twice as many rows: a first row that is far
+from all others costs no digits. The coefficients solve the normal equations of least squares, in the form of
 correlations; a field that is constant, or that others already tell, gets 0.
 """
 
@@ -32,14 +33,18 @@ MAX_FIELDS: Final = 24
 """As many as a model may have."""
 _TOLD: Final = 1000.0
 """A field of which the others leave less than this many times what rounding may have made of it is told by them."""
+_CENTRED_FIRST: Final = 16
+"""Rows: a window that is smaller loses less than the time is worth."""
+_CENTRED_AT: Final = frozenset((0, *(_CENTRED_FIRST << times for times in range(20))))
+"""Rows at which the sums are brought to the mean: so many, and each time twice as many, beyond the largest window."""
 _LEAST: Final = 1e-280
 """Of a variance: one that is less has lost digits, or would make coefficients that are infinite."""
 
 
 class Sums:
-    """Of rows of values: the fields', then the target's. The sums are about the first row.
+    """Of rows of values: the fields', then the target's.
 
-    `slots`: models made so far, rows, then per column the first value, per column the sum, per pair the product.
+    `slots`: models made so far, rows, then per column what its sum is about, per column the sum, per pair the product.
     """
 
     __slots__ = ("size", "slots")
@@ -73,11 +78,12 @@ class Sums:
                 matrix[a][b] = matrix[b][a] = next(products) - sums[a] * (sums[b] / n)
         return matrix
 
-    def rounding(self, variances: Sequence[float]) -> float:
-        """The part of a column's variance that rounding may have made, of the worst: it grows with the root of the
-        rows, and with how far the first row, about which the sums are, is from the mean."""
-        far = [s / self.count * (s / v) for s, v in zip(self.slots[2 + self.size :], variances, strict=False) if v]
-        return EPSILON * math.sqrt(self.count) * (1 + max(far, default=0.0))
+    @property
+    def rounding(self) -> float:
+        """The part of a column's variance that rounding may have made: it grows with the root of the rows, and with how
+        many times the squares about the mean those were from which it is what remains (see `_centre`)."""
+        first = min(self.count, _CENTRED_FIRST)
+        return EPSILON * (first * math.sqrt(first) + 2 * math.sqrt(self.count - first))
 
     @classmethod
     def of(cls, slots: Sequence[Any], size: int) -> Sums:
@@ -90,29 +96,53 @@ class Sums:
 
 
 @cache
-def adder(size: int) -> Callable[[list[Any], Sequence[Any]], bool]:
-    """A function that adds a row of so many columns to the `slots` of their `Sums`. False, and nothing is added, if not
-    all are numbers within bounds. It is written out, since a row costs the square of the columns."""
+def adder(size: int) -> Callable[[list[Any], Sequence[Any]], int]:
+    """A function that adds a row of so many columns to the `slots` of their `Sums`, and returns how many rows there are
+    in them: 0, and nothing is added, if not all are numbers within bounds. It is written out, since a row costs the
+    square of the columns."""
     columns = range(size)
+    pairs = list(enumerate([(a, b) for a in columns for b in range(a + 1)], 2 + 2 * size))
     numbers = " and ".join(f"(type(v{a}) is float or type(v{a}) is int)" for a in columns)
     squares = " + ".join(f"v{a} * v{a}" for a in columns)
     lines = [
+        *_centre(size, pairs),
         "def add(slots, values):",
         f"    {''.join(f'v{a}, ' for a in columns)}= values",
         "    try:",
         f"        if not ({squares} < {GREATEST**2!r} if {numbers} else False):",
-        "            return False",
+        "            return 0",
         "    except OverflowError:",  # an integer that no float can hold
-        "        return False",
-        "    if not slots[1]:",
-        f"        slots[2:{2 + size}] = values",
-        "    slots[1] += 1",
+        "        return 0",
+        "    n = slots[1]",
+        "    if n in centred_at:",
+        "        if n:",
+        "            centre(slots, n)",
+        "        else:",
+        f"            slots[2:{2 + size}] = map(float, values)",
+        "    slots[1] = n = n + 1",
         *(f"    d{a} = v{a} - slots[{2 + a}]" for a in columns),
         *(f"    slots[{2 + size + a}] += d{a}" for a in columns),
+        *(f"    slots[{at}] += d{a} * d{b}" for at, (a, b) in pairs),
+        "    return n\n",
     ]
-    pairs = [(a, b) for a in columns for b in range(a + 1)]
-    lines += [f"    slots[{at}] += d{a} * d{b}" for at, (a, b) in enumerate(pairs, 2 + 2 * size)]
-    return compile_function("add", "\n".join([*lines, "    return True\n"]))
+    return compile_function("add", "\n".join(lines), centred_at=_CENTRED_AT)
+
+
+def _centre(size: int, pairs: Iterable[tuple[int, tuple[int, int]]]) -> list[str]:
+    """Source lines of a function that brings the `slots` of n rows to their mean.
+
+    About a first row that is far from all others the squares of n rows are n times those about the mean at most. About
+    the mean of m rows those of these and as many others are twice that at most, however far the others are.
+    """
+    lines = ["def centre(slots, n):"]
+    for a in range(size):
+        lines += [
+            f"    old, s{a} = slots[{2 + a}], slots[{2 + size + a}]",
+            f"    slots[{2 + a}] = mean = old + s{a} / n",
+            f"    m{a} = mean - old",
+            f"    slots[{2 + size + a}] = r{a} = s{a} - n * m{a}",  # as the mean is rounded
+        ]
+    return [*lines, *(f"    slots[{at}] -= m{a} * s{b} + r{a} * m{b}" for at, (a, b) in pairs)]
 
 
 def fit(sums: Sums) -> tuple[float, list[float], float]:
@@ -121,7 +151,7 @@ def fit(sums: Sums) -> tuple[float, list[float], float]:
     matrix, means = sums.covariances(), sums.means()
     size = len(means) - 1
     variances = [matrix[a][a] if matrix[a][a] > _LEAST else 0.0 for a in range(size + 1)]
-    rounding = sums.rounding(variances)
+    rounding = sums.rounding
     scale = [math.sqrt(variance) for variance in variances]
     left = [[matrix[a][b] / scale[a] / scale[b] if scale[a] and scale[b] else 0.0 for b in range(size + 1)]
             for a in range(size)]  # fmt: skip
@@ -187,11 +217,12 @@ class TrainRegression(Logic):
             if sums is None:
                 self._by_key.weighs(key)
                 sums = windows[key] = Sums(len(columns))
-            if not add(sums.slots, values):
+            count = add(sums.slots, values)
+            if not count:
                 bad += sum([not _is_number(value) for value in values]) or 1  # none alone: together they are too great
                 continue
             dirty[key] = None
-            if sums.slots[1] == size:
+            if count == size:
                 out.append(self._result(row, key, sums))
                 windows[key] = Sums(len(columns), sums.version + 1)
         if bad:

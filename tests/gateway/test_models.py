@@ -16,10 +16,10 @@ from tests.gateway.test_flows import Gateway
 from tests.waiting import in_loop
 
 
-def document(name: str = "f", field: str = "t", topic: str = "x/{source}", copies: int = 1) -> Flow:
+def document(name: str = "f", fields: str = "t", topic: str = "x/{source}", copies: int = 1) -> Flow:
     operators: dict[str, Any] = {
         "in": {"type": "mqtt_source", "topic": topic},
-        "p": {"type": "predict", "input": "in", "model": "air", "fields": [field], "instances": copies},
+        "p": {"type": "predict", "input": "in", "model": "air", "fields": fields.split(), "instances": copies},
         "minute": {"type": "tumbling_window", "input": "p", "size_s": 10, "aggregates": {"s": "sum(prediction)"}},
         "out": {"type": "ship", "input": "minute"},
     }
@@ -145,6 +145,26 @@ async def test_a_model_of_the_gateways_own_comes_before_one_of_the_fleet(tmp_pat
     await gateway.flows.deploy(document("later"), "mqtt")
     gateway.feed(6, 6.0)
     assert used(gateway, "later") is None
+    gateway.crash()
+
+
+@in_loop
+async def test_a_model_whose_place_the_fleets_cannot_take_is_not_taken_back(tmp_path: Path) -> None:
+    """Or flows that name one model had different ones: those that run the one taken back, later ones the fleet's."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document("both", "t h"), "mqtt")
+    gateway.flows.offer_model("air", model(1, "h"), of_fleet=True)
+    gateway.flows.offer_model("air", model(2))
+    await gateway.flows.deploy(document("one"), "mqtt")
+    with pytest.raises(DocumentError, match=r"the gateway's own stays in use\n.*coefficients\.h: expected .*\(one/p\)"):
+        gateway.flows.forget_model("air")
+    await gateway.flows.deploy(document("late", "t h"), "mqtt")
+    gateway.feed(1, 1.0)
+    assert [used(gateway, name) for name in ("both", "one", "late")] == [2, 2, 2]
+    await gateway.flows.remove("one")
+    assert gateway.flows.forget_model("air") == ["both/p", "late/p"]
+    gateway.feed(2, 2.0)
+    assert [used(gateway, name) for name in ("both", "late")] == [1, 1]
     gateway.crash()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from typing import Any
 
@@ -47,6 +48,22 @@ def test_a_known_key_that_is_a_number_is_one_in_a_row_too() -> None:
     assert [(type(key), key) for key in passed(made, *keys)] == [
         (str, "1"), (int, 1), (float, 1.0), (float, -2.5), (str, "-2.5"), (str, "007"), (str, "x"),
     ]  # fmt: skip
+
+
+def test_a_known_key_that_is_a_long_integer_is_that_one_and_not_the_next() -> None:
+    """Identifiers of 64 bits and of SIM cards: integers of a row of JSON, doubles where a codec has no others."""
+    eui, sim = 1234567890123456789, 89310410106543789301
+    made = Known(["k"], [str(eui), str(-eui), str(sim), "9007199254740993"], 1e-6)
+    keys = [eui, str(eui), eui + 1, eui - 1, float(eui), -eui, -eui - 1, sim, float(sim), sim + 1, 2**53 + 1, 2**53 + 3]
+    assert passed(made, *keys) == [eui, str(eui), float(eui), -eui, sim, float(sim), 2**53 + 1]
+
+
+def test_known_keys_are_numbers_where_json_spells_them_so() -> None:
+    made = Known(["k"], ["1e5", "-2.5E-1", "1.50", "0.12345678901234567", "1e999", "9" * 5_000], 1e-6)
+    numbers = [100_000, -0.25, 1.5, 0.12345678901234567]
+    assert passed(made, *numbers, math.inf) == numbers
+    made = Known(["k"], ["007", "+5", ".5", "5.", " 6", "1_0", "0x1F", "٧", "nan", "Infinity", "1e", "-"], 1e-6)
+    assert passed(made, 7, 5, 0.5, 6, 10, 31, math.inf) == []
 
 
 def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,19 @@ def test_a_tree_is_walked_and_null_where_a_field_of_it_is(
     assert predicted({"kind": "decision_tree", "tree": tree}, row) == expected
 
 
+@pytest.mark.parametrize("other", ["warm", True])
+def test_a_value_of_another_type_matters_on_the_way_to_the_leaf_only_and_null_comes_first(other: Any) -> None:
+    tree = {"field": "t", "threshold": 1, "at_most": LEAF, "above": {"field": "h", "threshold": 1,
+            "at_most": LEAF, "above": LEAF}}  # fmt: skip
+    document = {"kind": "decision_tree", "tree": tree}
+    assert predicted(document, {"t": 0, "h": other}) == "GOOD"
+    for model in (document, regression()):
+        with pytest.raises(TypeError):
+            predicted(model, {"t": 2, "h": other})
+        assert predicted(model, {"t": None, "h": other}) is None
+        assert predicted(model, {"t": other, "h": None}) is None
+
+
 def deep(levels: int) -> dict[str, Any]:
     tree: dict[str, Any] = LEAF
     for _ in range(levels):

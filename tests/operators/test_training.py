@@ -6,6 +6,8 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from fractions import Fraction
+from operator import mul
 from typing import Any
 
 import pytest
@@ -95,6 +97,41 @@ def test_the_error_of_a_good_fit_is_never_told_as_less_than_it_is(noise: float) 
     assert 0.999 * true <= error < max(1.001 * true, 3e-7 * 2000)
 
 
+@pytest.mark.parametrize("far", [0, 1, 9_999])
+def test_one_row_that_is_far_from_all_others_spoils_nothing_wherever_it_comes(far: int) -> None:
+    """Two meters that have counted for long, and a zero, as one says that starts."""
+    draw = random.Random(5)
+    rows: list[tuple[float, ...]] = []
+    for at in range(10_000):
+        x = (5e6 + at * 0.01 + draw.gauss(0, 0.5), 5e6 + draw.gauss(0, 2))
+        rows.append((*x, 0.5 * x[0] + 0.5 * x[1] + draw.gauss(0, 0.1)))
+    rows[far] = (0.0, 0.0, 0.0)
+    intercept, coefficients, error = fit(sums_of(rows))
+    left = [y - intercept - sum(c * v for c, v in zip(coefficients, x, strict=True)) for *x, y in rows]
+    assert math.sqrt(statistics.fmean([d * d for d in left])) == pytest.approx(0.1, rel=0.02), "it is as good"
+    assert error == pytest.approx(0.1, rel=0.02), "and says so"
+    assert coefficients == pytest.approx([0.5, 0.5], abs=1e-3)
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=70),
+    st.sampled_from([0.0, 1e6, 0.1 + 2**40]),
+    st.booleans(),
+)
+def test_products_are_those_about_the_mean_within_twice_the_rounding_that_is_told(
+    rows: list[tuple[float, float]], offset: float, zero_first: bool
+) -> None:
+    rows = [(0.0, 0.0)] * zero_first + [(x + offset, y - offset) for x, y in rows]
+    sums = sums_of(rows)
+    exact = [[Fraction(value) for value in column] for column in zip(*rows, strict=True)]
+    apart = [[value - sum(column) / len(column) for value in column] for column in exact]
+    true = [[float(sum(map(mul, a, b))) for b in apart] for a in apart]
+    got = sums.covariances()
+    for a, b in ((0, 0), (1, 0), (1, 1)):
+        assert got[a][b] == got[b][a]
+        assert abs(got[a][b] - true[a][b]) <= 2 * sums.rounding * math.sqrt(true[a][a] * true[b][b])
+
+
 @pytest.mark.parametrize("apart", [1e-3, 1e-4, 1e-5])
 def test_fields_that_are_nearly_equal_are_both_used(apart: float) -> None:
     draw = random.Random(4)
@@ -180,6 +217,26 @@ def test_deltas_and_snapshots_bring_it_back(batches: list[list[tuple[str, int, i
         by_snapshot.restore(unpack(pack(snapshot)))
     rest = [row(source, x=n * n, y=n) for n in range(6) for source in "ab"]
     assert fed(by_deltas, *rest) == fed(by_snapshot, *rest) == fed(made, *rest)
+
+
+def test_a_window_that_an_older_version_has_begun_is_gone_on_with() -> None:
+    """Its sums are about the first row, whole numbers as they came, and of any number of rows."""
+    rows = [(3 * n % 7, n * n % 11) for n in range(40)]
+    apart = [(x - rows[0][0], y - rows[0][1]) for x, y in rows[:21]]
+    sums = [float(sum(column)) for column in zip(*apart, strict=True)]
+    products = [float(sum(a * b for a, b in pairs)) for pairs in _products(apart)]
+    made, again = (TrainRegression("y", ["x"], 40) for _ in range(2))
+    again.restore({"gone": [], "windows": [[None, [4, 21, *rows[0], *sums, *products]]]})
+    (true,) = fed(made, *(row(x=x, y=y) for x, y in rows))
+    (got,) = fed(again, *(row(x=x, y=y) for x, y in rows[21:]))
+    assert (got["model"]["version"], got["model"]["about"]["rows"]) == (5, 40)
+    for name in ("intercept", "coefficients"):
+        assert got["model"][name] == pytest.approx(true["model"][name])
+    assert got["model"]["about"]["rmse"] == pytest.approx(true["model"]["about"]["rmse"])
+
+
+def _products(rows: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    return [[(row[a], row[b]) for row in rows] for a, b in ((0, 0), (1, 0), (1, 1))]
 
 
 def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
