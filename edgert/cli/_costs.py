@@ -92,7 +92,7 @@ def _assumed(node: Node, came: Sequence[float]) -> Gives:
         case "filter" | "bloom_filter" | "annotate":
             drops = node.type != "annotate" or node.parameters["missing"] == "drop"
             return Gives(1.0, f"assumed: all pass {node.name}" if drops else "")
-        case "count_window" | "train_regression":
+        case "count_window" | "train_regression" | "train_tree":
             return Gives(1 / node.parameters["size"], f"one of {node.parameters['size']} rows: its size")
         case "join_latest":
             return Gives(came[0] / (sum(came) or 1.0), "one for each row of its first input")

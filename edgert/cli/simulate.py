@@ -52,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cost", action="append", default=[], metavar="INSTANCE=MICROSECONDS[,SELECTIVITY]",
         help="what a row of an instance costs here (names as `edgert explain` shows them), and how many rows it gives; "
-        "else what --status says; else 10 µs, and as many rows as the document says (the size of a count_window or "
-        "train_regression, the first input of a join_latest) or, where it does not say it, one for one, which is told",
+        "else what --status says; else 10 µs, and as many rows as the document says (the size of a count_window, "
+        "train_regression or train_tree, the first input of a join_latest) or, where it does not say it, one for one, "
+        "which is told",
     )  # fmt: skip
     parser.add_argument(
         "--fission", choices=("on", "off"), default="on", help="off: one instance of each operator, whatever FILE says"

@@ -127,6 +127,10 @@ class Stream(builder.Stream):
         """Fit a model that predicts `target` from `fields` to every `size` rows of a key."""
         return self.apply("train_regression", name=name, target=target, fields=fields, size=size, **parameters)
 
+    def train_tree(self, target: str, *fields: str, name: str = "", **parameters: Any) -> Stream:
+        """Fit a tree that tells the class `target` from `fields` to every so many rows of a key."""
+        return self.apply("train_tree", name=name, target=target, fields=fields, **parameters)
+
     def join_latest(self, other: Stream, *fields: str, name: str = "", **parameters: Any) -> Stream:
         """Add `fields` of the newest row of `other` that has the same key."""
         return self.apply("join_latest", other, name=name, fields=fields, **parameters)

@@ -125,8 +125,8 @@ class _Reader:
 
     def _leaf(self, plain: Mapping[str, Any], path: str) -> Expression:
         value = plain["value"]
-        if len(plain) > 1 or isinstance(value, bool) or not isinstance(value, int | float | str):
-            self.fault(path, 'a leaf {"value": a number or a string}', show(plain))
+        if len(plain) > 1 or not isinstance(value, int | float | str):
+            self.fault(path, 'a leaf {"value": a number, a string, true or false}', show(plain))
             return Literal(None)
         try:
             return Literal(value)

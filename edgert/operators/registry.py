@@ -21,6 +21,7 @@ _FAMILIES: Final = (
     "observations",
     "predict",
     "training",
+    "training_trees",
     "trackers",
     "sketched",
     "bloom",

@@ -1,15 +1,17 @@
-"""`train_regression`: a linear regression of every n rows, as a model that `predict` takes.
+"""`train_regression`: a linear regression of every n rows, as a model that `predict` takes; and what operators share
+that train models.
 
-Per key it keeps sums and sums of products, so a row costs the square of the fields and none is kept. They are about
-the first row, and then about the mean so far, taken anew whenever there are twice as many rows: a first row that is far
-from all others costs no digits. The coefficients solve the normal equations of least squares, in the form of
+Per key this one keeps sums and sums of products, so a row costs the square of the fields and none is kept. They are
+about the first row, and then about the mean so far, taken anew whenever there are twice as many rows: a first row that
+is far from all others costs no digits. The coefficients solve the normal equations of least squares, in the form of
 correlations; a field that is constant, or that others already tell, gets 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from sys import float_info
 from typing import Any, Final
@@ -181,18 +183,17 @@ def _eliminate(left: list[list[float]], size: int, told: float) -> list[int]:
     return used
 
 
-class TrainRegression(Logic):
-    """State: the sums of each key's window, and how many models it has had."""
+class Training(Logic, ABC):
+    """A row with a model for every so many rows of a key: with the time and the source of the last of them."""
 
-    def __init__(
-        self, target: str, fields: Sequence[str], size: int, output: str = "model", keys: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, output: str, keys: Sequence[str]) -> None:
         super().__init__()
-        sums_bytes = len(Sums(len(fields) + 1).slots) * SLOT_BYTES
-        self._by_key: ByKey[Sums] = ByKey("windows", sums_bytes, most_keys=MAX_KEYS)
-        self.windows = self._by_key.kept
-        self._columns, self._size, self._output, self._keys = (*fields, target), size, output, tuple(keys)
+        self._output, self._keys = output, tuple(keys)
         self._key_of = key_reader(keys)
+
+    @abstractmethod
+    def _trained(self, rows: Sequence[Row]) -> list[Row]:
+        """Takes rows in; the results of those that complete a window."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
@@ -201,16 +202,44 @@ class TrainRegression(Logic):
             return ()
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark)),)
 
+    def _result(self, row: Row, key: Any, model: Mapping[str, Any]) -> Row:
+        values = (key,) if len(self._keys) == 1 else key or ()
+        return {**row_head(row), **dict(zip(self._keys, values, strict=True)), self._output: model}
+
+    def _count(self, absent: int, bad: int) -> None:
+        """Values for which rows were left out."""
+        if absent:
+            self.drops["absent (values)"] += absent
+        if bad:
+            self.drops["bad_value (values)"] += bad
+
+    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
+        return shared_by_key("windows", snapshots, copies, copy_of)
+
+
+class TrainRegression(Training):
+    """State: the sums of each key's window, and how many models it has had."""
+
+    def __init__(
+        self, target: str, fields: Sequence[str], size: int, output: str = "model", keys: Sequence[str] = ()
+    ) -> None:
+        super().__init__(output, keys)
+        sums_bytes = len(Sums(len(fields) + 1).slots) * SLOT_BYTES
+        self._by_key: ByKey[Sums] = ByKey("windows", sums_bytes, most_keys=MAX_KEYS)
+        self.windows = self._by_key.kept
+        self._columns, self._size = (*fields, target), size
+
     def _trained(self, rows: Sequence[Row]) -> list[Row]:
         columns, windows, key_of, dirty = self._columns, self.windows, self._key_of, self._by_key.changed
         out = []
-        bad = 0
+        absent = bad = 0
         size = self._size
         add = adder(len(columns))
         for row in rows:
             get = row.get
             values = [get(column) for column in columns]
             if None in values:
+                absent += values.count(None)
                 continue
             key = key_of(row)
             sums = windows.get(key)
@@ -219,28 +248,25 @@ class TrainRegression(Logic):
                 sums = windows[key] = Sums(len(columns))
             count = add(sums.slots, values)
             if not count:
-                bad += sum([not _is_number(value) for value in values]) or 1  # none alone: together they are too great
+                bad += sum([not is_number(value) for value in values]) or 1  # none alone: together they are too great
                 continue
             dirty[key] = None
             if count == size:
-                out.append(self._result(row, key, sums))
+                out.append(self._result(row, key, self._model(row, sums)))
                 windows[key] = Sums(len(columns), sums.version + 1)
-        if bad:
-            self.drops["bad_value (values)"] += bad
+        self._count(absent, bad)
         self._by_key.forget_beyond(self.drops)
         return out
 
-    def _result(self, row: Row, key: Any, sums: Sums) -> Row:
+    def _model(self, row: Row, sums: Sums) -> dict[str, Any]:
         intercept, coefficients, error = fit(sums)
-        model = {
+        return {
             "kind": "linear_regression",
             "version": sums.version + 1,
             "intercept": intercept,
             "coefficients": dict(zip(self._columns, coefficients, strict=False)),
             "about": {"target": self._columns[-1], "rows": sums.count, "until": row["time"], "rmse": error},
         }
-        values = (key,) if len(self._keys) == 1 else key or ()
-        return {**row_head(row), **dict(zip(self._keys, values, strict=True)), self._output: model}
 
     def delta(self) -> Any | None:
         return self._by_key.delta(lambda sums: (sums.slots[:],))
@@ -252,16 +278,14 @@ class TrainRegression(Logic):
         for key, slots in self._by_key.told(state):
             self.windows[key] = Sums.of(slots, len(self._columns))
 
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        return shared_by_key("windows", snapshots, copies, copy_of)
-
 
 def row_head(row: Row) -> Row:
     """What every row has."""
     return {"time": row["time"], "source": row["source"]}
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a model can be made of it."""
     return (type(value) is float or type(value) is int) and -GREATEST <= value <= GREATEST
 
 
@@ -271,20 +295,27 @@ def _inputs(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check(node: Node, flow: Flow) -> Iterable[Problem]:
+def check_training(node: Node, flow: Flow) -> Iterable[Problem]:
+    """Of what every training names."""
     p, path = node.parameters, f"operators.{node.name}"
     if p["target"] in p["fields"]:
         yield Problem(f"{path}.fields", "fields other than the target", p["target"])
-    if p["size"] < len(p["fields"]) + 2:
-        expected = f"at least {len(p['fields']) + 2} (two more than there are fields)"
-        yield Problem(f"{path}.size", expected, str(p["size"]))
     if p["output"] in key_names(node, flow):
         yield Problem(f"{path}.output", "a name that is not also a key", show(p["output"]))
 
 
-def _fields(node: Node) -> FieldUse:
+def fields_used(node: Node) -> FieldUse:
+    """By every training."""
     p = node.parameters
     return FieldUse(frozenset((p["target"], *p["fields"])), frozenset((p["output"],)), keeps=frozenset())
+
+
+def _check(node: Node, flow: Flow) -> Iterable[Problem]:
+    p = node.parameters
+    yield from check_training(node, flow)
+    if p["size"] < len(p["fields"]) + 2:
+        expected = f"at least {len(p['fields']) + 2} (two more than there are fields)"
+        yield Problem(f"operators.{node.name}.size", expected, str(p["size"]))
 
 
 def _make(build: Build) -> TrainRegression:
@@ -292,21 +323,23 @@ def _make(build: Build) -> TrainRegression:
     return TrainRegression(p["target"], p["fields"], p["size"], p["output"], [name for name, _ in build.keys])
 
 
+FIELDS: Final = Parameter("fields", "strings", "The fields to predict it from.", parse_item=field_name, parse=_inputs)
+OUTPUT: Final = Parameter("output", "string", "Field for the model.", "model", parse=new_field)
 SPECS = (
     OperatorSpec(
         type="train_regression",
         doc="Fits a linear regression (least squares) to every `size` rows of a key, and gives a row with the model, "
-        "in the form that `predict` takes (docs/models.md). Rows without a value in one of the fields are left out. "
-        + forgets(MAX_KEYS),
+        "in the form that `predict` takes (docs/models.md). Rows without a value in one of the fields are left out, "
+        "and counted. " + forgets(MAX_KEYS),
         check=_check,
-        fields=_fields,
+        fields=fields_used,
         logic=_make,
         divides_by=as_they_are,
         parameters=(
             Parameter("target", "string", "The field to predict.", parse=field_name),
-            Parameter("fields", "strings", "The fields to predict it from.", parse_item=field_name, parse=_inputs),
+            FIELDS,
             Parameter("size", "integer", "Rows of a model.", unit="rows", minimum=3, maximum=10_000_000),
-            Parameter("output", "string", "Field for the model.", "model", parse=new_field),
+            OUTPUT,
         ),
     ),
 )

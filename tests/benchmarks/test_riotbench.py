@@ -50,7 +50,7 @@ def out(application: str) -> int:
         "etl": len(passed.batch) * rounds,
         "stats": 3 * len(passed.batch) * rounds,
         "pred": 2 * ROWS,
-        "train": 2 * (valid * rounds // TRAINED),
+        "train": 3 * (valid * rounds // TRAINED),
     }[application]
 
 

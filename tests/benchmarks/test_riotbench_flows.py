@@ -7,6 +7,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, get_args
 
 import pytest
@@ -14,7 +15,9 @@ import pytest
 from benchmarks.ingest.trace import RANGES, TRACE
 from benchmarks.riotbench import by_hand
 from benchmarks.riotbench.flows import (
+    AIR_CLASSES,
     APPLICATIONS,
+    CLASSIFIED_BY,
     METADATA,
     REGRESSION,
     TRAINED,
@@ -29,14 +32,15 @@ from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.fused import Fused
 from edgert.operators.logic import Message, Now
-from edgert.operators.models import model_untrusted
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
+from tests.operators.test_cart import tried
 
 pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"the SYS trace is not there: {TRACE}")
+CLASSES = TRACE.with_name("SYS-airquality-class.txt")
 ROWS = 600
 EVERY_FUSION = pytest.mark.parametrize("fusion", get_args(Fusion))
 WALL = 1_700_000_000.0
@@ -308,12 +312,12 @@ def test_pred_by_hand_sends_byte_by_byte_what_the_engine_sends(size: int) -> Non
 def test_train_gives_models_that_pred_takes(fusion: Fusion) -> None:
     numpy = pytest.importorskip("numpy")
     messages, made = run(train(), fusion, 1_000)
-    rows = [r for r in packs(1_000) if all(low <= r[name] <= high for name, (low, high) in RANGES.items())]
+    rows = valid(packs(1_000))
     assert 2 * TRAINED > len(rows) > TRAINED
     rows = rows[:TRAINED]
     fields = list(REGRESSION["coefficients"])
     by_topic = {message.topic: message for message in messages}
-    assert len(by_topic) == len(messages) == 2
+    assert len(by_topic) == len(messages) == 3
     model = json.loads(by_topic["models/air-quality"].payload)
     assert by_topic["models/air-quality"].retain
     inputs = numpy.array([[1.0, *(row[name] for name in fields)] for row in rows])
@@ -329,10 +333,65 @@ def test_train_gives_models_that_pred_takes(fusion: Fusion) -> None:
         assert told[f"mean_{name}"] == pytest.approx(statistics.fmean(row[name] for row in rows))
     assert drops(made) == {"incomplete window": 1_000 - 11 - TRAINED}
     # and PRED predicts by it
-    predicting = flow_run(pred(), "none")
-    regress = predicting.places["regress"].logic
-    assert isinstance(regress, Fused)
-    regress.predictions.offer("regress", model_untrusted(model, frozenset(fields)))
-    regress.renew()
-    expected = intercept + sum(c * rows[0][name] for c, name in zip(coefficients, fields, strict=True))
-    assert regress.chain.apply([rows[0]])[0][0]["predicted"] == pytest.approx(expected)
+    expected = [intercept + sum(c * row[name] for c, name in zip(coefficients, fields, strict=True)) for row in rows]
+    assert predicted("regress", model, rows) == pytest.approx(expected)
+
+
+def predicted(operator: str, model: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
+    """By PRED's operator, when the model has come by a message."""
+    made = flow_run(pred(), "none").places[operator].logic
+    assert isinstance(made, Fused)
+    made.predictions.offer(operator, made.predictions.checked_untrusted(operator, model))
+    made.renew()
+    output = made.predictions.nodes[operator].parameters["output"]
+    return [row[output] for row in made.chain.apply(rows)[0]]
+
+
+def valid(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [r for r in rows if all(low <= r[name] <= high for name, (low, high) in RANGES.items())]
+
+
+def air_class(row: dict[str, Any]) -> str:
+    return (
+        "BAD"
+        if (air := row["airquality_raw"]) < 10
+        else "GOOD"
+        if air < 15
+        else "VERYGOOD"
+        if air < 20
+        else "EXCELLENT"
+    )
+
+
+@cache
+def tree_by_hand() -> dict[str, Any]:
+    """Of the first rows, by trying all splits."""
+    rows = valid(packs(1_000))[:TRAINED]
+    classes = list(dict.fromkeys(map(air_class, rows)))
+    labelled = [((row["temperature"], row["humidity"]), classes.index(air_class(row))) for row in rows]
+    return tried(labelled, CLASSIFIED_BY, classes, 3, 5)
+
+
+@EVERY_FUSION
+def test_train_gives_trees_that_pred_takes(fusion: Fusion) -> None:
+    messages, _ = run(train(), fusion, 1_000)
+    (message,) = [message for message in messages if message.topic == "models/air-class"]
+    assert message.retain
+    model = json.loads(message.payload)
+    assert model["tree"] == tree_by_hand()
+    rows = valid(packs(1_000))[:TRAINED]
+    right = sum(map(str.__eq__, predicted("classify", model, rows), map(air_class, rows)))
+    most = max(Counter(map(air_class, rows)).values())
+    assert right > most, "better than to tell always the same"
+    assert model["about"] == {
+        "target": "class",
+        "rows": TRAINED,
+        "until": rows[-1]["time"],
+        "accuracy": right / TRAINED,
+    }
+
+
+@pytest.mark.skipif(not CLASSES.exists(), reason=f"RIoTBench's classes are not there: {CLASSES}")
+def test_classes_of_the_air_are_those_of_riotbench() -> None:
+    lines = [line.split(":") for line in CLASSES.read_text(encoding="utf-8").split()]
+    assert [(int(bound), name) for bound, name in lines] == list(AIR_CLASSES)

@@ -162,11 +162,12 @@ topic = "told/{source}"
 """
 
 
+@pytest.mark.parametrize("trains", ["train_regression", "train_tree"])
 def test_what_a_row_gives_is_taken_from_the_document_and_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trains: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = tmp_path / "joined.toml"
-    made.write_text(JOINED)
+    made.write_text(JOINED.replace("train_regression", trains))
     arguments = [
         "simulate",
         str(made),

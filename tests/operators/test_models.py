@@ -32,7 +32,7 @@ def test_a_regression_is_its_sum_and_null_where_a_field_is() -> None:
 
 
 TREES = st.recursive(
-    st.builds(lambda v: {"value": v}, st.floats(-9, 9) | st.sampled_from("ab")),
+    st.builds(lambda v: {"value": v}, st.floats(-9, 9) | st.sampled_from("ab") | st.booleans()),
     lambda inner: st.builds(
         lambda f, x, a, b: {"field": f, "threshold": x, "at_most": a, "above": b},
         st.sampled_from(["t", "h"]), st.integers(-3, 3), inner, inner,

@@ -25,6 +25,9 @@ KEPT: dict[str, Any] = {
         "tell2": {"type": "publish", "input": "moment", "topic": "m/{room}/{source}"},
         "fit": {"type": "train_regression", "input": "by", "target": "t", "fields": ["h"], "size": 5, "instances": 2},
         "tell3": {"type": "publish", "input": "fit", "topic": "f/{room}/{source}"},
+        "tree": {"type": "train_tree", "input": "by", "target": "t", "fields": ["h"], "size": 5, "least": 1,
+                 "instances": 2},
+        "tell4": {"type": "publish", "input": "tree", "topic": "t/{room}/{source}"},
     },
 }  # fmt: skip
 
@@ -51,6 +54,6 @@ def test_state_of_every_operator_that_keeps_some_by_key_is_shared_anew(before: b
             many.crash(13.0, after)
     for way in (one, many):
         way.end()
-    assert set(one.published()) == {f"{of}/{room}/{source}" for of in "jmf" for room in "xy" for source in "abc"}
+    assert set(one.published()) == {f"{of}/{room}/{source}" for of in "jmft" for room in "xy" for source in "abc"}
     assert many.published() == one.published()
     assert many.drops == one.drops
