@@ -323,7 +323,7 @@ PRED = (
     "readings=3", "classify+brief_class=.5", "regress=.6", "average=1", "classes=.6", "beside=.5",
     "error+brief_error=.4", "errors=.3",
 )  # fmt: skip
-"""µs per row, warm: 6.9 together."""
+"""µs per row, warm: 6.9 together, shared out roughly as measured."""
 
 
 @pytest.mark.parametrize("fusion", ["full", "chains"])
@@ -331,7 +331,8 @@ PRED = (
 def test_the_load_is_that_of_the_engine(
     tmp_path: Path, fusion: str, rate: int, used: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`used`: by `python -m benchmarks.riotbench.engine --application pred`, on the machine whose rows cost that."""
+    """`used`: about the CPU of `python -m benchmarks.riotbench.engine --application pred`, where rows cost about that.
+    It varied by a third from run to run, more than from one fusion to the other."""
     flow = tmp_path / "pred.json"
     flow.write_text(json.dumps(pred()))
     said = [part for cost in PRED for part in ("--cost", cost)]
