@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from edgert.core.errors import EdgertError, show
 from edgert.flow.fission import uncopied
 from edgert.scheduling.profile import UNKNOWN, Profile
+from edgert.sim.flows import DECODER_S, PART_S
 
 if TYPE_CHECKING:
-    from edgert.flow.graph import Node
+    from edgert.flow.graph import Flow, Node
     from edgert.flow.physical import PhysicalInstance, Plan
     from edgert.flow.spec import Registry
 
 LEAST_S: Final = 1e-9
 """What a row costs where no time was seen."""
+LEAST_PART: Final = 0.1
+"""Of the time that was measured, what rows have taken at least: the rest may be what turns cost beside them."""
 MOST_S: Final = 1e12
 """No gateway has computed for longer."""
 MEASURED, SAID = "measured", "as said"
@@ -50,7 +53,7 @@ def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequ
     assumed_costs = set(costs)
     gives: dict[str, Gives] = {}
     if status:
-        for name, known in _as_measured(physical, registry, list(_measured(status, physical.flow.name))):
+        for name, known in _as_measured(physical, registry, list(_measured(status, physical.flow, registry))):
             costs[name], gives[name] = known.profile.cost_s, Gives(known.profile.selectivity, known.why)
             assumed_costs.discard(name)
     for text in said:
@@ -129,7 +132,7 @@ def _copies(name: str, known: Iterable[str]) -> list[str]:
 
 
 Counts = tuple[str, int, int, float]
-"""Instance, rows in, rows out, seconds of computing."""
+"""Instance, rows in, rows out, seconds of computing that rows have cost."""
 
 
 def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, Known]]:
@@ -175,33 +178,41 @@ def _tell(what: str) -> None:
     print(f"edgert: {what}", file=sys.stderr)
 
 
-def _measured(file: Path, flow: str) -> Iterator[Counts]:
-    """What a gateway's status says of a flow's instances."""
+def _measured(file: Path, flow: Flow, registry: Registry) -> Iterator[Counts]:
+    """What a gateway's status says of a flow's instances. What their turns cost beside rows is taken off: the
+    simulation adds it for its own turns, which may be other ones."""
     try:
         status: Any = json.loads(file.read_bytes())
         flows: Sequence[Mapping[str, Any]] = status["flows"]
-        operators = next(f["operators"] for f in flows if f["name"] == flow)
-        found = [_counts(operator) for operator in operators]
+        operators = next(f["operators"] for f in flows if f["name"] == flow.name)
+        found = list(map(_counts, operators))
     except OSError as error:
         raise EdgertError(f"{file}: expected a readable file: {error.strerror or error}") from error
     except StopIteration:
         raise EdgertError(
-            f"{file}: expected the status of a gateway that runs flow {flow}, found no such flow"
+            f"{file}: expected the status of a gateway that runs flow {flow.name}, found no such flow"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise EdgertError(
             f"{file}: expected a gateway's status (its page's api/status), got {show(str(error))}"
         ) from None
-    yield from found
+    turns = 0
+    for name, rows_in, rows_out, busy_s, own in found:
+        turns = own or turns  # of a region those of its first part are told
+        node = flow.nodes.get(name.partition("+")[0].partition("#")[0])
+        source = node is not None and registry[node.type].role == "source"
+        beside_s = turns * (PART_S + DECODER_S * source)
+        yield name, rows_in, rows_out, max(busy_s - beside_s, busy_s * LEAST_PART)
 
 
-def _counts(operator: Mapping[str, Any]) -> Counts:
+def _counts(operator: Mapping[str, Any]) -> tuple[str, int, int, float, int]:
     """Raises ValueError, TypeError, KeyError or AttributeError for what no gateway says."""
-    name, rows_in, rows_out, busy_s = (operator[key] for key in ("name", "rows_in", "rows_out", "busy_s"))
+    keys = ("name", "rows_in", "rows_out", "busy_s", "turns")
+    name, rows_in, rows_out, busy_s, turns = (operator[key] for key in keys)
     uncopied(name)
-    for key, value in (("rows_in", rows_in), ("rows_out", rows_out)):
+    for key, value in (("rows_in", rows_in), ("rows_out", rows_out), ("turns", turns)):
         if type(value) is not int or not 0 <= value < 2**63:
             raise ValueError(f"{key} of {name}: {show(value)}")
     if type(busy_s) not in (int, float) or not 0 <= busy_s < MOST_S:
         raise ValueError(f"busy_s of {name}: {show(busy_s)}")
-    return name, rows_in, rows_out, float(busy_s)
+    return name, rows_in, rows_out, float(busy_s), turns

@@ -6,20 +6,15 @@ import argparse
 import math
 import random
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import get_args
 
 from edgert.cli._documents import load, registry
 from edgert.core.errors import EdgertError, show
 
-if TYPE_CHECKING:
-    from edgert.scheduling.profile import Profile
-
 HELP = "try a flow on a virtual clock: rates, latencies and queues under each scheduling policy"
 ALL = "all"
-TURN_S = 20e-6
-"""What a turn costs beside its rows, on this machine (a read of one message through three instances: some 50 µs)."""
+ANY = "any"
 WARM_UP = 0.1
 """Part of the simulated time, in which nothing counts."""
 MOST_ROWS = 50_000_000
@@ -27,12 +22,24 @@ MOST_ROWS = 50_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from edgert.core.settings import Pool, Sensors
+    from edgert.flow.physical import Fusion
     from edgert.scheduling.consumption import CONSUMPTIONS
     from edgert.scheduling.policies import POLICIES
     from edgert.sim.boards import BOARDS
 
+    fusion, budget_s = Pool().fusion, Sensors().latency_budget_s
     parser.add_argument("flow", type=Path, metavar="FILE", help="a document, TOML or JSON")
     parser.add_argument("--rate", type=_positive, required=True, help="rows per second into each source")
+    parser.add_argument(
+        "--latency-budget", type=_seconds, default=budget_s, metavar="SECONDS",
+        help="how long reading waits so that more rows come with one read, as a gateway's sensors.latency_budget_s; "
+        f"0: each row comes by itself; waits only at high rates (default: {budget_s:g})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fusion", choices=get_args(Fusion), default=fusion,
+        help=f"what becomes one instance, as a gateway's pool.fusion (default: {fusion})",
+    )  # fmt: skip
     parser.add_argument("--seconds", type=_positive, default=20.0, help="simulated time (default: 20)")
     parser.add_argument("--policy", choices=(*POLICIES, ALL), default=ALL, help="default: all, one after the other")
     parser.add_argument("--consumption", choices=tuple(CONSUMPTIONS), default="at-most", help="default: at-most")
@@ -51,10 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--cost", action="append", default=[], metavar="INSTANCE=MICROSECONDS[,SELECTIVITY]",
-        help="what a row of an instance costs here (names as `edgert explain` shows them), and how many rows it gives; "
-        "else what --status says; else 10 µs, and as many rows as the document says (the size of a count_window, "
-        "train_regression or train_tree, the first input of a join_latest) or, where it does not say it, one for one, "
-        "which is told",
+        help="what a row of an operator or chain costs here, beside its turn (names as this command shows them), and "
+        "how many rows it gives; else what --status says; else 10 µs, and as many rows as the document says (the size "
+        "of a count_window, train_regression or train_tree, the first input of a join_latest) or, where it does not "
+        "say it, one for one, which is told",
     )  # fmt: skip
     parser.add_argument(
         "--fission", choices=("on", "off"), default="on", help="off: one instance of each operator, whatever FILE says"
@@ -65,38 +72,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from edgert.cli._costs import known_of
     from edgert.flow.physical import plan
+    from edgert.mqtt.coalesce import WORTH
     from edgert.scheduling.consumption import CONSUMPTIONS
     from edgert.scheduling.policies import POLICIES
     from edgert.scheduling.queueing import balanced_weights, sustainable_rate
     from edgert.sim.boards import BOARDS
+    from edgert.sim.flows import model, rows_per_row
     from edgert.sim.pool import Simulation, exponential, poisson
 
     known = registry()
-    # a line would leave little to schedule
-    physical = plan(load(args.flow, known), known, "chains", fission=args.fission == "on")
-    names = list(physical.instances)
-    at = {name: number for number, name in enumerate(names)}
-    graph = {at[name]: [at[o.instance] for o in i.outputs] for name, i in physical.instances.items()}
-    copies = [[at[copy.name] for copy in alike] for alike in physical.sets()]
+    flow, fission = load(args.flow, known), args.fission == "on"
+    physical = plan(flow, known, args.fusion, fission=fission)
+    # costs are known of operators and chains, whatever they are fused to
+    apart = plan(flow, known, "none" if args.fusion == "none" else "chains", fission=fission)
     slower = BOARDS[args.board].slower
-    here = known_of(physical, known, args.status, args.cost)
-    profiles = {at[name]: k.profile._replace(cost_s=k.profile.cost_s * slower) for name, k in here.items()}
-    ratios = _ratios(graph, profiles, copies)
+    here = known_of(apart, known, args.status, args.cost)
+    profiles = {name: k.profile._replace(cost_s=k.profile.cost_s * slower) for name, k in here.items()}
+    ratios = rows_per_row(apart, profiles)
     rows = args.rate * (args.seconds * (1 + WARM_UP)) * sum(ratios.values())
     if not rows <= MOST_ROWS:
         raise EdgertError(
             f"expected a simulation of at most {MOST_ROWS:,} rows in all queues, got {rows:.3g} "
             "(less --rate or --seconds, or what --cost says that a row gives)"
         )
-    demands = {k: ratio * profiles[k].cost_s for k, ratio in ratios.items()}
+    fused = model(physical, profiles, slower)
+    demands = {
+        k: sum(ratios[part.name] * profiles[part.name].cost_s for part in instance.parts or (instance,))
+        for k, instance in enumerate(physical.instances.values())
+    }
     # an instance is run by one worker at a time
     alone = sustainable_rate(demands, dict.fromkeys(demands, 1.0))
     sustainable = min(alone, sustainable_rate(demands, balanced_weights(demands, args.workers)))
     bearers = "one worker bears" if args.workers == 1 else f"{args.workers} workers bear"
-    print(f"flow {physical.flow.name} on {args.board}, {args.rate:g} rows/s into each source, seed {args.seed}")
+    sources = sum(copies[0].kind == "source" for copies in physical.sets())
+    # a gateway has one connection for all of them
+    pause_s = args.latency_budget if args.rate * sources * args.latency_budget >= WORTH else 0.0
+    reads = f"in reads at least {pause_s * 1e3:g} ms apart" if pause_s else "each read by itself"
+    print(f"flow {flow.name} on {args.board}, {args.rate:g} rows/s into each source, {reads}, seed {args.seed}")
     for name, (profile, why, assumed) in here.items():
-        used = demands[at[name]] * args.rate
-        gives = f"; a row gives {profile.selectivity:.3g} ({why})" if why and graph[at[name]] else ""
+        used = ratios[name] * profiles[name].cost_s * args.rate
+        gives = f"; a row gives {profile.selectivity:.3g} ({why})" if why and apart.instances[name].outputs else ""
         cost = f"{profile.cost_s * slower * 1e6:.1f} µs per row{' (assumed)' if assumed else ''}"
         print(f"  {name}: {cost}, {used:.1%} of a worker{gives}")
     guess = "; with costs that are assumed" if any(known.assumed for known in here.values()) else ""
@@ -106,27 +121,34 @@ def run(args: argparse.Namespace) -> int:
             "edgert: without --status or --cost every row is taken to cost 10 µs in each instance: this compares "
             "policies, and does not say what the flow bears", file=sys.stderr,
         )  # fmt: skip
+    only = len(physical.instances) == 1
+    if only:
+        told = "" if args.fusion == "chains" else " (--fusion chains leaves more apart)"
+        print(f"all of it is one instance: there is nothing to schedule, and policies are alike{told}\n")
     print(f"{'policy':27}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
-    for policy in POLICIES if args.policy == ALL else (args.policy,):
+    tried = tuple(POLICIES) if args.policy == ALL else (args.policy,)
+    for policy in tried[:1] if only else tried:
         # a generator each: all policies meet the same arrivals
         arrivals, costs, choices = (random.Random(f"{args.seed} {use}").random for use in ("rows", "costs", "policy"))
         made = Simulation(
-            graph, profiles, POLICIES[policy](choices), CONSUMPTIONS[args.consumption](args.rows),
-            workers=args.workers, turn_s=TURN_S * slower, cost=exponential(costs), copies=copies,
+            policy=POLICIES[policy](choices), consumption=CONSUMPTIONS[args.consumption](args.rows),
+            workers=args.workers, cost=exponential(costs), **fused._asdict(),
         )  # fmt: skip
-        outcome = made.run(poisson(args.rate, arrivals), args.seconds, args.seconds * WARM_UP)
+        outcome = made.run(poisson(args.rate, arrivals), args.seconds, args.seconds * WARM_UP, pause_s)
         busy = sum(s.busy_s for s in outcome.instances.values()) / outcome.span_s / args.workers
         longest = max(s.longest for s in outcome.instances.values())
         late = "".join(_latency(*outcome.latency_s(part)) for part in (0.5, 0.99))
+        label = ANY if only and args.policy == ALL else policy
         print(
-            f"{policy:27}{outcome.left / outcome.span_s:9,.0f}{late}{longest:9,}{outcome.waiting:9,}"
+            f"{label:27}{outcome.left / outcome.span_s:9,.0f}{late}{longest:9,}{outcome.waiting:9,}"
             f"{busy:7.0%}{outcome.balance():9.2f}"
         )
     print(
         "\nlatency: from a row's arrival to the sink (≥: so many have not come out, and had waited so long at the end);"
     )
     print("longest, waiting: rows in a queue at most, in all at the end;")
-    print("busy: part of the workers' time in turns; balance: variation of the instances' utilisation, 0 = all alike")
+    print("busy: part of the workers' time in turns, which cost more than their rows where these are few;")
+    print("balance: variation of the instances' utilisation, 0 = all alike")
     if args.rate >= sustainable:
         print(f"edgert: {args.rate:g} rows/s are more than {bearers}: queues grow for ever", file=sys.stderr)
         return 1
@@ -138,31 +160,23 @@ def _latency(late_s: float, out: bool) -> str:
     return f"{told:>9}"
 
 
-def _ratios(
-    graph: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile], copies: Sequence[Sequence[int]]
-) -> dict[int, float]:
-    """Rows that each instance gets per row that enters a source: copies get equal parts of what one would get."""
-    from edgert.scheduling.profile import Profile
-    from edgert.scheduling.queueing import input_ratios
-
-    first = {k: alike[0] for alike in copies for k in alike}
-    whole = {k: list(dict.fromkeys(first[j] for j in graph[k])) for k in dict.fromkeys(first.values())}
-    means = {
-        alike[0]: Profile(*(sum(part) / len(alike) for part in zip(*(profiles[k] for k in alike), strict=True)))
-        for alike in copies
-    }
-    ratios = input_ratios(whole, means)
-    return {k: ratios[alike[0]] / len(alike) for alike in copies for k in alike}
-
-
 def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
+    if not 0 < (number := _number(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {show(text)}")
     return number
+
+
+def _seconds(text: str) -> float:
+    if not 0 <= (number := _number(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"expected seconds, at least 0, got {show(text)}")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _count(text: str) -> int:

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 _PART_DUE = 0.5
 """A read with less than this part of the messages due says that the broker holds the rest back."""
+WORTH = 2.0
+"""Messages expected within the budget (at 5 ms: 400/s) that are worth a pause: with fewer it would cost latency and
+save nothing."""
 _WINDOW_S = 0.1
 """The rate is that of the last such window: long enough to hold some messages, short enough to follow a burst."""
 _FULL_READ_BYTES = 128 << 10
@@ -37,9 +40,9 @@ class Coalescer:
     def pause_s(self, messages: int, size: int, now: float) -> float:
         """Seconds to pause after a read of `size` bytes with `messages` messages at `now`.
 
-        Nothing unless two messages or more are expected within the budget (at 5 ms: 400/s): below that a pause would
-        cost latency and save nothing. Nothing after a full read either. Of the other reads those that brought far less
-        than was due are followed by none, unless that went for the one before too: of two, one at least has its pause.
+        Nothing unless as many messages are expected within the budget as are worth it. Nothing after a full read
+        either. Of the other reads those that brought far less than was due are followed by none, unless that went for
+        the one before too: of two, one at least has its pause.
         """
         self._count += messages
         elapsed = now - self._began
@@ -47,7 +50,7 @@ class Coalescer:
             self.rate = self._count / elapsed
             self._count = 0
             self._began = now
-        if size >= _FULL_READ_BYTES or self.rate * self._budget_s < 2.0:
+        if size >= _FULL_READ_BYTES or self.rate * self._budget_s < WORTH:
             return 0.0
         due = self.rate * (now - self._paused)
         self._short = not self._short and messages < due * _PART_DUE

@@ -1,6 +1,6 @@
 """A pool on a virtual clock: the product's own policies and consumptions over operators that only cost time.
 
-Discrete events: a row arrives, a turn ends. As in the real pool a worker takes what the consumption says
+Discrete events: rows are read, a turn ends. As in the real pool a worker takes what the consumption says
 (but not more rows than cost 10 ms, by their mean), is away for as long as these rows cost, hands on what came of them,
 and asks the policy again. Workers compute side by side.
 """
@@ -11,8 +11,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush, merge
+from heapq import heapify, heappop, heappush, heapreplace, merge
 from itertools import cycle
+from typing import Final
 
 from edgert.scheduling.consumption import Consumption, most_rows
 from edgert.scheduling.policies import Policy
@@ -20,6 +21,10 @@ from edgert.scheduling.profile import Profile
 
 Draw = Callable[[], float]
 """Numbers from 0 to below 1."""
+COLD_AFTER_S: Final = 0.003
+"""An instance without a turn for so long finds nothing of its own in the caches."""
+READ: Final = -1
+"""In place of an instance: what is read goes to whatever sources it is for."""
 
 
 def poisson(rate: float, draw: Draw) -> Callable[[], float]:
@@ -101,15 +106,30 @@ class Outcome:
 
 
 @dataclass(slots=True)
+class _Way:
+    """By which rows leave an instance."""
+
+    targets: Sequence[int]
+    """Copies of the instance that it leads to; none: out of the flow."""
+    gives: float
+    """Rows that take it per row taken."""
+    next: Iterator[int]
+    """Of the copies, whom the next row goes to: one after the other."""
+    owed: float = 0.0
+    """Fractions of rows that are promised and not given out yet."""
+
+
+@dataclass(slots=True)
 class _Instance:
     profile: Profile
-    downstream: Sequence[Iterator[int]]
-    """Per edge whom the next row goes to: of several copies one after the other."""
+    ways: Sequence[_Way]
+    turn_s: float
+    cold_s: float
     queue: deque[tuple[float, float]] = field(default_factory=deque)
     """(arrival of the row that it came of, time at which it was put here)"""
-    owed: float = 0.0
-    """Fractions of rows that the selectivity has promised and that are not given out yet."""
     running: bool = False
+    ended: float = -math.inf
+    """Its last turn."""
     since: float = 0.0
     """Time of the last change of the queue, or of `running`."""
     seen: Seen = field(default_factory=Seen)
@@ -126,13 +146,21 @@ class Simulation:
         consumption: Consumption,
         *,
         workers: int = 1,
-        turn_s: float = 0.0,
+        turn_s: Mapping[int, float] | None = None,
+        cold_s: Mapping[int, float] | None = None,
         cost: Callable[[float], float] = constant,
         copies: Sequence[Sequence[int]] = (),
+        gives: Mapping[tuple[int, int], float] | None = None,
+        ends: Mapping[int, float] | None = None,
     ) -> None:
-        """`turn_s`: what a turn costs beside its rows. `cost`: mean cost of a row → its cost. `downstream` names every
-        instance and has no cycle. `copies`: instances that are copies of one, so that a row goes to one of them (of
-        those that the giving instance feeds); copies of a source share what enters it."""
+        """`turn_s`: what a turn costs beside its rows. `cold_s`: what it costs more where the instance has had none
+        for `COLD_AFTER_S` (so much less as that time is shorter): its caches are cold. `cost`: mean cost of a row →
+        its cost. `downstream` names every instance and has no cycle. `copies`: instances that are copies of one, so
+        that a row goes to one of them (of those that the giving instance feeds); copies of a source share what enters
+        it. `gives`: rows from one instance to another (to all its copies together) per row taken, where that is not
+        the selectivity. `ends`: rows that reach a sink in the instance per row taken, where that is not one at the
+        ends of the graph and none before."""
+        turn_s, cold_s, gives, ends = turn_s or {}, cold_s or {}, gives or {}, ends or {}
         set_of = {k: number for number, alike in enumerate(copies) for k in alike}
 
         def sets(instances: Sequence[int]) -> list[list[int]]:
@@ -141,15 +169,21 @@ class Simulation:
                 found.setdefault(set_of.get(k, ("single", k)), []).append(k)
             return list(found.values())
 
+        def ways(k: int) -> Iterator[_Way]:
+            for of in sets(downstream[k]):
+                yield _Way(of, gives.get((k, of[0]), profiles[k].selectivity), cycle(of))
+            if out := ends.get(k, 0.0 if downstream[k] else 1.0):
+                yield _Way((), out, iter(()))
+
         self._policy, self._consumption = policy, consumption
-        self._turn_s, self._cost, self._free = turn_s, cost, workers
-        self._targets = {k: sets(targets) for k, targets in downstream.items()}
-        """By instance: the copies of each that it feeds."""
-        self._instances = {k: _Instance(profiles[k], list(map(cycle, of))) for k, of in self._targets.items()}
+        self._cost, self._free = cost, workers
+        self._instances = {
+            k: _Instance(profiles[k], list(ways(k)), turn_s.get(k, 0.0), cold_s.get(k, 0.0)) for k in downstream
+        }
         fed = {j for targets in downstream.values() for j in targets}
         self._sources = list(map(cycle, sets([k for k in downstream if k not in fed])))
-        self._events: list[tuple[float, int, int, list[tuple[float, float]] | None, int]] = []
-        """(time, order, instance, rows of the turn that ends or None for an arrival, number of the source it is at)"""
+        self._events: list[tuple[float, int, int, list[tuple[float, float]] | None]] = []
+        """(time, order, instance, rows of the turn that ends), or None for these where it is a read"""
         self._order = 0
         self._measured = False
         self._latencies: list[float] = []
@@ -159,20 +193,25 @@ class Simulation:
         policy.connect(downstream)
         policy.profile(profiles)
 
-    def run(self, gap: Callable[[], float], span_s: float, warm_up_s: float = 0.0) -> Outcome:
-        """Rows enter every source, `gap()` seconds after each other; measured for `span_s` after `warm_up_s`."""
-        for number, source in enumerate(self._sources):
-            self._push(gap(), next(source), None, number)
+    def run(self, gap: Callable[[], float], span_s: float, warm_up_s: float = 0.0, pause_s: float = 0.0) -> Outcome:
+        """Rows come to every source, `gap()` seconds after each other; measured for `span_s` after `warm_up_s`. After
+        each read nothing is read for `pause_s`: what came meanwhile enters together, by the next."""
+        coming = [(gap(), number) for number in range(len(self._sources))]
+        heapify(coming)
+        self._push(coming[0][0], READ, None)
         ends = warm_up_s + span_s
         self._measured = warm_up_s == 0.0
         while self._events and self._events[0][0] <= ends:
-            now, _, k, turn, number = heappop(self._events)
+            now, _, k, turn = heappop(self._events)
             if not self._measured and now >= warm_up_s:
                 self._begin(warm_up_s)
             if turn is None:
-                self._entered += self._measured
-                self._put(k, now, now)
-                self._push(now + gap(), next(self._sources[number]), None, number)
+                while (arrival := coming[0][0]) <= now:
+                    number = coming[0][1]
+                    self._entered += self._measured
+                    self._put(next(self._sources[number]), arrival, now)
+                    heapreplace(coming, (arrival + gap(), number))
+                self._push(max(now + pause_s, coming[0][0]), READ, None)
             else:
                 self._end_turn(k, turn, now)
             self._dispatch(now)
@@ -180,9 +219,9 @@ class Simulation:
             self._begin(warm_up_s)
         return self._outcome(ends, span_s)
 
-    def _push(self, at: float, instance: int, turn: list[tuple[float, float]] | None, source: int = 0) -> None:
+    def _push(self, at: float, instance: int, turn: list[tuple[float, float]] | None) -> None:
         self._order += 1
-        heappush(self._events, (at, self._order, instance, turn, source))
+        heappush(self._events, (at, self._order, instance, turn))
 
     def _begin(self, now: float) -> None:
         self._measured = True
@@ -222,24 +261,25 @@ class Simulation:
             seen.turns += 1
             seen.waited_s += sum(now - put for _, put in rows)
             seen.computing_s += computing_s
-            self._push(now + self._turn_s + computing_s, k, rows)
+            beside_s = instance.turn_s + instance.cold_s * min(1.0, (now - instance.ended) / COLD_AFTER_S)
+            self._push(now + beside_s + computing_s, k, rows)
 
     def _end_turn(self, k: int, rows: list[tuple[float, float]], now: float) -> None:
         instance = self._instances[k]
         self._note(instance, now)
         instance.running = False
+        instance.ended = now
         self._free += 1
         self._policy.free(k)
         for origin, _ in rows:
-            if not instance.downstream:
-                if self._measured:
-                    self._latencies.append(now - origin)
-                continue
-            instance.owed += instance.profile.selectivity
-            while instance.owed >= 1.0:
-                instance.owed -= 1.0
-                for way in instance.downstream:
-                    self._put(next(way), origin, now)
+            for way in instance.ways:
+                way.owed += way.gives
+                while way.owed >= 1.0:
+                    way.owed -= 1.0
+                    if way.targets:
+                        self._put(next(way.next), origin, now)
+                    elif self._measured:
+                        self._latencies.append(now - origin)
 
     def _outcome(self, ends: float, span_s: float) -> Outcome:
         for instance in self._instances.values():
@@ -256,10 +296,12 @@ class Simulation:
         def come_out(k: int) -> float:
             """Rows at sinks for each that `k` takes."""
             if k not in gives:
-                selectivity, targets = self._instances[k].profile.selectivity, self._targets[k]
-                gives[k] = selectivity * sum(sum(map(come_out, of)) / len(of) for of in targets) if targets else 1.0
+                gives[k] = sum(
+                    way.gives * (sum(map(come_out, way.targets)) / len(way.targets) if way.targets else 1.0)
+                    for way in self._instances[k].ways
+                )
             return gives[k]
 
-        turns = ((k, turn) for _, _, k, turn, _ in self._events if turn)
+        turns = ((k, turn) for _, _, k, turn in self._events if turn)
         for k, rows in (*((k, i.queue) for k, i in self._instances.items()), *turns):
             yield from ((ends - origin, come_out(k)) for origin, _ in rows)

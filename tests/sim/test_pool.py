@@ -14,7 +14,7 @@ from edgert.scheduling.in_turn import RoundRobin
 from edgert.scheduling.policies import POLICIES
 from edgert.scheduling.profile import Profile
 from edgert.scheduling.queueing import balanced_weights, demands_s, input_ratios, queue_time_s, sustainable_rate
-from edgert.sim.pool import Simulation, exponential, poisson, regular
+from edgert.sim.pool import COLD_AFTER_S, Simulation, exponential, poisson, regular
 
 CHAIN = {0: [1], 1: [2], 2: []}
 UNEVEN = {0: Profile(0.001, 1.0), 1: Profile(0.006, 0.5), 2: Profile(0.002, 1.0)}
@@ -118,7 +118,7 @@ def test_rows_are_neither_lost_nor_doubled() -> None:
         made = Simulation(graph, profiles, policy, consumption, workers=draw.randint(1, 3))
         outcome = made.run(regular(20.0), 10.0)
         came = {k: outcome.instances[k].rows + len(made._instances[k].queue) for k in graph}
-        under_way = {k: len(turn) for _, _, k, turn, _ in made._events if turn}
+        under_way = {k: len(turn) for _, _, k, turn in made._events if turn}
         gave = {k: outcome.instances[k].rows - under_way.get(k, 0) for k in graph}
         fed = {j for targets in graph.values() for j in targets}
         for j in fed:
@@ -153,7 +153,7 @@ def test_taking_everything_makes_fewer_turns() -> None:
     outcomes = []
     for consumption in (at_most(1), everything):
         draw = random.Random(5).random
-        made = Simulation(CHAIN, UNEVEN, RoundRobin(), consumption, turn_s=0.0005)
+        made = Simulation(CHAIN, UNEVEN, RoundRobin(), consumption, turn_s=dict.fromkeys(CHAIN, 0.0005))
         outcomes.append(made.run(poisson(100.0, draw), 100.0, 10.0))
     few, many = outcomes[1], outcomes[0]
     assert sum(s.turns for s in few.instances.values()) < 0.8 * sum(s.turns for s in many.instances.values())
@@ -165,3 +165,41 @@ def test_where_nothing_happens_after_the_warm_up_all_are_idle_alike() -> None:
     outcome = made.run(iter([1.0, 1e9]).__next__, 10.0, 5.0)
     assert (outcome.entered, outcome.left, outcome.balance()) == (0, 0, 0.0)
     assert [seen.utilisation(outcome.span_s) for seen in outcome.instances.values()] == [0.0, 0.0, 0.0]
+
+
+def test_rows_that_come_while_nothing_is_read_enter_together() -> None:
+    """ms   0 1 2 3 4 5 6 7 8 9 10 ...    arrivals at every one
+    reads     ^         ^         ^         5 ms apart
+    """
+    profiles = {k: Profile(0.0, 1.0) for k in CHAIN}
+    made = Simulation(CHAIN, profiles, RoundRobin(), everything)
+    outcome = made.run(regular(1_000.0), 1.0, pause_s=0.005)
+    turns = [seen.turns for seen in outcome.instances.values()]
+    assert turns == pytest.approx([200] * 3, rel=0.02), "whoever is behind the source has as many turns"
+    assert outcome.entered == pytest.approx(1_000, rel=0.01)
+    assert outcome.latency_s(0.5)[0] == pytest.approx(0.002, abs=0.0011), "it counts from a row's own arrival"
+    assert outcome.latency_s(0.99)[0] == pytest.approx(0.004, abs=0.0011)
+    few = Simulation(CHAIN, profiles, RoundRobin(), everything).run(regular(100.0), 1.0, pause_s=0.005)
+    assert few.latency_s(0.99)[0] == 0.0, "whoever comes after the pause is read at once"
+
+
+def test_a_turn_costs_more_after_a_rest() -> None:
+    for rate, beside_s in ((100.0, 0.0013), (500.0, 0.0003 + 0.001 * (0.002 - 0.0007) / COLD_AFTER_S)):
+        made = Simulation({0: []}, {0: Profile(0.0, 1.0)}, RoundRobin(), everything, turn_s={0: 3e-4}, cold_s={0: 1e-3})
+        seen = made.run(regular(rate), 10.0, 1.0).instances[0]
+        assert seen.busy_s / seen.turns == pytest.approx(beside_s, rel=0.05), rate
+    made = Simulation({0: []}, {0: Profile(0.001, 1.0)}, RoundRobin(), everything, turn_s={0: 3e-4}, cold_s={0: 1e-3})
+    seen = made.run(regular(2_000.0), 10.0, 1.0).instances[0]
+    assert seen.busy_s - seen.computing_s == pytest.approx(3e-4 * seen.turns, rel=0.05), "without one it is warm"
+
+
+def test_an_instance_may_give_each_other_as_it_likes_and_have_sinks_in_it() -> None:
+    graph: dict[int, list[int]] = {0: [1, 2], 1: [], 2: []}
+    profiles = {k: Profile(0.0, 0.5) for k in graph}
+    made = Simulation(
+        graph, profiles, RoundRobin(), everything, gives={(0, 1): 0.25, (0, 2): 2.0}, ends={0: 1.5, 1: 1.0, 2: 1.0}
+    )
+    outcome = made.run(regular(64.0), 10.0)
+    taken = [outcome.instances[k].rows / outcome.entered for k in graph]
+    assert taken == pytest.approx([1.0, 0.25, 2.0], rel=0.01)
+    assert outcome.left / outcome.entered == pytest.approx(3.75, rel=0.01)
