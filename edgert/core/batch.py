@@ -62,7 +62,9 @@ ROW_BASE_BYTES = 240
 FIELD_BYTES = 45
 SHORT: Final = 15
 """Characters of a text that is part of `FIELD_BYTES`, as numbers are."""
-_NUMBERS: Final = frozenset((float, int, bool, type(None)))
+NUMBERS: Final = frozenset((float, int, bool, type(None)))
+"""Kinds of values that are part of `FIELD_BYTES`."""
+_NUMBER_BYTES: Final = 24
 _LOOKED_AT: Final = slice(0, 88, 11)
 """Eight rows at most, at a distance that devices which take turns hardly share."""
 
@@ -72,17 +74,38 @@ def size_of(rows: list[Row]) -> int:
     if not rows:
         return 0
     looked_at = rows[_LOOKED_AT]
-    size = 0
-    for row in looked_at:
-        size += ROW_BASE_BYTES + FIELD_BYTES * len(row)
-        for value in row.values():
-            kind = type(value)
-            if kind is str:
-                if len(value) > SHORT:
-                    size += getsizeof(value)
-            elif kind not in _NUMBERS:
-                size += getsizeof(value, 0)
-    return size * len(rows) // len(looked_at)
+    return sum(map(row_bytes, looked_at)) * len(rows) // len(looked_at)
+
+
+def row_bytes(row: Row) -> int:
+    """The same of one row."""
+    size = ROW_BASE_BYTES + FIELD_BYTES * len(row)
+    for value in row.values():
+        kind = type(value)
+        if kind is str:
+            if len(value) > SHORT:
+                size += getsizeof(value)
+        elif kind not in NUMBERS:
+            size += held_bytes(value)
+    return size
+
+
+def held_bytes(value: Any) -> int:
+    """Resident bytes of a value with all that is in it, however deep."""
+    size, waiting = 0, [value]
+    while waiting:
+        value = waiting.pop()
+        size += getsizeof(value, 0)
+        kind = type(value)
+        if kind is dict:
+            waiting += value.keys()
+            waiting += value.values()
+        elif kind is list or kind is tuple:
+            if NUMBERS.issuperset(map(type, value)):  # as most are, and long
+                size += _NUMBER_BYTES * len(value)
+            else:
+                waiting += value
+    return size
 
 
 def part(batch: Batch | RawBatch, start: int, stop: int) -> Batch | RawBatch:

@@ -19,13 +19,14 @@ from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.parameters import MAX_ITEMS
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.by_key import SHORT
 from edgert.operators.fields import field_name, field_names, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
 from edgert.sketches.bloom import Bloom, Seen
 from edgert.sketches.hashing import hash_of
 
 REMEMBERED: Final = 4_096
-"""Keys of which `known` remembers the verdict."""
+"""Keys of which `known` remembers the verdict, unless they are long."""
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,14})?")
 """What a double holds to the last digit."""
 
@@ -59,7 +60,7 @@ class _Verdicts(dict[Any, bool | None]):
 
     def __missing__(self, key: Any) -> bool | None:
         verdict = self.judged(key)
-        if type(key) is str:  # to a dictionary 1 and true are one key
+        if type(key) is str and len(key) <= SHORT:  # to a dictionary 1 and true are one key
             if len(self) >= REMEMBERED:
                 self.clear()
             self[key] = verdict

@@ -18,69 +18,80 @@ KEY_BYTES: Final = 260
 """What a key takes beside its value, as measured: a name of up to 64 letters, its places in dictionaries."""
 SHORT: Final = 64
 """Letters of a key that are reckoned with that."""
+PORTIONS: Final = 100
+"""In so many portions all that is kept would be forgotten."""
+_TEXTS: Final = frozenset((str, bytes))
 
 
-class ByKey(Generic[Value]):
+class Bounded(Generic[Value]):
+    """Values by key, of so many keys and in so much memory, for an operator that forgets what is `too_many`."""
+
+    def __init__(self, value_bytes: int, *, most_keys: int | None = None, memory_bytes: int | None = None) -> None:
+        """`value_bytes`: what is kept of a key takes so much. None: `MAX_KEYS`, `MEMORY_BYTES`."""
+        self._each_bytes, self._memory_bytes = KEY_BYTES + value_bytes, memory_bytes or MEMORY_BYTES
+        self._most_keys = min(most_keys or MAX_KEYS, self._memory_bytes // self._each_bytes)
+        self.heavy: dict[Any, int] = {}
+        """Keys that take more than most, with the bytes by which they do: see `weighs`. Never another dict."""
+        self._beyond_bytes = 0
+        """Σ of them."""
+        self.kept: dict[Any, Value] = {}
+        """It is never another dict: an operator may give it a name of its own."""
+
+    def weighs(self, key: Any, beyond_bytes: int = 0) -> None:
+        """What is kept of it from now on takes so much more than of most. To be said of each key that is new, too."""
+        beyond_bytes += beyond_short(key)
+        if beyond_bytes or self.heavy:
+            self._beyond_bytes += beyond_bytes - self.heavy.pop(key, 0)
+            if beyond_bytes:
+                self.heavy[key] = beyond_bytes
+
+    def forget(self, key: Any) -> Value:
+        """What was kept of it."""
+        if self.heavy:
+            self._beyond_bytes -= self.heavy.pop(key, 0)
+        return self.kept.pop(key)
+
+    def most_keys(self) -> int:
+        """How many there may be, as heavy as they are."""
+        if not self._beyond_bytes:
+            return self._most_keys
+        return min(self._most_keys, max(1, (self._memory_bytes - self._beyond_bytes) // self._each_bytes))
+
+    def too_many(self, most: int | None = None) -> Sequence[Any]:
+        """Keys to forget, those that were new longest ago, if there are too many (more than `most`, if that is less):
+        to be asked after each batch, until there are none."""
+        allowed = self.most_keys()
+        beyond = len(self.kept) - (allowed if most is None else min(most, allowed))
+        if beyond <= 0:
+            return ()
+        # Of heavy keys each that goes makes room for more, so not all that are too many by now have to. And a dict
+        # passes all that was deleted from its front to find what is first now: it is asked for many keys at once.
+        count = max(1, len(self.kept) // PORTIONS, beyond // 8 if self._beyond_bytes else beyond)
+        return list(islice(self.kept, count))
+
+
+class ByKey(Bounded[Value]):
     """A delta or snapshot has the keys that are `gone`, and under `name` an entry for each other, beginning with it."""
 
     def __init__(
         self, name: str, value_bytes: int, *, most_keys: int | None = None, memory_bytes: int | None = None
     ) -> None:
-        """`value_bytes`: what is kept of a key takes so much. None: `MAX_KEYS`, `MEMORY_BYTES`."""
-        self._each_bytes, self._memory_bytes = KEY_BYTES + value_bytes, memory_bytes or MEMORY_BYTES
-        self._most_keys = min(most_keys or MAX_KEYS, self._memory_bytes // self._each_bytes)
-        self._long: dict[Any, int] = {}
-        """Keys that are longer than most, with the bytes by which they are."""
-        self.heavy: dict[Any, int] = {}
-        """Keys of which more is kept than of most, with the bytes by which it is: see `weighs`. Never another dict."""
-        self._beyond_bytes = 0
-        """Σ of both."""
-        self._looked_at = 0
-        """So many keys, the oldest, were looked at for their length, less those forgotten since."""
-        self.kept: dict[Any, Value] = {}
-        """It is never another dict: an operator may give it a name of its own."""
+        super().__init__(value_bytes, most_keys=most_keys, memory_bytes=memory_bytes)
         self.changed: dict[Any, None] = {}
         """Keys to tell in the next delta, which begins with another dict. Who changes what is kept notes it here."""
         self._name = name
         self._gone: dict[Any, None] = {}
 
     def forget(self, key: Any) -> Value:
-        """What was kept of it."""
         self.changed.pop(key, None)
         self._gone[key] = None
-        self._looked_at -= 1  # or it was not looked at yet: then others are once more
-        if self._beyond_bytes:
-            self._beyond_bytes -= self._long.pop(key, 0) + self.heavy.pop(key, 0)
-        return self.kept.pop(key)
-
-    def weighs(self, key: Any, beyond_bytes: int) -> None:
-        """What is kept of it from now on takes so much more than of most."""
-        if beyond_bytes or key in self.heavy:
-            self._beyond_bytes += beyond_bytes - self.heavy.get(key, 0)
-            self.heavy[key] = beyond_bytes
-
-    def most_keys(self) -> int:
-        """How many there may be, as long as they are."""
-        kept = self.kept
-        if len(kept) > self._looked_at:
-            for key in islice(reversed(kept), len(kept) - max(0, self._looked_at)):
-                if key not in self._long and (size := _beyond_short(key)):
-                    self._long[key] = size
-                    self._beyond_bytes += size
-            self._looked_at = len(kept)
-        if not self._beyond_bytes:
-            return self._most_keys
-        return min(self._most_keys, max(1, (self._memory_bytes - self._beyond_bytes) // self._each_bytes))
+        return super().forget(key)
 
     def forget_beyond(self, drops: Counter[str], most: int | None = None) -> Sequence[Value]:
-        """Of more keys (than `most`, if that is less) the one that was new longest ago is forgotten, and counted. To be
-        called after each batch. Returns what was kept of them."""
-        kept = self.kept
+        """Forgets and counts what is `too_many`. To be called after each batch. Returns what was kept of them."""
         forgotten: list[Value] = []
-        while len(kept) > (allowed := self.most_keys() if most is None else min(most, self.most_keys())):
-            # of long keys each that goes makes room for more, so not all that are too many by now have to
-            count = max(1, (len(kept) - allowed) // 8) if self._beyond_bytes else len(kept) - allowed
-            forgotten += [self.forget(key) for key in list(islice(kept, count))]
+        while keys := self.too_many(most):
+            forgotten += map(self.forget, keys)
         if forgotten:
             drops["too many keys (keys)"] += len(forgotten)
         return forgotten
@@ -102,23 +113,26 @@ class ByKey(Generic[Value]):
 
     def told(self, state: Any) -> Iterator[tuple[Any, ...]]:
         """Forgets what a delta or snapshot says is gone; then its entries, for the operator to apply."""
-        for key in state["gone"]:
-            self.kept.pop(hashable(key), None)
-        self._looked_at = 0
-        for key, *rest in state[self._name]:
-            yield hashable(key), *rest
+        for key in map(hashable, state["gone"]):
+            if key in self.kept:
+                super().forget(key)
+        for told, *rest in state[self._name]:
+            key = hashable(told)
+            if key not in self.kept:
+                self.weighs(key)
+            yield key, *rest
 
 
-def _beyond_short(key: Any) -> int:
+def beyond_short(key: Any) -> int:
     """Bytes by which a key is longer than most."""
-    if isinstance(key, tuple):
-        return sum(map(_beyond_short, key))
-    return getsizeof(key) if isinstance(key, str | bytes) and len(key) > SHORT else 0
+    if type(key) is tuple:
+        return sum(map(beyond_short, key))
+    return getsizeof(key) if type(key) in _TEXTS and len(key) > SHORT else 0
 
 
 def forgets(most: int = MAX_KEYS) -> str:
     """What the docs of an operator say of `forget_beyond`."""
     return (
-        f"Of more than {most:,} keys, or of fewer that take more than {MEMORY_BYTES >> 20} MB, the one that was new "
-        "longest ago is forgotten, and counted."
+        f"Of more than {most:,} keys, or of fewer that take more than {MEMORY_BYTES >> 20} MB, those that were new "
+        "longest ago are forgotten, a hundredth at once, and counted."
     )

@@ -26,7 +26,7 @@ from edgert.operators.logic import Build, Emission, Logic, Now
 WINDOW_BYTES: Final = 350
 """What an open window takes with some aggregates, as measured; sketches beside it."""
 _ADD = """\
-def add(rows, accs, size, generation, dirty, full):
+def add(rows, accs, size, generation, dirty, weighs, full):
     bad = bad_keys = 0
     for row in rows:
         try:
@@ -41,6 +41,7 @@ def add(rows, accs, size, generation, dirty, full):
             continue
         acc = accs.get(key)
         if acc is None:
+            weighs(key)
             accs[key] = acc = initial()
             acc.append(0)
         if acc[0] != generation:
@@ -85,8 +86,8 @@ class CountWindow(Logic):
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
         if batch.rows:
-            dirty = self._by_key.changed
-            bad, bad_keys = self._add(batch.rows, self.open, self.size, self._generation, dirty, self._full)
+            dirty, weighs = self._by_key.changed, self._by_key.weighs
+            bad, bad_keys = self._add(batch.rows, self.open, self.size, self._generation, dirty, weighs, self._full)
             if bad:
                 self.drops["bad_value (values)"] += bad
             if bad_keys:

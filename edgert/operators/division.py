@@ -8,14 +8,15 @@ from typing import Any, Final
 import xxhash
 
 from edgert.core.batch import Row
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
 from edgert.flow.graph import Node
 from edgert.flow.spec import ANY, Keys
 from edgert.operators.aggregates import compile_function
+from edgert.operators.by_key import beyond_short
 from edgert.operators.keys import CONSTANTS, key_source
 
 KNOWN: Final = 100_000
-"""Keys (or topics) whose copy is remembered; beyond it all are looked up anew."""
+"""Keys (or topics) whose copy is remembered, unless they are long; beyond it all are looked up anew."""
 
 _DIVIDE: Final = """\
 def divide(rows, parts, known):
@@ -42,9 +43,11 @@ class Copies(dict[Any, int]):
         self.copies = copies
 
     def __missing__(self, key: Any) -> int:
-        if len(self) >= KNOWN:
-            self.clear()
-        found = self[key] = xxhash.xxh3_64_intdigest(ascii(_alike(key)).encode()) % self.copies
+        found = xxhash.xxh3_64_intdigest(ascii(_alike(key)).encode()) % self.copies
+        if not beyond_short(key):
+            if len(self) >= KNOWN:
+                self.clear()
+            self[key] = found
         return found
 
 
@@ -58,9 +61,11 @@ class CopiesByTopic(dict[str, int]):
         self._by_device = Copies(copies)
 
     def __missing__(self, topic: str) -> int:
-        if len(self) >= KNOWN:
-            self.clear()
-        found = self[topic] = self._by_device[self._template.captures(topic).get("source") or topic]
+        found = self._by_device[self._template.captures(topic).get("source") or topic]
+        if len(topic) <= MAX_KNOWN_LENGTH:
+            if len(self) >= KNOWN:
+                self.clear()
+            self[topic] = found
         return found
 
 

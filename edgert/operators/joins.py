@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from sys import getsizeof
 from typing import Any, Final
 
-from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, NUMBERS, Batch, RawBatch, Row, held_bytes
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
@@ -20,10 +19,7 @@ AHEAD_S = 60.0
 """How far a remembered row's time may be ahead of the clock."""
 ROW_BYTES: Final = 250
 FIELD_BYTES: Final = 60
-"""What is remembered of a key takes so much, and so much per field, as measured; long text beside it."""
-
-
-_NUMBERS: Final = frozenset((float, int, bool, type(None)))
+"""What is remembered of a key takes so much, and so much per field, as measured; long text and lists beside it."""
 
 
 class JoinLatest(Logic):
@@ -64,9 +60,9 @@ class JoinLatest(Logic):
                 values = {name: row.get(name) for name in fields}
                 latest[key] = (time, values)
                 dirty[key] = None
-                great = [v for v in values.values() if type(v) not in _NUMBERS and not _is_small(v)]
-                if great or heavy:
-                    weighs(key, sum([getsizeof(v, 0) for v in great]))
+                great = _great_bytes(values)
+                if kept is None or great or heavy:
+                    weighs(key, great)
         self._by_key.forget_beyond(self.drops)
 
     def _join(self, rows: Sequence[Row]) -> list[Row]:
@@ -95,14 +91,16 @@ class JoinLatest(Logic):
     def restore(self, state: Any) -> None:
         for key, time, kept in self._by_key.told(state):
             self.latest[key] = (time, kept)
+            self._by_key.weighs(key, _great_bytes(kept))
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("latest", snapshots, copies, copy_of)
 
 
-def _is_small(value: Any) -> bool:
-    """Whether `FIELD_BYTES` has room for it."""
-    return len(value) <= SHORT if isinstance(value, str | bytes) else not isinstance(value, list | dict)
+def _great_bytes(values: Row) -> int:
+    """Of those for which `FIELD_BYTES` has no room."""
+    great = [v for v in values.values() if type(v) not in NUMBERS and (type(v) is not str or len(v) > SHORT)]
+    return sum(map(held_bytes, great)) if great else 0
 
 
 def _behind_markers(name: str, flow: Flow) -> str:

@@ -12,10 +12,11 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any, Final
 
-from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.batch import FIELD_BYTES, NO_WATERMARK, ROW_BASE_BYTES, Batch, RawBatch, Row, row_bytes
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
+from edgert.operators.by_key import MEMORY_BYTES, Bounded
 from edgert.operators.division import divided
 from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -23,6 +24,10 @@ from edgert.operators.logic import Build, Emission, Logic, Now
 At = tuple[float, Any]
 """Event time and key."""
 _SLACK: Final = 64
+_SPARE: Final = 8
+"""Fields that a row may have beside those that are named, and still take no more memory than most."""
+_LEFT_BYTES: Final = 8 << 20
+"""So much more than most took may observations that are no longer open, before their keys are let go."""
 
 
 class JoinObservations(Logic):
@@ -38,17 +43,21 @@ class JoinObservations(Logic):
         inputs: int = 1,
     ) -> None:
         super().__init__()
-        self.open: dict[At, Row] = {}
+        self._usual_bytes = ROW_BASE_BYTES + FIELD_BYTES * (_SPARE + len(on) + len(fields))
+        self._bounded: Bounded[Row] = Bounded(self._usual_bytes, most_keys=max_open)
+        self.open: dict[At, Row] = self._bounded.kept
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)
         self._saved_marks = list(self._marks)
         self._key_of = key_reader(on)
         self._fields, self._values = frozenset(fields), itemgetter(*fields)
         self._nothing = dict.fromkeys(fields)
-        self._timeout_s, self._max_open = timeout_s, max_open
+        self._timeout_s = timeout_s
         self._drops_incomplete = incomplete == "drop"
         self._by_time: list[tuple[float, int, Any]] = []
         """A heap of (time, number, key) of those that are open, and of some that no longer are."""
+        self._left_bytes = 0
+        """By which those that left took more than most: their keys, which may be long, are still in the heap."""
         self._number = 0
         self._dirty: dict[At, None] = {}
         self._gone: list[At] = []
@@ -71,6 +80,7 @@ class JoinObservations(Logic):
 
     def _gathered(self, rows: Sequence[Row]) -> list[Row]:
         opened, key_of, values, nothing, wanted = self.open, self._key_of, self._values, self._nothing, self._fields
+        weighs, heavy, usual_bytes = self._bounded.weighs, self._bounded.heavy, self._usual_bytes
         out: list[Row] = []
         repeated = 0
         for row in rows:
@@ -91,17 +101,21 @@ class JoinObservations(Logic):
                 if None not in values(kept):
                     out.append(self._taken(at))
                     continue
+            if (size := row_bytes(kept)) > usual_bytes or heavy:
+                weighs(at, max(0, size - usual_bytes))
             self._dirty[at] = None
         if repeated:
             self.drops["repeated (values)"] += repeated
-        while len(opened) > self._max_open:
-            self.drops["too many open (observations)"] += 1
-            self._give_up(next(iter(opened)), out)
+        while many := self._bounded.too_many():
+            self.drops["too many open (observations)"] += len(many)
+            for at in many:
+                self._give_up(at, out)
         return out
 
     def _wait(self, at: At) -> None:
         heap = self._by_time
-        if len(heap) > 2 * len(self.open) + _SLACK:
+        if len(heap) > 2 * len(self.open) + _SLACK or self._left_bytes > _LEFT_BYTES:
+            self._left_bytes = 0
             heap[:] = [entry for entry in heap if (entry[0], entry[2]) in self.open]
             heapify(heap)
         self._number += 1
@@ -112,7 +126,9 @@ class JoinObservations(Logic):
         if at in self._told:
             self._gone.append(at)
             self._told.discard(at)
-        return self.open.pop(at)
+        if self._bounded.heavy:
+            self._left_bytes += self._bounded.heavy.get(at, 0)
+        return self._bounded.forget(at)
 
     def _close(self, until: float, out: list[Row]) -> None:
         heap = self._by_time
@@ -156,13 +172,15 @@ class JoinObservations(Logic):
     def restore(self, state: Any) -> None:
         for time, key in state["gone"]:
             at = (time, hashable(key))
-            self.open.pop(at, None)
+            if at in self.open:
+                self._bounded.forget(at)
             self._told.discard(at)
         for time, key, row in state["open"]:
             at = (time, hashable(key))
             if at not in self.open:
                 self._wait(at)
             self.open[at] = {**self._nothing, **row}
+            self._bounded.weighs(at, max(0, row_bytes(self.open[at]) - self._usual_bytes))
             self._told.add(at)
         if marks := state.get("marks"):  # what was written before they were kept has none
             self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
@@ -244,7 +262,8 @@ SPECS = (
             Parameter(
                 "max_open",
                 "integer",
-                "Observations that wait, at most; then the one that has waited longest is incomplete, and counted.",
+                f"Observations that wait, at most, or fewer that take more than {MEMORY_BYTES >> 20} MB; then those "
+                "that have waited longest are incomplete, a hundredth at once, and counted.",
                 10_000,
                 minimum=1,
                 maximum=1_000_000,

@@ -74,6 +74,8 @@ class Sketched(Logic, ABC):
                 period = int(min(row["time"], limit) // span)
             held = kept.get(key)
             if held is None or held.period < period:
+                if held is None:
+                    self._by_key.weighs(key)
                 held = kept[key] = Kept(period, self.fresh())
                 dirty[key] = None
             elif held.period > period:

@@ -66,6 +66,8 @@ class Tracker(Logic, ABC):
             track = tracks.get(key)
             kind = type(value)
             if (kind is float or kind is int) and -GREATEST <= value <= GREATEST:  # type: ignore[operator]
+                if track is None:
+                    self._by_key.weighs(key)
                 tracks[key], made = follow(track, float(value))  # type: ignore[arg-type]
                 dirty[key] = None
             else:

@@ -185,6 +185,7 @@ class TrainRegression(Logic):
             key = key_of(row)
             sums = windows.get(key)
             if sums is None:
+                self._by_key.weighs(key)
                 sums = windows[key] = Sums(len(columns))
             if not add(sums.slots, values):
                 bad += sum([not _is_number(value) for value in values]) or 1  # none alone: together they are too great

@@ -58,6 +58,13 @@ def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
     assert all(type(key) is str for key in made._verdicts)
 
 
+def test_verdicts_on_long_keys_take_no_room() -> None:
+    long = [f"{n}" + "x" * 10_000 for n in range(50)]
+    made = Known(["k"], long[:25], 1e-6)
+    assert passed(made, *long, "short") == long[:25]
+    assert list(made._verdicts) == ["short"]
+
+
 def test_a_row_without_a_key_is_counted() -> None:
     for made in (Known(["k"], ["a"], 0.01), FirstSeen(["k"], 10, 0.01)):
         assert passed(made, None, "a", float("nan"), ["x"]) == ["a"]

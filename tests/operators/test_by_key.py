@@ -107,7 +107,9 @@ def test_after_each_batch_all_keys_are_within_the_memory_however_long_they_are(b
 def test_long_keys_do_not_make_others_go_that_have_room() -> None:
     numbers: ByKey[int] = ByKey("numbers", 24, memory_bytes=1_000_000)
     for n in range(2_000):
-        numbers.kept["x" * 60_000 + str(n) if n % 100 == 0 else n] = n
+        key = "x" * 60_000 + str(n) if n % 100 == 0 else n
+        numbers.kept[key] = n
+        numbers.weighs(key)
         numbers.forget_beyond(Counter())
     assert 900 < len(numbers.kept) < 1_500, "some 700 kB are for twelve long ones"
 
@@ -116,8 +118,34 @@ def test_a_restart_keeps_the_same_bound() -> None:
     numbers, again = (ByKey[int]("numbers", 24, memory_bytes=100_000) for _ in range(2))
     for n in range(20):
         numbers.kept["x" * 30_000 + str(n)] = n
-    state = numbers.snapshot(entry)
-    for key, value in again.told(state):
+        numbers.changed["x" * 30_000 + str(n)] = None
+    told = numbers.delta(entry)
+    for key, value in again.told(told):
         again.kept[key] = value
     again.forget_beyond(Counter())
     assert list(again.kept.values()) == [17, 18, 19]
+    for key in list(again.kept):
+        assert not list(again.told({"gone": [key], "numbers": []}))
+    for n in range(200):
+        again.kept[n] = n
+        again.weighs(n)
+    again.forget_beyond(Counter())
+    assert len(again.kept) == 200, "long keys that are told to be gone no longer take anything"
+
+
+def test_many_that_are_too_many_cost_no_more_each_than_few_do() -> None:
+    """A dict passes what was deleted from its front to find what is first, so it must not be asked for each key."""
+    most = 10_000
+    numbers: ByKey[int] = ByKey("numbers", 24, most_keys=most)
+    drops: Counter[str] = Counter()
+    asked = 0
+    for n in range(5 * most):
+        numbers.kept[n] = n
+        numbers.weighs(n)
+        before = len(numbers.kept)
+        numbers.forget_beyond(drops)
+        asked += len(numbers.kept) < before
+        assert min(n, most * 0.98) < len(numbers.kept) <= most
+    assert asked < 500
+    assert list(numbers.kept) == list(range(5 * most - len(numbers.kept), 5 * most)), "the newest are kept"
+    assert drops["too many keys (keys)"] == 5 * most - len(numbers.kept)

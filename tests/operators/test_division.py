@@ -91,6 +91,17 @@ def test_endless_keys_take_no_endless_room(monkeypatch: pytest.MonkeyPatch) -> N
     assert [copies[n] for n in range(100)] == before
 
 
+def test_long_keys_and_topics_take_no_room() -> None:
+    copies, by_topic = Copies(4), CopiesByTopic(TopicTemplate("t/{source}/v"), 4)
+    for n in range(50):
+        long = f"{n}" + "x" * 10_000
+        assert copies[long] == copies[long] == by_topic[f"t/{long}/v"]
+        assert copies[long, n] == copies[long, n]
+        assert copies[n] == copies[n]
+    assert sorted(copies) == list(range(50))
+    assert not by_topic
+
+
 def test_a_window_shared_anew_waits_as_long_as_the_copy_that_waits_longest() -> None:
     head: dict[str, Any] = {"gone": [], "forgotten": []}
     one = {**head, "windows": [[1.0, "a", [1]]], "emitted": [[0.0, "a", [2]]], "marks": [9.0, 7.0], "watermark": 7.0}

@@ -92,6 +92,24 @@ def test_what_is_remembered_is_bounded_by_memory_whatever_it_is(monkeypatch: pyt
     assert made.drops == {"too many keys (keys)": 41}
 
 
+@pytest.mark.parametrize("value", ["y" * 10_000, ["y" * 1_000] * 10, {"a": [{"b": "y" * 10_000}]}, [1.5] * 400])
+def test_a_restart_does_not_make_what_is_remembered_light(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_key, "MEMORY_BYTES", 100_000)
+    made, by_deltas = JoinLatest(["source"], ["m"]), JoinLatest(["source"], ["m"])
+    for n in range(50):
+        fed(made, 1, row(n, f"long-{n}", m=value))
+        by_deltas.restore(unpack(pack(made.delta())))
+    assert len(made.latest) < 12
+    for again in (by_deltas, JoinLatest(["source"], ["m"])):
+        if again is not by_deltas:
+            again.restore(unpack(pack(made.snapshot())))
+        assert again.latest == made.latest
+        for n in range(60, 80):
+            fed(again, 1, row(n, f"long-{n}", m=value))
+            assert len(again.latest) == len(made.latest)
+        assert again.drops == {"too many keys (keys)": 20}
+
+
 STEPS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.integers(0, 9)), max_size=12)
 
 

@@ -14,6 +14,7 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
+from edgert.operators import by_key
 from edgert.operators.logic import Now
 from edgert.operators.observations import JoinObservations
 from edgert.operators.registry import REGISTRY
@@ -83,6 +84,49 @@ def test_what_waited_longest_goes_when_too_many_wait() -> None:
     assert fed(made, row(3, t=3)) == [row(9, t=9, h=None)]
     assert made.drops == {"too many open (observations)": 1, "absent (values)": 1}
     assert list(made.open) == [(1, "a"), (3, "a")]
+
+
+@pytest.mark.parametrize("long", [{"source": "x" * 10_000}, {"t": "x" * 10_000}, {"other": [["x" * 1_000] * 10]}])
+def test_what_waits_is_bounded_by_memory_also_after_a_restart(
+    long: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_key, "MEMORY_BYTES", 300_000)
+
+    def came(n: int) -> dict[str, Any]:
+        return {**row(n, f"s{n}", t=1), **long}
+
+    made, again = joins(), joins()
+    for n in range(100):
+        fed(made, came(n))
+        again.restore(unpack(pack(made.delta())))
+    again.restore(unpack(pack(made.snapshot())))
+    assert 10 < len(made.open) < 30
+    assert made.drops["too many open (observations)"] == 100 - len(made.open)
+    assert again.open == made.open
+    for n in range(100, 150):
+        fed(again, came(n))
+    assert len(again.open) == len(made.open)
+    assert again.drops["too many open (observations)"] == 50
+    for n in range(150, 350):
+        fed(again, row(n, t=1))
+    assert len(again.open) > 200, "what is gone has made room"
+
+
+def test_what_grows_while_it_waits_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_key, "MEMORY_BYTES", 300_000)
+    made = joins()
+    fed(made, *(row(n, t=1) for n in range(100)))
+    out = [gone for n in range(100) for gone in fed(made, row(n, t="x" * 10_000))]
+    assert made.drops["too many open (observations)"] == len(out) > 60
+    assert out == [row(n, t="x" * 10_000, h=None) for n in range(len(out))]
+
+
+def test_long_keys_that_were_complete_are_not_held_for_their_time() -> None:
+    made = joins()
+    for n in range(40):
+        source = f"{n}" + "x" * 1_000_000
+        fed(made, row(1, source, t=1), row(1, source, h=1))
+    assert len(made._by_time) < 16
 
 
 def test_the_slowest_input_tells_the_time_and_nothing_leaves_behind_the_watermark() -> None:
