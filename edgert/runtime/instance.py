@@ -208,7 +208,7 @@ class Instance:
         if not targets:
             return
         if not batch.size:
-            batch.size = size_of(batch.rows)  # or it would count for nothing in a queue's budget
+            batch.size = size_of(batch.rows, self.counters.rows_out)  # or it would count for nothing in a budget
         for target in targets:
             target.give(batch, out)
 
@@ -271,7 +271,7 @@ class Instance:
             held, guard.held = [(entry.source, batch) for batch in guard.held], []
         for _, batch in held:
             if isinstance(batch, Batch) and not batch.size:
-                batch.size = size_of(batch.rows)
+                batch.size = size_of(batch.rows, self.counters.turns)
         return [entry._replace(source=source, batch=batch, producer=MERGED) for source, batch in held]
 
     def _said(self, turn: Turn) -> None:

@@ -9,8 +9,9 @@ from edgert.scheduling.candidates import Candidates, May
 
 _SLACK = 16
 """Entries of the heap that may be out of date beyond one per candidate and one more."""
-_PASSED = 12
-"""So many candidates that may not run are taken out and put back, before a look at each is cheaper."""
+_LOOKS = 32
+"""One in so many candidates, and one more, are taken out and put back if they may not run: to take out more would cost
+more than a look at each."""
 Entry = tuple[float | tuple[float, float], int, int]
 """(what to order by, the smaller first; turn; instance)"""
 
@@ -54,7 +55,7 @@ class ByHeap(Candidates):
             elif may is None or may(entry[2]):
                 first = entry
                 break
-            elif len(passed) < _PASSED:
+            elif len(passed) <= len(current) // _LOOKS:
                 passed.append(heappop(heap))
             else:
                 first = min([entry for entry in current.values() if may(entry[2])], default=None)

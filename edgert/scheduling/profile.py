@@ -20,6 +20,9 @@ UNKNOWN = Profile(1e-5, 1.0)
 PATHS = 64
 """More paths than this from one source are followed only to where no other led (a flow of many diamonds has
 exponentially many)."""
+ALL_PATHS = 512
+"""As many from all sources together, each with its part of what those before it have left, at least one: a flow of many
+copies has thousands that differ in copies alone, and each is looked at whenever there are new profiles."""
 
 
 class Output(NamedTuple):
@@ -75,17 +78,17 @@ def after_those_they_feed(downstream: Mapping[int, Sequence[int]]) -> list[int]:
 
 
 def paths(downstream: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """Every path from a source to a sink, at most `PATHS` from each source; beyond these, so many that every instance
-    is on one."""
+    """Every path from a source to a sink, at most `PATHS` from each source and `ALL_PATHS` from all; beyond these, so
+    many that every instance is on one."""
     feeders: dict[int, list[int]] = {k: [] for k in downstream}
     for k, targets in downstream.items():
         for j in targets:
             feeders[j].append(k)
     met: set[int] = set()
-    for source in downstream:
-        if feeders[source]:
-            continue
-        left = PATHS
+    sources = [k for k in downstream if not feeders[k]]
+    spare = ALL_PATHS
+    for others, source in zip(reversed(range(len(sources))), sources, strict=True):
+        left = most = min(PATHS, max(1, spare // (others + 1)))
         stack: list[tuple[int, ...]] = [(source,)]
         while stack and left:
             path = stack.pop()
@@ -95,6 +98,7 @@ def paths(downstream: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ...]]:
                 met.update(path)
                 yield path
             stack += [(*path, j) for j in reversed(targets)]
+        spare -= most - left
     for k in downstream:
         if k not in met:
             path = (*reversed(_walk(k, feeders, met)[1:]), *_walk(k, downstream, met))

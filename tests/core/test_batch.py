@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from sys import getsizeof
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, held_bytes, part, parts, size_of
@@ -53,6 +54,32 @@ def all_of(value: Any) -> int:
 def test_the_size_is_that_of_the_rows_within_a_factor_of_two(more: Callable[[int], Any], length: int) -> None:
     rows = [{"time": 1.7e9 + n, "source": f"device-{n}", **more(n)} for n in range(length)]
     assert 0.5 < size_of(rows) / resident(rows) < 2
+
+
+@given(
+    period=st.integers(1, 1_100),
+    heavy=st.lists(st.tuples(st.floats(0.0, 1.0, exclude_max=True), st.integers(0, 20_000)), max_size=12),
+    usual=st.sampled_from([0, 0, 2_000, 20_000]),
+    length=st.integers(1, 1_000),
+)
+@example(11, [(0.0, 0)], 5_000, 44)
+@example(11, [(0.0, 0)], 20_000, 50)
+@example(201, [(0.0, 20_000)], 0, 200)
+def test_no_pattern_of_rows_hides_what_is_in_them(
+    period: int, heavy: list[tuple[float, int]], usual: int, length: int
+) -> None:
+    """Devices in turn, most of which give a text of `usual` characters, and some, by place in the period, another."""
+    texts = dict.fromkeys(range(period), usual) | {int(place * period): text for place, text in heavy}
+    pattern = [{"time": 0.0, "source": "a", "text": "x" * text} for text in texts.values()]
+    held = list(accumulate((resident([row]) for row in pattern), initial=0))
+    told, at = 0, 0
+    for _ in range(100):
+        end = at % period + length
+        rows = (pattern * (end // period + 1))[at % period : end]
+        at += length
+        told += size_of(rows, at)
+    real = at // period * held[-1] + held[at % period]
+    assert 0.5 < told / real < 2
 
 
 def test_nothing_takes_nothing_and_a_row_alone_what_it_holds() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 
-from edgert.core.batch import Batch
+from edgert.core.batch import Batch, row_bytes
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Now
@@ -78,6 +78,25 @@ def test_what_comes_without_a_size_counts_in_the_queue_all_the_same() -> None:
     assert second.queue.over
     assert 1 < second.queue.rows < 9
     assert first.queue.rows == 9 - second.queue.rows
+
+
+def test_a_row_that_is_long_in_each_batch_counts_wherever_it_stands() -> None:
+    """It comes from one device of twenty, and each batch has one row of each."""
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(1 << 30, keeps=True))
+    first = instance("first", Pass(), second)
+    known(first)
+    pool = Pool(VirtualClock())
+    pool.add([first, second])
+    pool.hold([second], 0.0)
+    long = "x" * 20_000
+    for place in range(20):
+        before = second.queue.size
+        for _ in range(100):
+            alike = rows(*range(20))
+            alike.rows[place]["text"] = long
+            pool.put([(first, 0, alike)], wake=False)
+            pool.lend(1.0)
+        assert 0.5 < (second.queue.size - before) / (100 * sum(map(row_bytes, alike.rows))) < 2
 
 
 def test_who_waited_for_room_runs_as_soon_as_there_is_some() -> None:

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.in_turn import Random, RoundRobin
 from edgert.scheduling.policies import POLICIES, Policy
-from edgert.scheduling.profile import PATHS, Profile, hops_to_sink, outputs, paths
+from edgert.scheduling.profile import ALL_PATHS, PATHS, Profile, hops_to_sink, outputs, paths
 from edgert.scheduling.ranked import MinLatency, MinMemory, envelope
 
 INSTANCES = st.integers(0, 9)
@@ -275,6 +275,24 @@ def test_paths_of_a_flow_with_many_diamonds_are_not_all_followed() -> None:
         assert (path[0], path[-1]) == (0, 120)
         assert all(j in graph[k] for k, j in pairwise(path))
     assert len(outputs(graph, {})) == 121
+
+
+def test_a_flow_of_many_copies_has_no_more_paths_than_copies_and_some_hundreds() -> None:
+    """Six layers of 64, each copy feeding all of the next."""
+    layer = [*range(64)]
+    graph = {64 * level + k: [64 * level + 64 + j for j in layer if level < 5] for level in range(6) for k in layer}
+    found = list(paths(graph))
+    assert len(found) <= ALL_PATHS + len(graph)
+    assert {k for path in found for k in path} == graph.keys()
+    assert Counter(path[0] for path in found[:ALL_PATHS]) == dict.fromkeys(layer, 8)
+
+
+def test_sources_with_few_paths_leave_theirs_to_others() -> None:
+    """A hundred flows of one path each, and one of 36."""
+    graph: dict[int, list[int]] = {k: [k + 1] if k % 2 == 0 else [] for k in range(200)}
+    graph |= {200: [*range(201, 207)], 213: []}
+    graph |= {k: [*range(207, 213)] for k in range(201, 207)} | {k: [213] for k in range(207, 213)}
+    assert len(list(paths(graph))) == 100 + 36
 
 
 @given(st.lists(st.sets(st.integers(1, 9), max_size=4), min_size=1, max_size=30))
