@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch, Row
@@ -220,6 +220,7 @@ def is_subsequence(part: Sequence[int], whole: Sequence[int]) -> bool:
     st.sampled_from(sorted(POLICIES)),
     st.sampled_from(["shed-oldest", "shed-newest", "sample"]),
 )
+@example(583201, 2, "congestion-aware-published", "sample")  # a region sheds while its last part tries rows again
 def test_rows_are_delivered_in_order_queued_or_counted_within_the_budgets(
     seed: int, workers: int, policy: str, overload: Overload
 ) -> None:

@@ -26,6 +26,7 @@ from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
+from edgert.runtime import build
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
@@ -279,6 +280,48 @@ def test_rows_on_which_an_expression_fails_are_dead_letters_and_are_not_tried_ag
     assert letter.topic == "bad/ok"
     assert "wrong type in ok" in letter.reason
     assert rig.run.places["ok"].guard.dead_letters == 1
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_waits_behind_the_first_part_is_not_shed_with_what_comes_and_counted_there_a_second_time(
+    restored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service of one branch of two is away for long, so its queue sheds."""
+    monkeypatch.setattr(build, "QUEUE_BYTES", 2_000)
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}", "out_of_order_s": 0},
+        "up": {"type": "map", "input": "in", "set": {"w": "v + 1"}},
+        "odd": {"type": "flaky", "input": "up"},
+        "out": {"type": "publish", "input": "odd", "topic": "out/{source}"},
+        "other": {"type": "publish", "input": "in", "topic": "other/{source}"},
+    }
+    document = {"name": "f", "on_error": {"action": "retry", "tries": 20, "backoff_s": 30.0}, "operators": operators}
+    known = registry(6)
+    flow = from_plain(document, known)
+    rig = Rig(FlowRun(flow, known, 1, 1, Progress(Position())))
+    rig.feed(1, 2, -1, 3, 4)
+    if restored:
+        assert rig.run.capture(rig.pool, lambda read: read())
+        form = rig.run.form()
+        assert form
+        run = FlowRun(flow, known, 1, 1, Progress(Position()))
+        run.restore(form.deltas, form.queue, NOW)
+        rig = Rig(run)
+        rig.pool.consumption = at_most(1)  # the others do not come back: they have not been taken again
+        rig.work()
+    for _ in range(30):
+        rig.clock.advance(1.0)
+        rig.pool.profile()
+        rig.feed(*range(10))
+    rig.pool.consumption = at_most(50)
+    while rig.waiting():
+        rig.pass_by(60.0)
+    places, drops = rig.run.places, rig.run.drops()
+    shed = drops.pop(("up", "queue over budget"))
+    assert (drops, shed > 200) == ({}, True)
+    assert places["in"].rows_out == places["up"].rows_in + shed
+    assert places["odd"].rows_in == places["up"].rows_out + (3 if restored else 0)
+    assert places["odd"].rows_in == places["odd"].rows_out == places["out"].rows_in
 
 
 @pytest.mark.parametrize("dedicated", [False, True])
