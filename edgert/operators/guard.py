@@ -83,8 +83,8 @@ class Guard:
         """That of `Now.monotonic`, to see how long a turn takes; None: it may take any time."""
         self._careful = 0
         self._stuck: object = None
-        """The row that raised last and is to be tried again, until it passes or is lost. It may be the same object as one
-        that comes after it."""
+        """The row that raised last and is to be tried again, until it passes or is lost: the next one may be the same
+        object."""
         self._tried = 0
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:

@@ -8,6 +8,7 @@ import threading
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
+from edgert.flow.on_error import OnError
 from edgert.operators.logic import Now
 from edgert.operators.region import Edge, Region
 from edgert.runtime.instance import Instance
@@ -176,6 +177,32 @@ def test_one_that_was_blocked_and_goes_on_keeps_all_again() -> None:
     assert [n for _, n in fork.slow.seen] == sorted({n for _, n in fork.slow.seen}), "in order, each once"
     assert len(fork.slow.seen) == 110 - shed
     assert fork.slow.seen[-1] == (0, 109)
+
+
+def test_one_that_goes_on_keeps_all_again_though_a_lent_thread_goes_on_with_it_by_itself() -> None:
+    away = [True]
+
+    def act(batch: Batch) -> None:
+        if away[0]:
+            raise ConnectionError
+
+    one = Instance("one", ("one",), "sink", Pass(act), Queue(100, keeps=True))
+    one.beside = True
+    one.guards[0].policy = OnError("retry", None, 20, 1.0)
+    known(one)
+    clock = VirtualClock()
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([one])
+    pool.put([(one, 0, Batch(rows(n).rows, 0.0, size=10)) for n in range(15)], wake=False)
+    for _ in range(20):
+        pool.lend(1.0)
+        pool.profile()
+        clock.advance(1.0)
+    assert one.queue.sheds
+    away[0] = False
+    clock.advance(2.0**20)
+    assert not pool.lend(1.0)
+    assert (one.queue.rows, one.queue.sheds) == (0, False)
 
 
 def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
