@@ -176,6 +176,17 @@ def test_only_the_last_part_of_a_cut_batch_promises_anything() -> None:
     assert found == [(3, NO_WATERMARK, 2, 20), (3, NO_WATERMARK, 2, 20), (3, 77.0, 1, 10)]
 
 
+@pytest.mark.parametrize("owed", [False, True])
+def test_what_is_left_of_a_batch_of_which_a_turn_is_taken_at_once_counts_as_if_it_had_been_put(owed: bool) -> None:
+    queue, other = Queue(1_000), Queue(1_000)
+    whole = batch(0, 7, 72, True, owed)
+    other.put(Entry(3, whole))
+    taken = other.take(3)
+    assert queue.append_rest(3, whole, 0.0, 3) == taken[0].batch
+    assert list(queue.entries) == list(other.entries)
+    assert (queue.rows, queue.size, queue.owed_bytes) == (other.rows, other.size, other.owed_bytes)
+
+
 def test_a_very_long_batch_is_not_cut_into_single_rows_at_once() -> None:
     queue = Queue(1 << 30, keeps=True)
     queue.append(Entry(0, Batch([{"n": n} for n in range(100_000)], 0.0, 9.0, 1_000_003)))

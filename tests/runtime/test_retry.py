@@ -27,6 +27,7 @@ from edgert.operators.pipeline import Pipeline
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
 from edgert.runtime import build
+from edgert.runtime import pool as pool_module
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
@@ -35,7 +36,7 @@ from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.report import report
 from edgert.scheduling.consumption import at_most
-from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
+from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, until_asleep
 from tests.runtime.test_flow_run import flow_run as plain_flow_run
 
 NOW = Now(0.0, 1_000.0)
@@ -345,7 +346,8 @@ def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
     assert one.guards[0].retries == 2
 
 
-def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
+def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
     passed = threading.Event()
     left = [1]
 
@@ -361,11 +363,7 @@ def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
     pool = Pool(SystemClock())
     pool.add([one])
     pool.start()
-    for _ in range(1_000):
-        with pool._lock:
-            if pool._asleep:
-                break
-        threading.Event().wait(0.005)
+    until_asleep(pool)
     pool.put([(one, 0, rows(1))], wake=False)
     pool.lend(1.0)
     assert passed.wait(DEADLINE_S)
