@@ -83,7 +83,8 @@ class Guard:
         """That of `Now.monotonic`, to see how long a turn takes; None: it may take any time."""
         self._careful = 0
         self._stuck: object = None
-        """The row that raised last and is to be tried again."""
+        """The row that raised last and is to be tried again, until it passes or is lost: the next one may be the same
+        object."""
         self._tried = 0
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
@@ -102,6 +103,8 @@ class Guard:
         except BaseException as error:  # noqa: BLE001 - whatever an operator raises must not end its worker
             self._take_back(messages, before)
             return self._apart(batch, source, now, error)
+        if self._stuck is not None:  # it comes first, so it has passed
+            self._stuck = None
         if logic.lost:
             self.letters()
         return emissions
@@ -131,6 +134,7 @@ class Guard:
         except BaseException as error:  # noqa: BLE001 - as in `process`
             self._take_back(messages, before)
             return (), error
+        self._stuck = None
         self.letters()
         return emissions, None
 

@@ -246,6 +246,7 @@ class Pool(Pauses):
         if (
             not queue.entries or turn.out or turn.back or instance.fast_turns < FAST_TURNS or instance.waits
             or not gate.idle() or number in gate.held or self._watching or self._stopping
+            or (queue.keeps and queue.sheds)  # until it keeps all again, as `_take` sees to
         ):  # fmt: skip
             return []
         before, most = queue.rows, instance.most_rows

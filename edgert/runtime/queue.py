@@ -38,10 +38,14 @@ class Queue:
     more than `most_owed_bytes` are at a time, and they are the newest: what has that much behind it is not.
 
     One that `keeps` sheds nothing, but while it `sheds`: the pool runs its instance before those that feed it. Then the
-    oldest go (but not a row that is to be tried again), or with "shed-newest" the newest."""
+    oldest go, or with "shed-newest" the newest.
+
+    What stands `ahead` is never shed, and drives nothing out: operators have begun with it, or are to begin with it
+    again. In a fused instance it may be rows that its first part has taken already: shed, they would be counted there a
+    second time, and be missing where they were to go."""
 
     __slots__ = (
-        "budget_bytes", "entries", "keeps", "most_owed_bytes", "overload", "owed_bytes", "returned", "rows", "sheds",
+        "ahead", "budget_bytes", "entries", "keeps", "most_owed_bytes", "overload", "owed_bytes", "rows", "sheds",
         "size",
     )  # fmt: skip
 
@@ -62,8 +66,8 @@ class Queue:
         self.overload = overload
         self.most_owed_bytes = most_owed_bytes
         self.keeps = keeps
-        self.returned = False
-        """The first entry came back, to be tried again."""
+        self.ahead = 0
+        """So many entries at the front came back, or were restored behind the first part of a fused instance."""
         self.sheds = not keeps
 
     def put(self, entry: Entry) -> tuple[int, int]:
@@ -75,14 +79,12 @@ class Queue:
         return self.append(entry), 0
 
     def _put_over(self, entry: Entry) -> tuple[int, int]:
-        """Rows that a checkpoint found behind the decoder, or that came back from there to be tried again, stand before
-        the input and are none: nobody would send them again. They neither go nor drive others out."""
-        entries, batch = self.entries, entry.batch
-        first = next((at for at, e in enumerate(entries) if type(e.batch) is type(batch)), len(entries))
-        ahead = sum(e.batch.size for e in islice(entries, first))
+        """In front of a decoder: by what is owed."""
+        entries, batch, first = self.entries, entry.batch, self.ahead
+        ahead, owed_ahead = self._bytes_ahead()
         room = self.budget_bytes + ahead - batch.size
         if self.overload == "sample":
-            return self._put_sampled(entry, first, room + batch.size)
+            return self._put_sampled(entry, room + batch.size)
         newest = self.overload == "shed-newest"
         if newest and not batch.owed and first < len(entries) and self.size > room:
             return 0, len(batch)
@@ -90,12 +92,14 @@ class Queue:
         owed = batch.size if batch.owed else 0
         while not newest and first < len(entries) and self.size > room:
             oldest = entries[first].batch
-            if oldest.owed and self.owed_bytes - oldest.size + owed < self.most_owed_bytes:
+            if oldest.owed and self.owed_bytes - owed_ahead - oldest.size + owed < self.most_owed_bytes:
                 break
             shed += len(self._pop(first).batch)
-        kept = min(self.owed_bytes, self.most_owed_bytes - owed) if newest else self.owed_bytes
+        kept = self.owed_bytes - owed_ahead
+        if newest:
+            kept = min(kept, self.most_owed_bytes - owed)
         if self.size > room and self.size - ahead > kept:
-            shed += self._shed_between(first, self.size - room, owed, newest)
+            shed += self._shed_between(self.size - room, owed, newest)
         if not batch.owed and first < len(self.entries) and self.size > room:
             return self.rows - before, shed + len(batch)
         self.append(entry)
@@ -103,14 +107,15 @@ class Queue:
 
     def _put_inside(self, entry: Entry) -> tuple[int, int]:
         """Behind the decoder watermarks stand in line with the rows, and are not lost with them."""
-        if self.overload == "shed-newest":
+        first = self.ahead
+        room = self.budget_bytes + self._bytes_ahead()[0]
+        if self.overload == "shed-newest" and first < len(self.entries) and self.size + entry.batch.size > room:
             return self.append(_watermark(entry)), len(entry.batch)
         before, shed = self.rows, 0
         last: dict[tuple[int, int], Entry] = {}
         """By input and producer: what went last."""
-        first = int(self.returned)
         self.append(entry)
-        while self.size > self.budget_bytes and len(self.entries) > first + 1:
+        while self.size > room and len(self.entries) > first + 1:
             oldest = self._pop(first)
             shed += len(oldest.batch)
             last[oldest.source, oldest.producer] = oldest
@@ -119,12 +124,17 @@ class Queue:
         self.rows += len(last)
         return self.rows - before, shed
 
-    def _shed_between(self, first: int, excess: int, behind: int, newest: bool) -> int:
-        """Sheds what nobody is owed for of the input that begins at `first`, though what is owed stands around it;
-        returns how many rows. `behind`: bytes owed that come after all of it. It looks at all entries, so it sheds
-        somewhat more than that `excess`, in order not to do so for each batch."""
+    def _bytes_ahead(self) -> tuple[int, int]:
+        """Of what stands ahead: all, and those that are owed an acknowledgement."""
+        batches = [entry.batch for entry in islice(self.entries, self.ahead)]
+        return sum(batch.size for batch in batches), sum(batch.size for batch in batches if batch.owed)
+
+    def _shed_between(self, excess: int, behind: int, newest: bool) -> int:
+        """Sheds what nobody is owed for, though what is owed stands around it; returns how many rows. `behind`: bytes
+        owed that come after all of it. It looks at all entries, so it sheds somewhat more than that `excess`, in order
+        not to do so for each batch."""
         entries = list(self.entries)
-        free = self._free(entries, first, behind)
+        free = self._free(entries, behind)
         excess += self.budget_bytes // 32
         gone: set[int] = set()
         for at in free if newest else reversed(free):
@@ -132,16 +142,25 @@ class Queue:
                 break
             gone.add(at)
             excess -= entries[at].batch.size
-        self.take_all()
-        for at, entry in enumerate(entries):
-            if at not in gone:
-                self.append(entry)
+        self._stand([entry for at, entry in enumerate(entries) if at not in gone])
         return sum(len(entries[at].batch) for at in gone)
 
-    def _free(self, entries: Sequence[Entry], first: int, behind: int) -> list[int]:
-        """Where what nobody is owed for stands in the input that begins at `first`, the newest first."""
+    def _stand(self, entries: Sequence[Entry]) -> None:
+        """Of all that waited these are left, with all that stands ahead."""
+        self.entries = deque(entries)
+        self.rows = self.size = self.owed_bytes = 0
+        self._count(entries)
+
+    def _count(self, entries: Sequence[Entry]) -> None:
+        """They stand here from now on."""
+        self.rows += sum(len(entry.batch) or 1 for entry in entries)
+        self.size += sum(entry.batch.size for entry in entries)
+        self.owed_bytes += sum(entry.batch.size for entry in entries if entry.batch.owed)
+
+    def _free(self, entries: Sequence[Entry], behind: int) -> list[int]:
+        """Where what nobody is owed for stands, the newest first."""
         free = []
-        for at in range(len(entries) - 1, first - 1, -1):
+        for at in range(len(entries) - 1, self.ahead - 1, -1):
             batch = entries[at].batch
             if batch.owed and behind < self.most_owed_bytes:
                 behind += batch.size
@@ -149,27 +168,28 @@ class Queue:
                 free.append(at)
         return free
 
-    def _put_sampled(self, entry: Entry, first: int, most: int) -> tuple[int, int]:
+    def _put_sampled(self, entry: Entry, most: int) -> tuple[int, int]:
         """What is left stands for all the time that it came from. To halve it costs a look at all entries, and makes
         room for so much that none is due for long."""
         before, shed = self.rows, 0
         self.append(entry)
         while self.size > most:
             entries = list(self.entries)
-            free = set(self._free(entries, first, 0))
+            free = set(self._free(entries, 0))
             if not free:
                 break
-            self.take_all()
+            left: list[Entry] = []
             passed = 0
             for at, waiting in enumerate(entries):
                 if at not in free:
-                    self.append(waiting)
+                    left.append(waiting)
                     continue
                 kept = every_second(waiting.batch, (passed + 1) % 2)
                 passed += len(waiting.batch)
                 shed += len(waiting.batch) - len(kept)
                 if len(kept):
-                    self.append(waiting._replace(batch=kept))
+                    left.append(waiting._replace(batch=kept))
+            self._stand(left)
         return self.rows - before, shed
 
     def waiting_since(self) -> float | None:
@@ -198,6 +218,12 @@ class Queue:
             self.owed_bytes += entry.batch.size
         return rows
 
+    def put_ahead(self, entry: Entry) -> None:
+        """Behind all that stands ahead and before any other, whatever the budget says: what was restored."""
+        self.entries.insert(self.ahead, entry)
+        self.ahead += 1
+        self._count([entry])
+
     def _renews(self, entry: Entry) -> bool:
         """Puts a watermark in the place of an older one behind which no rows wait, if there is one: in front of an
         instance that does not run they would grow without bound, and have no size."""
@@ -224,11 +250,10 @@ class Queue:
     def put_back(self, entries: Sequence[Entry]) -> int:
         """Before all that waits, whatever the budget says: what was taken and is to be taken again. Returns the change
         of `rows`."""
-        before, self.returned = self.rows, True
+        before = self.rows
         self.entries.extendleft(reversed(entries))
-        self.rows += sum(len(entry.batch) or 1 for entry in entries)
-        self.size += sum(entry.batch.size for entry in entries)
-        self.owed_bytes += sum(entry.batch.size for entry in entries if entry.batch.owed)
+        self.ahead += len(entries)
+        self._count(entries)
         return self.rows - before
 
     def _pop(self, at: int = 0) -> Entry:
@@ -244,7 +269,6 @@ class Queue:
     def take(self, limit: int) -> list[Entry]:
         """Whole batches up to `limit` rows; the first is cut when it alone has more. IndexError if there is none: who
         takes then has lost count."""
-        self.returned = False
         if not self.entries:
             raise IndexError("expected a batch to take, got an empty queue")
         if self.rows <= limit:
@@ -267,11 +291,13 @@ class Queue:
             if limit <= 0 or not entries:
                 break
             rows = len(entries[0].batch)
+        if self.ahead:
+            self.ahead = max(0, self.ahead - len(taken))
         return taken
 
     def take_all(self) -> list[Entry]:
         """Everything."""
-        self.returned = False
+        self.ahead = 0
         taken = list(self.entries)
         self.entries.clear()
         self.rows = self.size = self.owed_bytes = 0
@@ -281,11 +307,14 @@ class Queue:
         """The first batch, which has more than `limit` rows, into batches of so many. All of it is cut at once: to copy
         what is left at each turn would cost the square of its length. One that is very long first into some that are
         not: a hundred thousand batches of a row would take 0.1 s, and the next turn may take more."""
+        before = len(self.entries)
         source, batch, put, producer = self.entries.popleft()
         if len(batch) > limit * CUT_AT_ONCE:
             batch, *rest = parts(batch, limit * CUT_AT_ONCE)
             self.entries.extendleft([Entry(source, part, put, producer) for part in reversed(rest)])
         self.entries.extendleft([Entry(source, part, put, producer) for part in reversed(parts(batch, limit))])
+        if self.ahead:
+            self.ahead += len(self.entries) - before
 
 
 def _watermark(entry: Entry) -> Entry:

@@ -26,6 +26,7 @@ from edgert.operators.region import Region, Waiting
 from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
 from edgert.runtime.build import Built, Place
+from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Entry
 from edgert.runtime.state import unpack_parts
 from edgert.runtime.targets import Outgoing
@@ -141,7 +142,7 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
     """Puts back what waited; if that was in the midst of what is a chain now, behind the rest of the chain."""
     instance, region = place.instance, place.instance.logic
     if not at or not isinstance(place.logic, Fused):
-        instance.queue.append(entry._replace(source=place.entrances[entry.source]))
+        _stand(instance, place.part, entry._replace(source=place.entrances[entry.source]))
         return
     rest = place.logic.rest(at)
     out: Outgoing = []
@@ -153,7 +154,7 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
         emissions = leaving
         for part in sorted(inside, reverse=True):
             for source, batch in inside[part]:
-                instance.queue.append(Entry(region.entrances(part)[source], batch, entry.put))
+                _stand(instance, part, Entry(region.entrances(part)[source], batch, entry.put))
     for emission in emissions:
         instance.give(emission, out)
     instance.settle(out)
@@ -167,6 +168,14 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
     place.guard.letters()
     if isinstance(region, Region):
         region.take_messages(place.logic)
+
+
+def _stand(instance: Instance, part: int, entry: Entry) -> None:
+    """Puts it into the queue again: in front of a part that is not the first it is nothing that could be shed."""
+    if part:
+        instance.queue.put_ahead(entry)
+    else:
+        instance.queue.append(entry)
 
 
 # -- from copies to one, and from one to copies

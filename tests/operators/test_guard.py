@@ -143,6 +143,36 @@ def test_a_row_is_tried_again_as_often_as_the_flow_says_and_nothing_overtakes_it
     assert driven.waits == ([0.5 * 2**n for count in retries for n in range(count)] if patient else [])
 
 
+@pytest.mark.parametrize("patient", [True, False])
+@pytest.mark.parametrize("raw", [False, True])
+@given(faults=st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_each_row_has_its_own_tries_though_all_are_one_object(raw: bool, patient: bool, faults: list[int]) -> None:
+    """As an operator may give one row twice, and messages of one byte are."""
+
+    class Away(Logic):
+        def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
+            if len(batch) > 1:
+                raise ValueError("one of them")
+            if left[0]:
+                left[0] -= 1
+                raise ValueError("not now")
+            passed.append(left.pop(0))
+            return ()
+
+    left, passed = list(faults), list[int]()
+    guard = Guard(Away())
+    guard.policy, guard.patient = OnError("retry", None, 3, 0.5), patient
+    row, payload = row_of(1), b"x"
+    count = len(faults)
+    waiting = [RawBatch(["t"] * count, [payload] * count, 0.0, 0.0, count) if raw else Batch([row] * count, 0.0)]
+    while waiting:
+        guard.process(waiting.pop(0), 0, NOW)
+        waiting, guard.held = [*guard.held, *waiting], []
+    assert (len(passed), left, guard.retries) == (count, [], sum(faults))
+    assert not guard.logic.drops
+    assert guard._stuck is None, "what has passed is kept no longer"
+
+
 @given(BATCHES, st.sampled_from(["drop", "dead-letter", "retry"]))
 def test_an_operator_that_may_have_kept_part_of_a_batch_is_given_no_row_twice(
     faults: list[list[int]], action: Action

@@ -14,6 +14,7 @@ from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Queue
 from edgert.runtime.targets import Target
+from tests.waiting import wait_until
 
 DEADLINE_S = 20.0
 
@@ -65,6 +66,16 @@ def known(*instances: Instance) -> None:
 
 def rows(*numbers: int) -> Batch:
     return Batch([{"time": 0.0, "source": "a", "n": n} for n in numbers], 0.0, size=len(numbers))
+
+
+def until_asleep(pool: Pool, workers: int = 1) -> None:
+    """Returns when so many workers sleep: whoever is to run now has to wake one."""
+
+    def asleep() -> bool:
+        with pool._lock:
+            return pool._asleep == workers
+
+    wait_until(asleep, f"{workers} workers to sleep", DEADLINE_S)
 
 
 @contextmanager

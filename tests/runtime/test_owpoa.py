@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from edgert.core.batch import Batch
+from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
+from edgert.flow.on_error import OnError
 from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pools import make_pool
@@ -16,6 +18,7 @@ from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, rows
+from tests.waiting import wait_until
 
 
 @contextmanager
@@ -124,6 +127,28 @@ def test_who_feeds_a_queue_over_its_budget_waits_here_too() -> None:
     assert len(seen(second)) == 2_000
     assert longest[0] <= 130, "its budget, and one turn's output"
     assert second.shed == 0
+
+
+def test_to_rest_until_a_row_is_tried_again_is_not_waiting_for_a_worker() -> None:
+    left = [1]
+
+    def act(batch: Batch) -> None:
+        if left:
+            left.pop()
+            raise ConnectionError
+
+    one, clock = instance("one", Pass(act)), VirtualClock()
+    one.guards[0].policy = OnError("retry", None, 3, 50.0)
+    pool = ThreadPerInstance(clock)
+    pool.add([one])
+    pool.start()
+    pool.put([(one, 0, rows(1))])
+    wait_until(lambda: one.number in pool._gate.resting, "the row to wait for its next try", DEADLINE_S)
+    clock.advance(50.0)
+    pool.put([(one, 0, rows(2))])
+    assert pool.wait_empty([one], DEADLINE_S)
+    pool.stop()
+    assert (one.counters.rows_in, one.counters.scheduling_s) == (2, 0.0)
 
 
 def test_the_settings_can_ask_for_it() -> None:

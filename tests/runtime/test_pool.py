@@ -10,13 +10,14 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
+from edgert.runtime import pool as pool_module
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Queue
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most
 from edgert.scheduling.policies import POLICIES
-from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, running
+from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, running, until_asleep
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
@@ -119,11 +120,7 @@ def test_a_blocking_operator_does_not_stop_others_while_a_worker_is_free(togethe
     blocking, free = instance("blocking", Pass(block)), instance("free", Pass(lambda batch: other.set()))
     with running(blocking, free, workers=2) as pool:
         try:
-            for _ in range(1_000):  # both workers asleep, so that a put has to wake them
-                with pool._lock:
-                    if pool._asleep == 2:
-                        break
-                threading.Event().wait(0.005)
+            until_asleep(pool, 2)
             if together:
                 pool.put([(blocking, 0, rows(1)), (free, 0, rows(2))])
             else:
@@ -133,6 +130,19 @@ def test_a_blocking_operator_does_not_stop_others_while_a_worker_is_free(togethe
             assert other.wait(DEADLINE_S), "the second worker was not woken"
         finally:
             leave.set()
+
+
+def test_a_sleeping_worker_wakes_for_what_a_turn_gives_to_a_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both wait for something: the worker that ran the first serves only one of them."""
+    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
+    both = threading.Barrier(2)
+    fed = [instance(f"fed{n}", Pass(lambda batch: both.wait(DEADLINE_S))) for n in range(2)]
+    first = instance("first", Pass(), *fed)
+    with running(first, *fed, workers=2) as pool:
+        until_asleep(pool, 2)
+        pool.put([(first, 0, rows(1))])
+        assert pool.wait_empty([first, *fed], 2 * DEADLINE_S)
+    assert [one.failures for one in fed] == [0, 0], "one was done before the other began"
 
 
 def test_a_flow_that_reaches_no_boundary_in_time_is_let_go() -> None:

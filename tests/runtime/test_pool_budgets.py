@@ -5,18 +5,24 @@ from __future__ import annotations
 import itertools
 import threading
 
+import pytest
+
 from edgert.core.batch import Batch, row_bytes
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
+from edgert.flow.on_error import OnError
 from edgert.operators.logic import Now
 from edgert.operators.region import Edge, Region
+from edgert.runtime import pool as pool_module
+from edgert.runtime.gate import BLOCKED_S
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Entry, Queue
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
-from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, known, rows, running
+from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, known, rows, running, until_asleep
 from tests.runtime.virtual import VirtualWorkers
+from tests.waiting import wait_until
 
 
 def test_rows_shed_are_counted_and_the_policy_still_finds_what_is_left() -> None:
@@ -99,8 +105,9 @@ def test_a_row_that_is_long_in_each_batch_counts_wherever_it_stands() -> None:
         assert 0.5 < (second.queue.size - before) / (100 * sum(map(row_bytes, alike.rows))) < 2
 
 
-def test_who_waited_for_room_runs_as_soon_as_there_is_some() -> None:
+def test_who_waited_for_room_runs_as_soon_as_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second blocks again with the batch whose taking made room: another worker has the first meanwhile."""
+    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
     entered, leave, done = (
         [threading.Event() for _ in range(3)],
         [threading.Event() for _ in range(3)],
@@ -120,11 +127,8 @@ def test_who_waited_for_room_runs_as_soon_as_there_is_some() -> None:
             pool.put([(first, 0, rows(0))])
             assert entered[0].wait(DEADLINE_S)
             pool.put([(first, 0, rows(1, 2))])
-            for _ in range(1_000):
-                with pool._lock:
-                    if second.queue.rows == 1 and pool._asleep == 1:
-                        break
-                threading.Event().wait(0.005)
+            wait_until(lambda: second.queue.rows == 1, "the second's queue to be full", DEADLINE_S)
+            until_asleep(pool)
             assert not done.is_set(), "there is no room for more"
             leave[0].set()
             assert entered[1].wait(DEADLINE_S)
@@ -197,6 +201,32 @@ def test_one_that_was_blocked_and_goes_on_keeps_all_again() -> None:
     assert fork.slow.seen[-1] == (0, 109)
 
 
+def test_one_that_goes_on_keeps_all_again_though_a_lent_thread_goes_on_with_it_by_itself() -> None:
+    away = [True]
+
+    def act(batch: Batch) -> None:
+        if away[0]:
+            raise ConnectionError
+
+    one = Instance("one", ("one",), "sink", Pass(act), Queue(100, keeps=True))
+    one.beside = True
+    one.guards[0].policy = OnError("retry", None, 20, 1.0)
+    known(one)
+    clock = VirtualClock()
+    pool = Pool(clock, consumption=at_most(1))
+    pool.add([one])
+    pool.put([(one, 0, Batch(rows(n).rows, 0.0, size=10)) for n in range(15)], wake=False)
+    for _ in range(20):
+        pool.lend(1.0)
+        pool.profile()
+        clock.advance(1.0)
+    assert one.queue.sheds
+    away[0] = False
+    clock.advance(2.0**20)
+    assert not pool.lend(1.0)
+    assert (one.queue.rows, one.queue.sheds) == (0, False)
+
+
 def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
     """It does a row every nine seconds."""
     fork = Fork()
@@ -222,6 +252,57 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
             fork.other.run([Entry(region.entrances(1).start, rows(n))], Now(now, now))
         gate.resting[number] = now + 1.0
         assert (gate.look(now), fork.other.queue.sheds) == (0, n >= 34), n
+
+
+def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
+    entered, leave, done = threading.Event(), threading.Event(), threading.Event()
+
+    def block(batch: Batch) -> None:
+        entered.set()
+        assert leave.wait(2 * DEADLINE_S)
+
+    second = Instance("second", ("second",), "stateless", Pass(block), Queue(1, keeps=True))
+    second.beside = True
+    first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
+    clock = VirtualClock()
+    pool = Pool(clock, workers=2, consumption=at_most(1))
+    pool.add([first, second])
+    pool.start()
+    try:
+        pool.put([(first, 0, rows(0))])
+        assert entered.wait(DEADLINE_S)
+        pool.put([(first, 0, rows(1, 2))])
+        wait_until(lambda: second.queue.rows == 1, "the second's queue to be full", DEADLINE_S)
+        until_asleep(pool)
+        pool.profile()
+        clock.advance(BLOCKED_S)
+        assert not done.is_set()
+        pool.profile()
+        assert done.wait(DEADLINE_S)
+    finally:
+        leave.set()
+        pool.stop()
+
+
+def test_who_is_taken_out_with_a_full_queue_keeps_nobody_waiting() -> None:
+    second = Instance("second", ("second",), "stateless", Pass(), Queue(10, keeps=True))
+    first, other = instance("first", Grow(), second), instance("other", Pass())
+    known(first, other)
+    pool = Pool(VirtualClock(), consumption=at_most(1))
+    pool.add([first, second, other])
+    assert pool.hold([second], 0.0)
+    pool.put([(first, 0, rows(*range(5)))], wake=False)
+    pool.lend(1.0)
+    assert (second.queue.over, first.queue.rows) == (True, 3)
+    first.outputs.clear()
+    pool.remove([second])
+    pool.lend(1.0)
+    assert first.idle
+    pool.put([(other, 0, rows(1))], wake=False)
+    assert other.running, "nothing is in its way"
 
 
 def test_a_turn_that_has_just_begun_is_not_what_a_full_queue_has_waited_for() -> None:

@@ -75,18 +75,22 @@ INPUT = st.tuples(st.integers(1, 5), st.integers(1, 12), st.booleans())
 def test_what_an_acknowledgement_is_owed_for_is_never_shed(
     operations: Any, overload: Overload, most_owed: int, behind_decoder: int
 ) -> None:
-    """It is among the newest `most_owed` bytes at QoS 1: whoever feeds the queue stops when so many are."""
+    """It is among the newest `most_owed` bytes at QoS 1: whoever feeds the queue stops when so many are. Nor is what
+    came back to be taken again."""
     queue = Queue(BUDGET, overload, most_owed)
     for n in range(behind_decoder):
-        queue.append(Entry(1, Batch([{"n": -1 - n}], 0.0, size=70)))
+        queue.put_ahead(Entry(1, Batch([{"n": -1 - n}], 0.0, size=70)))
     came: list[tuple[int, int]] = []
     gone: set[int] = set()
+    again: set[int] = set()
+    """What has come back, until it is taken again."""
     shed = put = 0
     for operation in operations:
         if isinstance(operation, int):
             entries = queue.take(operation) if queue.entries else []
             back = entries[len(entries) // 2 :]
             queue.put_back(back)
+            again = again - set(numbers(entries)) | set(numbers(back))
             gone |= {n for n in numbers(entries) if n >= 0} - {n for n in numbers(back) if n >= 0}
             continue
         rows, size, owed = operation
@@ -99,8 +103,10 @@ def test_what_an_acknowledgement_is_owed_for_is_never_shed(
             behind += its_size
             assert number in left or behind > most_owed
         raw = [e.batch for e in queue.entries if isinstance(e.batch, RawBatch)]
-        assert sum(b.size for b in raw) <= BUDGET + most_owed + 60
-        assert sum(b.size for b in raw if not b.owed) <= BUDGET
+        assert again <= left
+        ahead = sum(e.batch.size for e in queue.entries if set(numbers([e])) <= again)
+        assert sum(b.size for b in raw) <= BUDGET + most_owed + 60 + ahead
+        assert sum(b.size for b in raw if not b.owed) <= BUDGET + ahead
         assert queue.owed_bytes == sum(b.size for b in raw if b.owed)
         assert queue.size == sum(e.batch.size for e in queue.entries)
         assert queue.rows == sum(len(e.batch) for e in queue.entries)
@@ -170,6 +176,17 @@ def test_only_the_last_part_of_a_cut_batch_promises_anything() -> None:
     assert found == [(3, NO_WATERMARK, 2, 20), (3, NO_WATERMARK, 2, 20), (3, 77.0, 1, 10)]
 
 
+@pytest.mark.parametrize("owed", [False, True])
+def test_what_is_left_of_a_batch_of_which_a_turn_is_taken_at_once_counts_as_if_it_had_been_put(owed: bool) -> None:
+    queue, other = Queue(1_000), Queue(1_000)
+    whole = batch(0, 7, 72, True, owed)
+    other.put(Entry(3, whole))
+    taken = other.take(3)
+    assert queue.append_rest(3, whole, 0.0, 3) == taken[0].batch
+    assert list(queue.entries) == list(other.entries)
+    assert (queue.rows, queue.size, queue.owed_bytes) == (other.rows, other.size, other.owed_bytes)
+
+
 def test_a_very_long_batch_is_not_cut_into_single_rows_at_once() -> None:
     queue = Queue(1 << 30, keeps=True)
     queue.append(Entry(0, Batch([{"n": n} for n in range(100_000)], 0.0, 9.0, 1_000_003)))
@@ -203,7 +220,7 @@ def test_what_was_accepted_before_enters_past_the_budget() -> None:
 
 def test_rows_that_a_checkpoint_found_behind_the_decoder_are_not_shed_for_new_input() -> None:
     queue = Queue(100, "shed-oldest")
-    queue.append(Entry(1, Batch([{"n": 1}], 0.0, size=80)))
+    queue.put_ahead(Entry(1, Batch([{"n": 1}], 0.0, size=80)))
     raw = RawBatch(["t"], [b"x"], 0.0, 0.0, 60)
     assert queue.put(Entry(0, raw)) == (1, 0)
     assert [type(entry.batch) for entry in queue.entries] == [Batch, RawBatch]
@@ -275,15 +292,49 @@ def test_watermarks_in_front_of_one_that_does_not_run_take_no_more_and_more_memo
 
 
 @pytest.mark.parametrize("overload", ["shed-oldest", "sample"])
-def test_a_row_that_is_to_be_tried_again_is_not_shed_before_that(overload: Overload) -> None:
+def test_what_came_back_to_be_tried_again_is_not_shed_and_drives_nothing_out(overload: Overload) -> None:
     queue = inside(overload)
     queue.put_back([marked(0, 0, NO_WATERMARK), marked(0, 1, 1.0)])
     for n in range(2, 40):
         queue.put(marked(0, n, float(n)))
-    assert queue.size == 100
+    assert queue.size == 120
     assert seen_by(queue) == [
-        (0, [0], NO_WATERMARK), (0, [], 30.0), *((0, [n], float(n)) for n in range(31, 40)),
+        (0, [0], NO_WATERMARK), (0, [1], 1.0), (0, [], 29.0), *((0, [n], float(n)) for n in range(30, 40)),
     ]  # fmt: skip
     for n in range(20):
         queue.put(marked(0, n, float(n)))
     assert next(iter(seen_by(queue)))[1] == [], "what was taken is as any other"
+
+
+def test_with_shed_newest_what_came_back_takes_no_room_of_what_comes() -> None:
+    queue = inside("shed-newest")
+    queue.put_back([marked(1, n, NO_WATERMARK) for n in range(20)])
+    assert [queue.put(marked(0, n, float(n)))[1] for n in range(20, 32)] == [0] * 10 + [1] * 2
+    assert [rows for _, rows, _ in seen_by(queue)] == [*([n] for n in range(30)), []]
+
+
+@pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest", "sample"])
+@pytest.mark.parametrize("raw", [False, True])
+def test_of_what_came_back_the_rest_stays_when_a_part_of_it_is_taken(overload: Overload, raw: bool) -> None:
+    """Of two batches, the first cut for that."""
+    queue = Queue(100, overload) if raw else inside(overload)
+    queue.put_back([Entry(1, batch(0, 4, 40, raw)), Entry(1, batch(4, 2, 20, raw))])
+    assert numbers(queue.take(3)) == [0, 1, 2]
+    shed = sum(queue.put(Entry(0, batch(n, 1, 10, raw)))[1] for n in range(6, 40))
+    left = numbers(queue.entries)
+    assert left[:3] == [3, 4, 5]
+    assert len(left) - 3 == 34 - shed
+    assert queue.size <= 130
+    queue.take(3)
+    queue.put(Entry(0, batch(40, 1, 10, raw)))
+    assert queue.size <= 100
+
+
+def test_what_was_restored_behind_the_first_part_stands_before_what_waited_for_that_and_stays() -> None:
+    queue = inside("shed-oldest")
+    queue.put_ahead(marked(2, 0, NO_WATERMARK))
+    queue.append(marked(0, 2, NO_WATERMARK))
+    queue.put_ahead(marked(1, 1, NO_WATERMARK))
+    shed = sum(queue.put(marked(0, n, NO_WATERMARK))[1] for n in range(3, 30))
+    assert (shed, queue.size) == (18, 120)
+    assert [rows for _, rows, _ in seen_by(queue)] == [[0], [1], [], *([n] for n in range(20, 30))]

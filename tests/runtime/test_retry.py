@@ -26,6 +26,8 @@ from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
+from edgert.runtime import build
+from edgert.runtime import pool as pool_module
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
@@ -34,7 +36,7 @@ from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.report import report
 from edgert.scheduling.consumption import at_most
-from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
+from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, until_asleep
 from tests.runtime.test_flow_run import flow_run as plain_flow_run
 
 NOW = Now(0.0, 1_000.0)
@@ -281,6 +283,48 @@ def test_rows_on_which_an_expression_fails_are_dead_letters_and_are_not_tried_ag
     assert rig.run.places["ok"].guard.dead_letters == 1
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_waits_behind_the_first_part_is_not_shed_with_what_comes_and_counted_there_a_second_time(
+    restored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service of one branch of two is away for long, so its queue sheds."""
+    monkeypatch.setattr(build, "QUEUE_BYTES", 2_000)
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}", "out_of_order_s": 0},
+        "up": {"type": "map", "input": "in", "set": {"w": "v + 1"}},
+        "odd": {"type": "flaky", "input": "up"},
+        "out": {"type": "publish", "input": "odd", "topic": "out/{source}"},
+        "other": {"type": "publish", "input": "in", "topic": "other/{source}"},
+    }
+    document = {"name": "f", "on_error": {"action": "retry", "tries": 20, "backoff_s": 30.0}, "operators": operators}
+    known = registry(6)
+    flow = from_plain(document, known)
+    rig = Rig(FlowRun(flow, known, 1, 1, Progress(Position())))
+    rig.feed(1, 2, -1, 3, 4)
+    if restored:
+        assert rig.run.capture(rig.pool, lambda read: read())
+        form = rig.run.form()
+        assert form
+        run = FlowRun(flow, known, 1, 1, Progress(Position()))
+        run.restore(form.deltas, form.queue, NOW)
+        rig = Rig(run)
+        rig.pool.consumption = at_most(1)  # the others do not come back: they have not been taken again
+        rig.work()
+    for _ in range(30):
+        rig.clock.advance(1.0)
+        rig.pool.profile()
+        rig.feed(*range(10))
+    rig.pool.consumption = at_most(50)
+    while rig.waiting():
+        rig.pass_by(60.0)
+    places, drops = rig.run.places, rig.run.drops()
+    shed = drops.pop(("up", "queue over budget"))
+    assert (drops, shed > 200) == ({}, True)
+    assert places["in"].rows_out == places["up"].rows_in + shed
+    assert places["odd"].rows_in == places["up"].rows_out + (3 if restored else 0)
+    assert places["odd"].rows_in == places["odd"].rows_out == places["out"].rows_in
+
+
 @pytest.mark.parametrize("dedicated", [False, True])
 def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
     passed = threading.Event()
@@ -302,7 +346,8 @@ def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
     assert one.guards[0].retries == 2
 
 
-def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
+def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
     passed = threading.Event()
     left = [1]
 
@@ -318,11 +363,7 @@ def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
     pool = Pool(SystemClock())
     pool.add([one])
     pool.start()
-    for _ in range(1_000):
-        with pool._lock:
-            if pool._asleep:
-                break
-        threading.Event().wait(0.005)
+    until_asleep(pool)
     pool.put([(one, 0, rows(1))], wake=False)
     pool.lend(1.0)
     assert passed.wait(DEADLINE_S)

@@ -144,8 +144,8 @@ def test_random_gives_each_that_may_run_about_the_same(mine: set[int]) -> None:
 def test_a_choice_of_some_is_the_first_of_them_and_the_others_stay_as_they_are(
     make: Callable[[Callable[[], float]], Policy], lengths: list[int], mine: frozenset[int], seed: int
 ) -> None:
-    policy, other = make(random.Random(seed).random), make(random.Random(seed).random)
-    for each in (policy, other):
+    policy, other, fresh = (make(random.Random(seed).random) for _ in range(3))
+    for each in (policy, other, fresh):
         for number in range(len(lengths)):
             each.add(number)
         each.connect({number: [number + 1] if number + 1 < len(lengths) else [] for number in range(len(lengths))})
@@ -166,15 +166,15 @@ def test_a_choice_of_some_is_the_first_of_them_and_the_others_stay_as_they_are(
             other.busy(number)
     if not isinstance(policy, Random):
         assert other.choose(0.0) == chosen
-    for number in range(len(lengths)):
-        if number not in mine:
-            policy.busy(number)
-            policy.free(number)
-    left = sum(rows > 0 for rows in lengths)
-    while (found := policy.choose(1.0)) is not None:
-        policy.busy(found)
-        left -= 1
-    assert left == 0
+    orders: list[list[int]] = []
+    for each in (policy, fresh):
+        orders.append([])
+        while (found := each.choose(0.0)) is not None:
+            each.busy(found)
+            orders[-1].append(found)
+    assert sorted(orders[0]) == [number for number, rows in enumerate(lengths) if rows]
+    if not isinstance(policy, Random):
+        assert orders[0] == orders[1]
 
 
 def test_who_was_passed_over_keeps_its_age() -> None:

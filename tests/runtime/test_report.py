@@ -1,0 +1,27 @@
+"""What a place says of itself."""
+
+from __future__ import annotations
+
+from edgert.core.batch import RawBatch
+from edgert.core.clock import VirtualClock
+from edgert.runtime.pool import Pool
+from edgert.runtime.report import report
+from tests.runtime.test_flow_run import flow_run
+
+
+def test_what_a_queue_has_shed_and_messages_that_did_not_come_are_dropped_rows_of_the_part_that_lost_them() -> None:
+    run = flow_run()
+    pool = Pool(VirtualClock())
+    pool.add(run.all)
+    first, last = run.places["in"], run.places["minute"]
+    assert first.instance is last.instance
+    first.instance.queue.budget_bytes, first.instance.queue.most_owed_bytes = 100, 0
+    for n in range(12):
+        pool.put([(first.instance, 0, RawBatch(["x/a"], [b"%d" % n], 0.0, 0.0, 10))])
+    first.instance.no_room += 3
+    first.instance.unsent[last.part] += 1
+    last.logic.drops["bad row"] += 5
+    drops = {name: report(place, 0.0).drops for name, place in run.places.items()}
+    assert drops.pop("in") == {"queue over budget": 2, "no checkpoint, QoS 0": 3}
+    assert drops.pop("minute") == {"not sent": 1, "bad row": 5}
+    assert not any(drops.values())
