@@ -99,9 +99,9 @@ class Blocked:
     def spill(self, run: FlowRun, position: Position) -> Spill | None:
         """What was fed to a blocked flow and is neither in a checkpoint nor in the database; None if nothing was, or
         it has to stay the broker's."""
-        if not self.is_blocked(run):
+        stuck, name, is_up = self._stuck.get(run), run.flow.name, self._host.is_up(run)
+        if stuck is None or (is_up and not self._is_late(stuck)):
             return None
-        name, is_up = run.flow.name, self._host.is_up(run)
         at, queues = self._host.spill(run, position)
         batches = [entry.batch for entries in queues.values() for entry in entries]
         size = sum(batch.size for batch in batches)

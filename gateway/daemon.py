@@ -49,7 +49,7 @@ FILES_S = 60.0
 """So long a start waits for the documents of `flows.files`: a change may wait for a full disk, and what frees it waits
 for the start."""
 END_S = 5.0
-"""So long an end waits for rows in queues, and again for the broker's answers to what was published."""
+"""So long an end lets flows work off their queues, and then waits for the broker's answers to what they published."""
 COMMAND_S = 10.0
 """So long a command waits for a change of a flow."""
 LOST_IDS = (
@@ -253,14 +253,15 @@ class Daemon:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.ingest.close()
         await self.checkpointer.merging.stop()
-        runs = list(self.flows.runs.values())
-        await asyncio.to_thread(self.host.settle, runs, END_S)
+        runs = sorted(self.flows.runs.values(), key=self.checkpointer.blocked.is_blocked)
+        runs = await asyncio.to_thread(self.host.rest, runs, self.checkpointer.position, END_S)
         await asyncio.sleep(0)  # lets what was given out last be published
-        self.checkpointer.drops.ending = True
-        written = await self.checkpointer.checkpoint(runs)  # of slots all that they gave out before has come then
         await self.ingest.publishing.settled(END_S)
-        if self.ingest.publishing.give_up():
-            written = await self.checkpointer.checkpoint(runs) and written
+        self.ingest.publishing.give_up()
+        for run in runs:
+            self.host.recount(run)
+        self.checkpointer.drops.ending = True
+        written = await self.checkpointer.checkpoint(runs)
         if written and self.ingest.drops.unsaved:  # nothing else was to be written
             try:
                 await self._write_table()

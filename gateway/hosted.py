@@ -67,7 +67,9 @@ class Hosted:
     down: bool = False
     """A slot of it died; it goes on when it was brought back to its checkpoint."""
     deaths: int = 0
-    """Of its slots while they worked for it, since its last checkpoint."""
+    """Of its slots while they worked for it, since it last lived for long."""
+    since: float = 0.0
+    """When its present life began, monotonic seconds."""
     lock: threading.Condition = field(default_factory=threading.Condition)
     fed: deque[Fed] = field(default_factory=deque)
     """Since the last committed checkpoint, oldest first."""
@@ -149,7 +151,6 @@ class Hosted:
     def trim(self) -> None:
         """What was captured is committed."""
         if self.marks:
-            self.deaths = 0
             self.committed = self.captured
         while self.marks and self.fed and self.fed[0].number <= self.marks[-1]:
             fed = self.fed.popleft()
@@ -206,7 +207,11 @@ class Hosted:
         run.taken, self.rows = [], []
         run.rewrite = run.rewrite and not self.rewriting
         self.captured = {name: report for answer in answers for name, report in answer.reports.items()}
-        run.dropped = self._dropped()
+        self.recount()
+
+    def recount(self) -> None:
+        """What was dropped since the capture that is pending, of what is not in the slots' reports, goes with it."""
+        self.run.dropped = self._dropped()
 
     def _dropped(self) -> dict[tuple[str, str], int]:
         """See `FlowRun.dropped`: in all lives. What is `shown` goes beyond that."""

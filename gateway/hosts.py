@@ -112,8 +112,14 @@ class Host(Protocol):
         thread of its own."""
         ...
 
-    def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
-        """Waits until nothing is queued, or as long as that. On a thread of its own."""
+    def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
+        """For the end of the process: works off what is queued, as far as that is possible in the time, and computes
+        nothing from then on. All that was given out has come then. Returns the flows that may have a last checkpoint:
+        `capture`, or where it was taken here what is pending. On a thread of its own."""
+        ...
+
+    def recount(self, run: FlowRun) -> None:
+        """Of a flow that rests: what it has dropped may have become more, which its last checkpoint is to say."""
         ...
 
     def tick(self, runs: Iterable[FlowRun]) -> None:
@@ -222,8 +228,13 @@ class InProcess:
     def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
         return lambda: run.drain(self._now(), send, turned)
 
-    def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
+    def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
         self.pool.wait_empty([instance for run in runs for instance in run.all], timeout_s)
+        self.pool.stop(STOP_S)
+        return list(runs)
+
+    def recount(self, run: FlowRun) -> None:
+        """The last checkpoint is taken later."""
 
     def tick(self, runs: Iterable[FlowRun]) -> None:
         now = self._clock.monotonic()

@@ -267,6 +267,7 @@ class Ingest:
     def _disconnected(self, reason: str) -> None:
         self._open = False
         self.drops.disconnected()
+        self.publishing.disconnected()
         self._subscriptions.watch = self.drops.source
         self._unanswered.clear()
         self._answer.set()

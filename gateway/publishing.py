@@ -29,7 +29,7 @@ class Publishing:
         self._unanswered: dict[int, tuple[Instance, Message]] = {}
         """Messages of QoS 1 and 2 that the broker has not acknowledged, by packet id."""
         self._answer = asyncio.Event()
-        """It has answered to the last of them."""
+        """It has answered to the last of them, or is away."""
 
     def start(self, client: MqttClient) -> None:
         """From now on messages go to `client`, those that came before first. On its loop."""
@@ -57,6 +57,10 @@ class Publishing:
         if not self._unanswered:
             self._answer.set()
 
+    def disconnected(self) -> None:
+        """The broker is away."""
+        self._answer.set()
+
     async def settled(self, timeout_s: float) -> None:
         """Waits until the broker has answered to all messages: many may wait for its window. No longer than that, and
         not at all for a broker that is away."""
@@ -66,19 +70,17 @@ class Publishing:
                     self._answer.clear()
                     await self._answer.wait()
 
-    def give_up(self) -> int:
+    def give_up(self) -> None:
         """The process ends: what the broker has not acknowledged by now counts as that, since the input it was made
-        from is committed and nobody makes it again. Returns how many messages that are."""
-        count = len(self._unanswered)
-        if count:
+        from is committed next and nobody makes it again."""
+        if self._unanswered:
             log.warning(
                 "%d messages of publish sinks were not acknowledged by the broker: whether they came is not known",
-                count,
+                len(self._unanswered),
             )
         for instance, message in self._unanswered.values():
             instance.unacknowledged[instance.giver(message)] += 1
         self._unanswered.clear()
-        return count
 
     def _publish(self, instance: Instance, messages: Sequence[Message]) -> None:
         client = self._client

@@ -57,7 +57,8 @@ class SlotProcess:
         """The runs that it was working for when it died."""
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._started = self._looked = 0.0
+        self.started = self._looked = 0.0
+        """When it was started last, and looked at; monotonic seconds."""
         self.silent_s = 0.0
         """Since its last report, or its start."""
         self._wait_s = 0.0
@@ -95,7 +96,7 @@ class SlotProcess:
         loop.add_reader(self.link.fileno(), self._readable, self.link)
         if not self.link.flush():
             loop.add_writer(self.link.fileno(), self._writable, self.link)
-        self._started = time.monotonic()
+        self.started = time.monotonic()
         self.silent_s = 0.0
         log.info("slot %d runs as process %d", self.number, self._process.pid)
 
@@ -127,7 +128,7 @@ class SlotProcess:
         if self._stopping:
             return
         status = self._end()
-        lived = time.monotonic() - self._started
+        lived = time.monotonic() - self.started
         self._wait_s = 0.0 if lived > YOUNG_S else min(LONGEST_WAIT_S, 2 * self._wait_s or 0.2)
         log.error(
             "slot %d died (status %s, %s) after %.0f s; it is started again in %.1f s",

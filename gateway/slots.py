@@ -41,11 +41,18 @@ log = logging.getLogger(__name__)
 
 BACKLOG_BYTES: Final = 8_388_608
 """Such input is not fed to a slot that has so much waiting: it does not keep up, or hangs."""
+TRIED_S: Final = 0.1
+"""How often a flow that is tried is looked at."""
 ANSWER_S: Final = 1.0
 """Beyond the time that a slot has to reach a batch boundary."""
 MOST_DEATHS: Final = 8
-"""Of slots while they worked for a flow, without a checkpoint of it between; then it is stopped, so that it does not
-stop the others."""
+"""Of slots while they worked for a flow, each within `STEADY_S`; then it is stopped, so that it does not stop the
+others."""
+SUSPECT: Final = 4
+"""After so many it is brought back only while no other is tried: a slot may have worked for several when it died."""
+STEADY_S: Final = 10.0
+"""A flow that lives for so long after a death did not cause it by what it begins with. (One that comes to that later
+dies sooner the next time, since checkpoints come nearer to it.)"""
 
 
 class Slots:
@@ -87,6 +94,8 @@ class Slots:
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
         self._recoveries: set[asyncio.Task[None]] = set()
+        self._trial = asyncio.Lock()
+        """Held while a flow is tried that may be the one whose slots die."""
         self._stopping = False
 
     # -- life
@@ -116,13 +125,16 @@ class Slots:
         self._pair(process)
         for hosted in list(self._hosted.values()):
             if process.number in hosted.slots:
-                self._lost(hosted, ran=hosted.number in process.worked_for)
+                # if it was at nothing that is known, it may have been any of them: a thread of an operator's own
+                ran = not process.worked_for or hosted.number in process.worked_for
+                self._lost(hosted, ran, self._clock.monotonic() - max(hosted.since, process.started))
 
-    def _lost(self, hosted: Hosted, *, ran: bool) -> None:
-        """`ran`: whether the slot was working for it, so that the death may be its doing."""
+    def _lost(self, hosted: Hosted, ran: bool, lived_s: float) -> None:
+        """`ran`: whether the death may be its doing; `lived_s`: since it began in that slot."""
         with hosted.lock:
             was_down, hosted.down = hosted.down, True
-            hosted.deaths += ran
+            if not was_down:
+                hosted.deaths = ran + (hosted.deaths if lived_s < STEADY_S else 0)
             self._to_all(hosted, frame(frames.DROP, hosted.number))
             self._by_number.pop(hosted.number, None)
             hosted.lock.notify_all()
@@ -137,8 +149,27 @@ class Slots:
             log.error("a flow could not be brought back after the death of a slot", exc_info=error)
 
     async def _bring_back(self, hosted: Hosted) -> None:
+        if hosted.deaths >= MOST_DEATHS:
+            self._failed(hosted.run, f"its slots died {hosted.deaths} times at work for it, none long after the other")
+        elif hosted.deaths < SUSPECT:
+            await self._begin_again(hosted)
+        else:
+            async with self._trial:
+                await self._begin_again(hosted)
+                number = hosted.number
+                # until it dies or ends, or lives for long
+                while not hosted.down and hosted.number == number and self._lives(hosted) < STEADY_S:  # noqa: ASYNC110
+                    await asyncio.sleep(TRIED_S)
+
+    def _lives(self, hosted: Hosted) -> float:
+        """For how long all its slots have worked for it, seconds."""
+        slots = [self._processes[slot] for slot in hosted.slots]
+        began = max(hosted.since, *(process.started for process in slots))
+        return self._clock.monotonic() - began if all(process.running for process in slots) else 0.0
+
+    async def _begin_again(self, hosted: Hosted) -> None:
+        """From its last checkpoint."""
         run = hosted.run
-        name = run.flow.name
 
         def prepare(blobs: list[bytes], queue: bytes) -> Callable[[], None]:
             if run not in self._hosted:
@@ -149,11 +180,8 @@ class Slots:
             begin = self._adapted(hosted, blobs, queue)
             return lambda: self._go_on(hosted, begin, lost)
 
-        if hosted.deaths >= MOST_DEATHS:
-            self._failed(run, f"its slots died {hosted.deaths} times at work for it, without a checkpoint between")
-            return
         try:
-            await self._restoring(name, prepare)
+            await self._restoring(run.flow.name, prepare)
         except DamagedError:
             raise  # the gateway ends
         except Exception as error:
@@ -225,6 +253,7 @@ class Slots:
                 raise MisfitError(f"its checkpoint is too large for a slot: {error}") from error
             hosted.number = self._last
             self._by_number[hosted.number] = hosted
+            hosted.since = self._clock.monotonic()
             self._to_all(hosted, build)
         for operator, document in list(self._models.get(run, {}).items()):
             self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
@@ -288,8 +317,8 @@ class Slots:
     def _capture(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> bool:
         """Marks the place in the input and waits for every slot's answer. With `stop` they wait then: to be dropped,
         or told to go on."""
-        hosted = self._hosted[run]
-        if not self.is_up(run):
+        hosted = self._hosted.get(run)
+        if hosted is None or not self.is_up(run):
             return False  # soon; meanwhile no other flow's checkpoint has to wait for that
         at: list[Position] = []
 
@@ -369,8 +398,22 @@ class Slots:
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall())
 
-    def settle(self, runs: Sequence[FlowRun], timeout_s: float) -> None:
-        """What is queued goes into the last checkpoint."""
+    def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
+        """What is queued goes into the last checkpoint, which is taken here."""
+        ends = time.monotonic() + timeout_s
+        return [run for run in runs if self._rests(run, position, max(0.1, min(HOLD_S, ends - time.monotonic())))]
+
+    def _rests(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
+        try:
+            return self._capture(run, position, timeout_s, stop=True)
+        except RuntimeError as error:
+            log.error("flow %s ends without a last checkpoint: %s", run.flow.name, error)
+            return False
+
+    def recount(self, run: FlowRun) -> None:
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                hosted.recount()
 
     # -- what slots say
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.logic import Message, Now
+from edgert.runtime.doing import Doing
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.lending import FAST_TURNS, MOST_WORKERS, SLOW_S, Lending, Mine, fast
 from edgert.runtime.pauses import Pauses
@@ -49,6 +50,8 @@ class Pool(Pauses):
         self._next_number = 0
         self._stopping = False
         self._asleep = 0
+        self.doing: Doing | None = None
+        """Where it is told for whom each turn is."""
         self._lending = Lending(workers)
         self._in_hand: tuple[Instance, list[Entry]] | None = None
         """The next turn of whoever lends its thread."""
@@ -336,6 +339,8 @@ class Pool(Pauses):
     def _turn(self, instance: Instance, entries: list[Entry]) -> Turn:
         """Outside the lock: the instance is ours while it is marked as running. Empties `entries`."""
         clock = self._clock
+        if self.doing:
+            self.doing.begin(instance.of_run)
         started = instance.started = clock.monotonic()
         turn = None
         try:
@@ -360,6 +365,8 @@ class Pool(Pauses):
                 with self._lock:
                     self._hand_on(instance, turn)
                 raise  # somebody wants the process to end
+        if self.doing:
+            self.doing.begin(0)
         return turn
 
     def _hand_on(self, instance: Instance, turn: Turn) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Final
 
 from edgert.core.clock import Clock
@@ -16,18 +15,9 @@ OWPOA: Final = "owpoa"
 """In the place of a policy: a thread per instance, and the OS decides."""
 
 
-def make_pool(
-    clock: Clock,
-    *,
-    policy: str,
-    consumption: str,
-    consumption_rows: int,
-    workers: int,
-    send: Send,
-    kind: Callable[..., Pool] = Pool,
-) -> Pool:
-    """The arguments are as in the settings (`edgert.core.settings.Pool`); `kind` makes it."""
+def make_pool(clock: Clock, *, policy: str, consumption: str, consumption_rows: int, workers: int, send: Send) -> Pool:
+    """The arguments are as in the settings (`edgert.core.settings.Pool`)."""
     take = CONSUMPTIONS[consumption](consumption_rows)
     if policy == OWPOA:
         return ThreadPerInstance(clock, consumption=take, send=send)
-    return kind(clock, workers=workers, policy=POLICIES[policy](random.random), consumption=take, send=send)
+    return Pool(clock, workers=workers, policy=POLICIES[policy](random.random), consumption=take, send=send)

@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from edgert.core.clock import Clock
@@ -30,10 +29,9 @@ from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.logic import Message
 from edgert.runtime.doing import Doing
 from edgert.runtime.garbage import Garbage
-from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
-from edgert.runtime.queue import Entry
 from edgert.runtime.slot_run import DAEMON, SlotRun
 from edgert.runtime.ticks import TICK_S, tick
 from edgert.scheduling.consumption import CONSUMPTIONS
@@ -52,20 +50,6 @@ _OF_A_RUN: Final = (
     frames.MODEL,
 )  # fmt: skip
 """Frames that are for one run, whose number follows."""
-
-
-class SeenPool(Pool):
-    """Its daemon sees for which run each turn is."""
-
-    def __init__(self, doing: Doing, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._doing = doing
-
-    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn:
-        self._doing.begin(instance.of_run)
-        turn = super()._turn(instance, entries)
-        self._doing.begin(0)
-        return turn
 
 
 class Slot:
@@ -211,8 +195,8 @@ class Slot:
         self._pool = make_pool(
             self._clock, policy=pool["policy"], consumption=pool["consumption"],
             consumption_rows=pool["consumption_rows"], workers=pool["workers"], send=self._send,
-            kind=partial(SeenPool, self._doing),
         )  # fmt: skip
+        self._pool.doing = self._doing
         self._pool.start()
 
     def _peer(self, number: int) -> None:

@@ -26,7 +26,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.state import join_queues, pack_queues, pack_state
 from gateway.hosted import KEPT_BYTES
 from gateway.slot_process import QUIET_S
-from gateway.slots import MOST_DEATHS, Slots
+from gateway.slots import MOST_DEATHS, STEADY_S, Slots
 from tests.runtime.test_flow_run import CHAINED
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
@@ -347,9 +347,16 @@ def test_the_next_flow_goes_to_the_emptier_slot() -> None:
     assert walk.slots._hosted[walk.run].slots != walk.slots._hosted[other].slots
 
 
+async def brought_back(walk: Walk, stopped: list[str]) -> None:
+    hosted = walk.slots._hosted[walk.run]
+    async with asyncio.timeout(30.0):
+        while hosted.down and not stopped:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 @in_loop
-@pytest.mark.parametrize("at_work", [True, False])
-async def test_only_a_flow_that_its_slots_worked_for_each_time_they_died_is_stopped(at_work: bool) -> None:
+@pytest.mark.parametrize("at", ["it", "nothing", "another"])
+async def test_only_a_flow_that_its_slots_may_have_died_of_each_time_is_stopped(at: str) -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
     stopped: list[str] = []
     walk.slots._failed = lambda run, why: stopped.append(why)
@@ -358,10 +365,26 @@ async def test_only_a_flow_that_its_slots_worked_for_each_time_they_died_is_stop
     for died in range(MOST_DEATHS):
         assert not stopped, died
         process.start()
-        process.doing.begin(walk.slots._hosted[walk.run].number if at_work else 0)
+        process.doing.begin({"it": walk.slots._hosted[walk.run].number, "nothing": 0, "another": 999}[at])
         process.die()
-        await asyncio.sleep(0)
-    assert stopped == [f"its slots died {MOST_DEATHS} times at work for it, without a checkpoint between"][:at_work]
+        await brought_back(walk, stopped)
+    why = f"its slots died {MOST_DEATHS} times at work for it, none long after the other"
+    assert stopped == ([] if at == "another" else [why])
+
+
+@in_loop
+async def test_who_lives_for_long_between_is_not_stopped() -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
+    stopped: list[str] = []
+    walk.slots._failed = lambda run, why: stopped.append(why)
+    walk.slots.begin(walk.run)
+    (process,) = walk.processes
+    for _ in range(3 * MOST_DEATHS):
+        process.start()
+        InThisProcess.clock.advance(STEADY_S)
+        process.die()
+        await brought_back(walk, stopped)
+    assert not stopped
 
 
 @in_loop

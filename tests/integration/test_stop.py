@@ -52,6 +52,7 @@ def test_what_waits_for_the_brokers_small_window_is_published_before_the_end(
             gateway.start_ready()
         publisher.join()
         wait_until(lambda: len(came) == MESSAGES, f"all of {MESSAGES} messages", 60.0)
+        assert came.total() == MESSAGES, "nothing comes twice"
         assert gateway.status()["drops"] == []
         listener.disconnect()
         listener.loop_stop()
