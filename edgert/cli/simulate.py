@@ -109,12 +109,12 @@ def run(args: argparse.Namespace) -> int:
     pause_s = args.latency_budget if args.rate * sources * args.latency_budget >= WORTH else 0.0
     reads = f"in reads at least {pause_s * 1e3:g} ms apart" if pause_s else "each read by itself"
     print(f"flow {flow.name} on {args.board}, {args.rate:g} rows/s into each source, {reads}, seed {args.seed}")
-    for name, (profile, why, assumed) in here.items():
+    for name, (profile, why, guessed) in here.items():
         used = ratios[name] * profiles[name].cost_s * args.rate
         gives = f"; a row gives {profile.selectivity:.3g} ({why})" if why and apart.instances[name].outputs else ""
-        cost = f"{profile.cost_s * slower * 1e6:.1f} µs per row{' (assumed)' if assumed else ''}"
+        cost = f"{profile.cost_s * slower * 1e6:.1f} µs per row{f' ({guessed})' if guessed else ''}"
         print(f"  {name}: {cost}, {used:.1%} of a worker{gives}")
-    guess = "; with costs that are assumed" if any(known.assumed for known in here.values()) else ""
+    guess = "; with costs that are assumed" if any(known.guess for known in here.values()) else ""
     print(f"{bearers} {sustainable:,.0f} rows/s at most (Σ q c, turns not counted{guess})\n")
     if not args.status and not args.cost:
         print(

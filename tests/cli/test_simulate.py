@@ -293,13 +293,15 @@ def of_operators(*operators: str) -> str:
         of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": 1e400}'),
         of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": NaN}'),
         of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": "1"}'),
+        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 1, "busy_s": 1, "idle_s": -1}'),
+        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 1, "busy_s": 1, "idle_s": NaN}'),
         of_operators('{"name": "readings", "rows_in": true, "rows_out": 5, "turns": 0, "busy_s": 1}'),
         of_operators('{"name": "readings", "rows_in": "7", "rows_out": 5, "turns": 0, "busy_s": 1}'),
         of_operators('{"name": "readings", "rows_in": 1, "rows_out": %s, "turns": 0, "busy_s": 1}' % ("9" * 400)),
         of_operators('{"name": 5, "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": 1}'),
         of_operators('{"name": "readings#x", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": 1}'),
     ],
-    ids=range(18),
+    ids=range(20),
 )  # fmt: skip
 def test_a_status_that_is_none_is_named(
     file: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
@@ -374,21 +376,61 @@ def test_of_one_instance_it_is_said_that_there_is_nothing_to_schedule(
     assert "nothing to schedule" not in capsys.readouterr().out
 
 
-def test_what_turns_cost_beside_rows_is_taken_off_a_status(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Cold caches: 90 µs for each turn of a source, 20 µs for any other part of its region. A tenth is left."""
-    operators = [
-        {"name": "readings", "rows_in": 1_000, "rows_out": 1_000, "turns": 100, "busy_s": 0.013},
-        {"name": "valid+kelvin+by_place", "rows_in": 1_000, "rows_out": 1_000, "turns": 0, "busy_s": 0.003},
-        {"name": "minute", "rows_in": 1_000, "rows_out": 1_000, "turns": 0, "busy_s": 0.002},
+def measured(file: Path, *operators: tuple[str, int, int, float | None, float]) -> int:
+    """Simulates with a status of these: name, rows, turns, seconds of rest (None: not said) and of computing."""
+    status = file.with_name("status.json")
+    keys = ("name", "rows_in", "rows_out", "turns", "busy_s")
+    said = [
+        dict(zip(keys, (name, rows, rows, turns, busy_s), strict=True)) | ({} if idle_s is None else {"idle_s": idle_s})
+        for name, rows, turns, idle_s, busy_s in operators
     ]
-    status = tmp_path / "status.json"
-    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
-    assert main(["simulate", str(file), "--rate", "100", "--seconds", "1", "--status", str(status)]) == 0
+    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": said}]}))
+    return main(["simulate", str(file), "--rate", "100", "--seconds", "1", "--status", str(status)])
+
+
+def test_what_turns_cost_beside_rows_is_taken_off_a_status(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cold caches: 90 µs for each turn of a source, 20 µs for any other part of its region."""
+    whole = [("valid+kelvin+by_place", 1_000, 0, 0.0, 0.003), ("minute", 1_000, 0, 0.0, 0.005)]
+    assert measured(file, ("readings", 1_000, 100, 1.0, 0.013), *whole) == 0
+    told = capsys.readouterr()
+    for line in ("readings: 4.0 µs", "valid+kelvin+by_place: 1.0 µs", "minute: 3.0 µs"):
+        assert f"  {line} per row, " in told.out
+    assert "rested" not in told.err
+
+
+def test_of_turns_that_follow_each_other_hardly_anything_is_taken_off(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0.3 ms of rest before each of 1,000 turns: a tenth of what makes caches cold."""
+    whole = [("valid+kelvin+by_place", 1_000, 0, 0.0, 0.012), ("minute", 1_000, 0, 0.0, 0.005)]
+    assert measured(file, ("readings", 1_000, 1_000, 0.3, 0.033), *whole) == 0
     told = capsys.readouterr().out
-    for line in ("readings: 4.0 µs", "valid+kelvin+by_place: 1.0 µs", "minute: 0.2 µs"):
-        assert f"  {line} per row" in told
+    for line in ("readings: 24.0 µs", "valid+kelvin+by_place: 10.0 µs", "minute: 3.0 µs"):
+        assert f"  {line} per row, " in told
+
+
+def test_a_part_that_few_rows_reach_had_no_more_turns_than_rows(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = [("valid+kelvin+by_place", 1_000, 0, 0.0, 0.012), ("minute", 10, 0, 0.0, 0.001)]
+    assert measured(file, ("readings", 1_000, 100, 1.0, 0.013), *whole) == 0
+    assert "minute: 80.0 µs per row, " in capsys.readouterr().out
+
+
+def test_where_turns_may_have_cost_all_of_the_time_that_is_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = [("valid+kelvin+by_place", 1_000, 0, 0.0, 0.003), ("minute", 1_000, 0, 0.0, 0.002)]
+    assert measured(file, ("readings", 1_000, 100, 1.0, 0.013), *whole) == 0
+    told = capsys.readouterr().out
+    assert "minute: 0.2 µs per row (assumed: a tenth of what was measured, turns may have cost the rest), " in told
+    assert "with costs that are assumed" in told
+
+
+def test_of_a_status_that_does_not_tell_of_rests_nothing_is_taken_off(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = [("valid+kelvin+by_place", 1_000, 0, None, 0.003), ("minute", 1_000, 0, None, 0.002)]
+    assert measured(file, ("readings", 1_000, 100, None, 0.013), *whole) == 0
+    told = capsys.readouterr()
+    assert "readings: 13.0 µs per row, " in told.out
+    assert "the status does not say how long instances rested: what cold caches cost is in what rows" in told.err
 
 
 def test_copies_share_the_work_of_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
