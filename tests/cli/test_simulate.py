@@ -220,6 +220,26 @@ def test_rows_that_have_not_come_out_count_as_late_as_they_are(file: Path, capsy
         assert float(p99[1:]) > 800.0, policy
 
 
+def test_a_space_is_before_every_figure_however_long_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--rate", "15", "--seconds", "3000", "--policy", "random", "--cost", "readings=200000"]
+    assert main(["simulate", str(file), *CHAINS, *arguments]) == 1
+    told = rows(capsys.readouterr().out)["random"]
+    assert len(told) == len(rows("policy out p50 p99 longest waiting busy balance")["policy"])
+    assert told[2].startswith("≥")
+    assert len(told[2]) >= 10
+
+
+def test_a_latency_budget_is_what_a_gateway_takes(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("3", "-1", "nan", "long"):
+        with pytest.raises(SystemExit):
+            main(["simulate", str(file), "--rate", "1", "--latency-budget", text])
+        assert f"--latency-budget: expected a number from 0 to 1, got '{text}'" in capsys.readouterr().err
+    assert main(["simulate", str(file), "--rate", "1000", "--seconds", "0.5", "--latency-budget", "1"]) == 0
+    told = rows(capsys.readouterr().out)["any"]
+    assert told[1].startswith("≥"), "hardly any were read"
+    assert float(told[4]) == pytest.approx(550, rel=0.15)
+
+
 def test_costs_that_nobody_has_said_are_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["simulate", str(file), "--rate", "100", "--seconds", "1", "--policy", "random"]
     assert main(arguments) == 0
@@ -314,7 +334,7 @@ def test_a_status_that_is_none_is_named(
 
 @pytest.mark.parametrize(
     "bad",
-    [["--rate", "0"], ["--rate", "1", "--latency-budget", "-1"], ["--rate", "many"], ["--rate", "1", "--workers", "0"]],
+    [["--rate", "0"], ["--rate", "many"], ["--rate", "1", "--workers", "0"]],
 )
 def test_wrong_arguments_end_with_status_2(file: Path, bad: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
