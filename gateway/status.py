@@ -207,6 +207,7 @@ class Status:
             "busy_s": round(told.busy_s, 4),
             "queued_s": round(told.queued_s, 4),
             "scheduling_s": round(told.scheduling_s, 4),
+            "idle_s": round(told.idle_s, 4),
             "cost_us": round(told.busy_s / rows_in * 1e6, 2) if rows_in and told.busy_s else None,
             "utilisation": recent.utilisation.get(name),
             "detail": f"{kind}, fused: {place.instance.name}" if fused else kind,

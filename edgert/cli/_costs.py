@@ -12,6 +12,7 @@ from edgert.core.errors import EdgertError, show
 from edgert.flow.fission import uncopied
 from edgert.scheduling.profile import UNKNOWN, Profile
 from edgert.sim.flows import DECODER_S, PART_S
+from edgert.sim.pool import COLD_AFTER_S
 
 if TYPE_CHECKING:
     from edgert.flow.graph import Flow, Node
@@ -24,7 +25,8 @@ LEAST_PART: Final = 0.1
 """Of the time that was measured, what rows have taken at least: the rest may be what turns cost beside them."""
 MOST_S: Final = 1e12
 """No gateway has computed for longer."""
-MEASURED, SAID = "measured", "as said"
+MEASURED, SAID, ASSUMED = "measured", "as said", "assumed"
+TENTH: Final = f"{ASSUMED}: a tenth of what was measured, turns may have cost the rest"
 _FOLLOW = ("kalman", "sliding_regression", "interpolate", "distinct_count", "second_moment")
 AS_MANY: Final = frozenset(("map", "select", "key_by", "predict", *_FOLLOW))
 """Operators that give a row for a row, whatever comes; of the others it is taken from the document, or assumed."""
@@ -43,23 +45,23 @@ class Known(NamedTuple):
     profile: Profile
     why: str
     """How it is known what a row gives, as in `Gives`."""
-    assumed: bool = False
-    """Nobody has said what a row costs."""
+    guess: str = ""
+    """How what a row costs was guessed, where it was neither measured nor said."""
 
 
 def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequence[str]) -> dict[str, Known]:
     """Every instance. `said` are arguments of `--cost`."""
     costs = dict.fromkeys(physical.instances, UNKNOWN.cost_s)
-    assumed_costs = set(costs)
+    guesses = dict.fromkeys(costs, ASSUMED)
     gives: dict[str, Gives] = {}
     if status:
         for name, known in _as_measured(physical, registry, list(_measured(status, physical.flow, registry))):
             costs[name], gives[name] = known.profile.cost_s, Gives(known.profile.selectivity, known.why)
-            assumed_costs.discard(name)
+            guesses[name] = known.guess
     for text in said:
         names, cost_s, selectivity = _said(text, costs)
         costs |= dict.fromkeys(names, cost_s)
-        assumed_costs.difference_update(names)
+        guesses |= dict.fromkeys(names, "")
         if selectivity is not None:
             gives |= dict.fromkeys(names, Gives(selectivity, SAID))
     leaving: dict[str, float] = {}
@@ -71,9 +73,7 @@ def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequ
             gives.setdefault(copy.name, assumed)
         mean = sum(gives[copy.name].rows for copy in copies) / len(copies)
         leaving[uncopied(copies[0].name)[0]] = mean * (sum(came) if came else 1.0)
-    return {
-        name: Known(Profile(costs[name], gives[name].rows), gives[name].why, name in assumed_costs) for name in costs
-    }
+    return {name: Known(Profile(costs[name], gives[name].rows), gives[name].why, guesses[name]) for name in costs}
 
 
 def assumed_of(nodes: Sequence[Node], came: Sequence[float]) -> Gives:
@@ -131,17 +131,17 @@ def _copies(name: str, known: Iterable[str]) -> list[str]:
     return [one for one in known if name in (one, uncopied(one)[0])]
 
 
-Counts = tuple[str, int, int, float]
-"""Instance, rows in, rows out, seconds of computing that rows have cost."""
+Counts = tuple[str, int, int, float, float]
+"""Instance, rows in, rows out, seconds of computing, and of these at most what turns cost beside rows."""
 
 
 def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, Known]]:
     """Of each instance of which rows were seen, however its operators were fused or copied where that was measured. Of
     a chain only the whole was: where it is apart now, its last part gives what the whole gave."""
     whole: dict[str, list[float]] = {}
-    """By measured name, without the number of a copy: rows in and out and seconds, of all copies."""
+    """By measured name, without the number of a copy: rows in and out and both seconds, of all copies."""
     for name, *counts in measured:
-        sums = whole.setdefault(uncopied(name)[0], [0, 0, 0.0])
+        sums = whole.setdefault(uncopied(name)[0], [0, 0, 0.0, 0.0])
         sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
     of_operator = {operator: sums for name, sums in whole.items() for operator in name.split("+")}
     chain_of = {operator: name.split("+") for name in whole for operator in name.split("+")}
@@ -152,7 +152,9 @@ def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts])
             _tell(f"the status says nothing of {instance.name}: its rows cost what is the default")
         elif entering[0]:
             # what begins in it counts here; what only ends in it was begun, and counted, in one before it
-            busy_s = sum(sums[2] for name, sums in whole.items() if name.split("+")[0] in instance.operators)
+            begun = [sums for name, sums in whole.items() if name.split("+")[0] in instance.operators]
+            busy_s, beside_s = (sum(sums[n] for sums in begun) for n in (2, 3))
+            rows_s, least_s = max(busy_s - beside_s, 0.0), busy_s * LEAST_PART
             _tell_of_new(instance, registry, of_operator)
             if not busy_s:  # it was computed in one function with one before it, and stands there, or was not seen yet
                 _tell(f"the status has no time for {instance.name}: its rows cost nothing here")
@@ -164,7 +166,9 @@ def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts])
             whole_chains = ends and first == chain_of[first][0]
             why = MEASURED if whole_chains else f"assumed: only {'+'.join(chain_of[last])} as a whole was measured"
             leaving = of_operator[last][1 if ends else 0]
-            yield instance.name, Known(Profile(max(busy_s / entering[0], LEAST_S), leaving / entering[0]), why)
+            cost_s = max(max(rows_s, least_s) / entering[0], LEAST_S)
+            guess = TENTH if rows_s < least_s else ""
+            yield instance.name, Known(Profile(cost_s, leaving / entering[0]), why, guess)
 
 
 def _tell_of_new(instance: PhysicalInstance, registry: Registry, seen: Mapping[str, object]) -> None:
@@ -179,8 +183,9 @@ def _tell(what: str) -> None:
 
 
 def _measured(file: Path, flow: Flow, registry: Registry) -> Iterator[Counts]:
-    """What a gateway's status says of a flow's instances. What their turns cost beside rows is taken off: the
-    simulation adds it for its own turns, which may be other ones."""
+    """What a gateway's status says of a flow's instances, and what of it their turns cost beside rows as the simulation
+    has it: it adds that for its own turns, which may be other ones. So much as one cold turn for each `COLD_AFTER_S` of
+    rest and, of each part, for each turn that can have had rows for it."""
     try:
         status: Any = json.loads(file.read_bytes())
         flows: Sequence[Mapping[str, Any]] = status["flows"]
@@ -196,23 +201,29 @@ def _measured(file: Path, flow: Flow, registry: Registry) -> Iterator[Counts]:
         raise EdgertError(
             f"{file}: expected a gateway's status (its page's api/status), got {show(str(error))}"
         ) from None
-    turns = 0
-    for name, rows_in, rows_out, busy_s, own in found:
-        turns = own or turns  # of a region those of its first part are told
+    if any(turns and idle_s is None for *_, turns, idle_s in found):
+        _tell("the status does not say how long instances rested: what cold caches cost is in what rows cost here")
+    cold = 0.0
+    """Turns that caches can have been cold for, in parts of one."""
+    for name, rows_in, rows_out, busy_s, turns, idle_s in found:
+        if turns:  # of a region those of its first part are told
+            cold = min(turns, (idle_s or 0.0) / COLD_AFTER_S)
         node = flow.nodes.get(name.partition("+")[0].partition("#")[0])
         source = node is not None and registry[node.type].role == "source"
-        beside_s = turns * (PART_S + DECODER_S * source)
-        yield name, rows_in, rows_out, max(busy_s - beside_s, busy_s * LEAST_PART)
+        yield name, rows_in, rows_out, busy_s, min(cold, rows_in) * (PART_S + DECODER_S * source)
 
 
-def _counts(operator: Mapping[str, Any]) -> tuple[str, int, int, float, int]:
-    """Raises ValueError, TypeError, KeyError or AttributeError for what no gateway says."""
+def _counts(operator: Mapping[str, Any]) -> tuple[str, int, int, float, int, float | None]:
+    """Name, rows in and out, seconds of computing, turns and, if it is said, seconds of rest. Raises ValueError,
+    TypeError, KeyError or AttributeError for what no gateway says."""
     keys = ("name", "rows_in", "rows_out", "busy_s", "turns")
     name, rows_in, rows_out, busy_s, turns = (operator[key] for key in keys)
     uncopied(name)
     for key, value in (("rows_in", rows_in), ("rows_out", rows_out), ("turns", turns)):
         if type(value) is not int or not 0 <= value < 2**63:
             raise ValueError(f"{key} of {name}: {show(value)}")
-    if type(busy_s) not in (int, float) or not 0 <= busy_s < MOST_S:
-        raise ValueError(f"busy_s of {name}: {show(busy_s)}")
-    return name, rows_in, rows_out, float(busy_s), turns
+    idle_s = operator.get("idle_s")
+    for key, value in (("busy_s", busy_s), ("idle_s", 0 if idle_s is None else idle_s)):
+        if type(value) not in (int, float) or not 0 <= value < MOST_S:
+            raise ValueError(f"{key} of {name}: {show(value)}")
+    return name, rows_in, rows_out, float(busy_s), turns, idle_s

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import get_args
 
 from edgert.cli._documents import load, registry
-from edgert.core.errors import EdgertError, show
+from edgert.core.errors import DocumentError, EdgertError, show
 
 HELP = "try a flow on a virtual clock: rates, latencies and queues under each scheduling policy"
 ALL = "all"
 ANY = "any"
 WARM_UP = 0.1
 """Part of the simulated time, in which nothing counts."""
+WIDTHS = (8, 9, 9, 8, 8, 6, 8)
+"""Of the table's figures."""
 MOST_ROWS = 50_000_000
 """Some minutes per policy; where a row gives a thousand, also a matter of memory."""
 
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flow", type=Path, metavar="FILE", help="a document, TOML or JSON")
     parser.add_argument("--rate", type=_positive, required=True, help="rows per second into each source")
     parser.add_argument(
-        "--latency-budget", type=_seconds, default=budget_s, metavar="SECONDS",
+        "--latency-budget", type=_budget, default=budget_s, metavar="SECONDS",
         help="how long reading waits so that more rows come with one read, as a gateway's sensors.latency_budget_s; "
         f"0: each row comes by itself; waits only at high rates (default: {budget_s:g})",
     )  # fmt: skip
@@ -109,12 +111,12 @@ def run(args: argparse.Namespace) -> int:
     pause_s = args.latency_budget if args.rate * sources * args.latency_budget >= WORTH else 0.0
     reads = f"in reads at least {pause_s * 1e3:g} ms apart" if pause_s else "each read by itself"
     print(f"flow {flow.name} on {args.board}, {args.rate:g} rows/s into each source, {reads}, seed {args.seed}")
-    for name, (profile, why, assumed) in here.items():
+    for name, (profile, why, guessed) in here.items():
         used = ratios[name] * profiles[name].cost_s * args.rate
         gives = f"; a row gives {profile.selectivity:.3g} ({why})" if why and apart.instances[name].outputs else ""
-        cost = f"{profile.cost_s * slower * 1e6:.1f} µs per row{' (assumed)' if assumed else ''}"
+        cost = f"{profile.cost_s * slower * 1e6:.1f} µs per row{f' ({guessed})' if guessed else ''}"
         print(f"  {name}: {cost}, {used:.1%} of a worker{gives}")
-    guess = "; with costs that are assumed" if any(known.assumed for known in here.values()) else ""
+    guess = "; with costs that are assumed" if any(known.guess for known in here.values()) else ""
     print(f"{bearers} {sustainable:,.0f} rows/s at most (Σ q c, turns not counted{guess})\n")
     if not args.status and not args.cost:
         print(
@@ -125,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     if only:
         told = "" if args.fusion == "chains" else " (--fusion chains leaves more apart)"
         print(f"all of it is one instance: there is nothing to schedule, and policies are alike{told}\n")
-    print(f"{'policy':27}{'out/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}{'waiting':>9}{'busy':>7}{'balance':>9}")
+    print(_line("policy", "out/s", "p50 ms", "p99 ms", "longest", "waiting", "busy", "balance"))
     tried = tuple(POLICIES) if args.policy == ALL else (args.policy,)
     for policy in tried[:1] if only else tried:
         # a generator each: all policies meet the same arrivals
@@ -137,16 +139,14 @@ def run(args: argparse.Namespace) -> int:
         outcome = made.run(poisson(args.rate, arrivals), args.seconds, args.seconds * WARM_UP, pause_s)
         busy = sum(s.busy_s for s in outcome.instances.values()) / outcome.span_s / args.workers
         longest = max(s.longest for s in outcome.instances.values())
-        late = "".join(_latency(*outcome.latency_s(part)) for part in (0.5, 0.99))
+        late = (_latency(*outcome.latency_s(part)) for part in (0.5, 0.99))
         label = ANY if only and args.policy == ALL else policy
-        print(
-            f"{label:27}{outcome.left / outcome.span_s:9,.0f}{late}{longest:9,}{outcome.waiting:9,}"
-            f"{busy:7.0%}{outcome.balance():9.2f}"
-        )
+        out, waiting, balance = outcome.left / outcome.span_s, outcome.waiting, outcome.balance()
+        print(_line(label, f"{out:,.0f}", *late, f"{longest:,}", f"{waiting:,}", f"{busy:.0%}", f"{balance:.2f}"))
     print(
         "\nlatency: from a row's arrival to the sink (≥: so many have not come out, and had waited so long at the end);"
     )
-    print("longest, waiting: rows in a queue at most, in all at the end;")
+    print("longest, waiting: rows in a queue at most, in all at the end (with those that were not read yet);")
     print("busy: part of the workers' time in turns, which cost more than their rows where these are few;")
     print("balance: variation of the instances' utilisation, 0 = all alike")
     if args.rate >= sustainable:
@@ -155,9 +155,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _line(policy: str, *figures: str) -> str:
+    """Of the table. However long a figure is, a space is before it."""
+    return f"{policy:27}" + "".join(f" {told:>{width}}" for told, width in zip(figures, WIDTHS, strict=True))
+
+
 def _latency(late_s: float, out: bool) -> str:
-    told = "-" if math.isnan(late_s) else f"{'' if out else '≥'}{late_s * 1e3:.2f}"
-    return f"{told:>9}"
+    return "-" if math.isnan(late_s) else f"{'' if out else '≥'}{late_s * 1e3:.2f}"
 
 
 def _positive(text: str) -> float:
@@ -166,10 +170,15 @@ def _positive(text: str) -> float:
     return number
 
 
-def _seconds(text: str) -> float:
-    if not 0 <= (number := _number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"expected seconds, at least 0, got {show(text)}")
-    return number
+def _budget(text: str) -> float:
+    """As a gateway takes it."""
+    from edgert.core.config import parse
+    from edgert.core.settings import GatewaySettings
+
+    try:
+        return parse(GatewaySettings, "", {"EDGERT_SENSORS_LATENCY_BUDGET_S": text}).sensors.latency_budget_s
+    except DocumentError as error:
+        raise argparse.ArgumentTypeError(f"expected {error.problems[0].expected}, got {show(text)}") from None
 
 
 def _number(text: str) -> float:

@@ -82,7 +82,7 @@ class Outcome:
     """Of each row that reached a sink, from the arrival of the row that it came of; sorted."""
     instances: dict[int, Seen]
     waiting: int
-    """Rows in queues at the end."""
+    """Rows in queues at the end, and those that have come and were not read yet."""
     ages_s: list[tuple[float, float]]
     """Of rows that wait or are worked on at the end, sorted: for how long, and how many will come out of each."""
 
@@ -206,18 +206,23 @@ class Simulation:
             if not self._measured and now >= warm_up_s:
                 self._begin(warm_up_s)
             if turn is None:
-                while (arrival := coming[0][0]) <= now:
-                    number = coming[0][1]
-                    self._entered += self._measured
-                    self._put(next(self._sources[number]), arrival, now)
-                    heapreplace(coming, (arrival + gap(), number))
+                self._read(coming, gap, now)
                 self._push(max(now + pause_s, coming[0][0]), READ, None)
             else:
                 self._end_turn(k, turn, now)
             self._dispatch(now)
         if not self._measured:  # nothing has happened since
             self._begin(warm_up_s)
+        self._read(coming, gap, ends)  # or what came after the last read would be forgotten
         return self._outcome(ends, span_s)
+
+    def _read(self, coming: list[tuple[float, int]], gap: Callable[[], float], now: float) -> None:
+        """Rows that have come by now. `coming`: the next of each source and its number, a heap."""
+        while (arrival := coming[0][0]) <= now:
+            number = coming[0][1]
+            self._entered += self._measured
+            self._put(next(self._sources[number]), arrival, now)
+            heapreplace(coming, (arrival + gap(), number))
 
     def _push(self, at: float, instance: int, turn: list[tuple[float, float]] | None) -> None:
         self._order += 1

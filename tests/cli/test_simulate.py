@@ -50,83 +50,6 @@ def test_the_same_seed_gives_the_same_figures(file: Path, capsys: pytest.Capture
     assert told[0] == told[1] != told[2]
 
 
-def test_costs_come_from_a_gateways_status_and_from_the_command_line(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    operators = [{"name": "readings", "rows_in": 1_000, "rows_out": 500, "turns": 0, "busy_s": 0.004}]
-    status = tmp_path / "status.json"
-    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
-    arguments = ["--rate", "1000", "--seconds", "1", "--policy", "round-robin", "--status", str(status)]
-    assert main(["simulate", str(file), *arguments, "--cost", "minute=50,0.1", "--board", "pi4"]) == 0
-    told = capsys.readouterr().out
-    assert "readings: 16.0 µs per row, 1.6% of a worker" in told
-    assert "minute: 200.0 µs per row, 10.0% of a worker" in told, "half of the rows reach it"
-
-
-def test_what_was_computed_in_one_function_with_the_source_costs_nothing_more(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    operators = [
-        {"name": "readings", "rows_in": 1_000, "rows_out": 500, "turns": 0, "busy_s": 0.004},
-        {"name": "minute", "rows_in": 500, "rows_out": 5, "turns": 0, "busy_s": 0.0},
-    ]
-    status = tmp_path / "status.json"
-    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
-    arguments = ["--rate", "1000", "--seconds", "1", "--policy", "round-robin", "--status", str(status)]
-    assert main(["simulate", str(file), *arguments]) == 0
-    told = capsys.readouterr().out
-    assert "readings: 4.0 µs per row" in told
-    assert "minute: 0.0 µs per row" in told
-
-
-def test_a_status_from_before_an_operator_was_added_serves_for_the_others(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Measured without `kelvin` and `by_place`, which now end a chain that `valid` begins."""
-    operators = [
-        {"name": "readings", "rows_in": 1_000, "rows_out": 1_000, "turns": 0, "busy_s": 0.01},
-        {"name": "valid", "rows_in": 1_000, "rows_out": 900, "turns": 0, "busy_s": 0.002},
-        {"name": "minute", "rows_in": 0, "rows_out": 0, "turns": 0, "busy_s": 0.0},
-    ]
-    status = tmp_path / "status.json"
-    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
-    arguments = ["--rate", "100", "--seconds", "1", "--policy", "random", "--status", str(status)]
-    assert main(["simulate", str(file), *arguments]) == 0
-    told = capsys.readouterr()
-    assert "valid+kelvin+by_place: 2.0 µs per row, 0.0% of a worker; a row gives 0.9 (measured)" in told.out
-    assert "minute: 10.0 µs per row (assumed), 0.1% of a worker; a row gives 1 (assumed: as many results" in told.out
-    assert "the status says nothing of kelvin in valid+kelvin+by_place: no cost, and a row for a row" in told.err
-    assert "the status says nothing of central: its rows cost what is the default" in told.err
-
-
-APART = """
-name = "city-air"
-operators.in = { type = "mqtt_source", topic = "city/{source}/sense" }
-operators.a = { type = "filter", input = "in", where = "x > 0" }
-operators.smooth = { type = "kalman", input = "a", field = "y", output = "z" }
-operators.b = { type = "filter", input = "smooth", where = "y > 0" }
-operators.out = { type = "publish", input = "b", topic = "o/{source}" }
-"""
-
-
-def test_of_a_chain_that_was_measured_as_one_and_is_apart_now_the_last_part_gives_what_the_whole_gave(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    operators = [
-        {"name": "in", "rows_in": 1_000, "rows_out": 1_000, "turns": 0, "busy_s": 0.01},
-        {"name": "a+b", "rows_in": 1_000, "rows_out": 250, "turns": 0, "busy_s": 0.002},
-        {"name": "out", "rows_in": 250, "rows_out": 0, "turns": 0, "busy_s": 0.001},
-    ]
-    flow, status = tmp_path / "flow.toml", tmp_path / "status.json"
-    flow.write_text(APART)
-    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
-    assert main(["simulate", str(flow), *CHAINS, "--rate", "1000", "--seconds", "2", "--status", str(status)]) == 0
-    told = capsys.readouterr().out
-    assert "a: 2.0 µs per row, 0.2% of a worker; a row gives 1 (assumed: only a+b as a whole was measured)" in told
-    assert "a row gives 0.25 (assumed: only a+b as a whole was measured)" in told
-    assert float(rows(told)["round-robin"][0]) == pytest.approx(250, rel=0.2)
-
-
 JOINED = """
 name = "joined"
 [operators.readings]
@@ -220,6 +143,26 @@ def test_rows_that_have_not_come_out_count_as_late_as_they_are(file: Path, capsy
         assert float(p99[1:]) > 800.0, policy
 
 
+def test_a_space_is_before_every_figure_however_long_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--rate", "15", "--seconds", "3000", "--policy", "random", "--cost", "readings=200000"]
+    assert main(["simulate", str(file), *CHAINS, *arguments]) == 1
+    told = rows(capsys.readouterr().out)["random"]
+    assert len(told) == len(rows("policy out p50 p99 longest waiting busy balance")["policy"])
+    assert told[2].startswith("≥")
+    assert len(told[2]) >= 10
+
+
+def test_a_latency_budget_is_what_a_gateway_takes(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("3", "-1", "nan", "long"):
+        with pytest.raises(SystemExit):
+            main(["simulate", str(file), "--rate", "1", "--latency-budget", text])
+        assert f"--latency-budget: expected a number from 0 to 1, got '{text}'" in capsys.readouterr().err
+    assert main(["simulate", str(file), "--rate", "1000", "--seconds", "0.5", "--latency-budget", "1"]) == 0
+    told = rows(capsys.readouterr().out)["any"]
+    assert told[1].startswith("≥"), "hardly any were read"
+    assert float(told[4]) == pytest.approx(550, rel=0.15)
+
+
 def test_costs_that_nobody_has_said_are_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["simulate", str(file), "--rate", "100", "--seconds", "1", "--policy", "random"]
     assert main(arguments) == 0
@@ -279,40 +222,9 @@ def test_what_cannot_be_used_is_named(
     assert said in capsys.readouterr().err
 
 
-def of_operators(*operators: str) -> str:
-    return f'{{"flows": [{{"name": "city-air", "operators": [{", ".join(operators)}]}}]}}'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{", "[]", "{}", "[" * 100_000, '{"flows": []}', '{"flows": [{"name": "city-air"}]}', of_operators("7"),
-        of_operators('{"name": "readings", "rows_in": -5, "rows_out": 10, "turns": 0, "busy_s": 0.1}'),
-        of_operators('{"name": "readings", "rows_in": 5, "rows_out": -1, "turns": 0, "busy_s": 0.1}'),
-        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": -1}'),
-        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": 1e400}'),
-        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": NaN}'),
-        of_operators('{"name": "readings", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": "1"}'),
-        of_operators('{"name": "readings", "rows_in": true, "rows_out": 5, "turns": 0, "busy_s": 1}'),
-        of_operators('{"name": "readings", "rows_in": "7", "rows_out": 5, "turns": 0, "busy_s": 1}'),
-        of_operators('{"name": "readings", "rows_in": 1, "rows_out": %s, "turns": 0, "busy_s": 1}' % ("9" * 400)),
-        of_operators('{"name": 5, "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": 1}'),
-        of_operators('{"name": "readings#x", "rows_in": 5, "rows_out": 5, "turns": 0, "busy_s": 1}'),
-    ],
-    ids=range(18),
-)  # fmt: skip
-def test_a_status_that_is_none_is_named(
-    file: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status = tmp_path / "status.json"
-    status.write_text(text)
-    assert main(["simulate", str(file), "--rate", "10", "--status", str(status)]) == 1
-    assert "status.json: expected" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "bad",
-    [["--rate", "0"], ["--rate", "1", "--latency-budget", "-1"], ["--rate", "many"], ["--rate", "1", "--workers", "0"]],
+    [["--rate", "0"], ["--rate", "many"], ["--rate", "1", "--workers", "0"]],
 )
 def test_wrong_arguments_end_with_status_2(file: Path, bad: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -372,23 +284,6 @@ def test_of_one_instance_it_is_said_that_there_is_nothing_to_schedule(
     assert float(results["any"][0].replace(",", "")) == pytest.approx(2_000, rel=0.2), "two sinks in it"
     assert main([*arguments, *CHAINS]) == 0
     assert "nothing to schedule" not in capsys.readouterr().out
-
-
-def test_what_turns_cost_beside_rows_is_taken_off_a_status(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Cold caches: 90 µs for each turn of a source, 20 µs for any other part of its region. A tenth is left."""
-    operators = [
-        {"name": "readings", "rows_in": 1_000, "rows_out": 1_000, "turns": 100, "busy_s": 0.013},
-        {"name": "valid+kelvin+by_place", "rows_in": 1_000, "rows_out": 1_000, "turns": 0, "busy_s": 0.003},
-        {"name": "minute", "rows_in": 1_000, "rows_out": 1_000, "turns": 0, "busy_s": 0.002},
-    ]
-    status = tmp_path / "status.json"
-    status.write_text(json.dumps({"flows": [{"name": "city-air", "operators": operators}]}))
-    assert main(["simulate", str(file), "--rate", "100", "--seconds", "1", "--status", str(status)]) == 0
-    told = capsys.readouterr().out
-    for line in ("readings: 4.0 µs", "valid+kelvin+by_place: 1.0 µs", "minute: 0.2 µs"):
-        assert f"  {line} per row" in told
 
 
 def test_copies_share_the_work_of_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,7 @@ def operator(name: str, kind: str, rows: int) -> dict[str, Any]:
         "busy_s": 0.25,
         "queued_s": 0.5,
         "scheduling_s": 0.125,
+        "idle_s": 2.5,
         "queue_age_s": 0.0,
         "utilisation": 0.75,
         "turns": 4,

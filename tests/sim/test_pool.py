@@ -183,6 +183,16 @@ def test_rows_that_come_while_nothing_is_read_enter_together() -> None:
     assert few.latency_s(0.99)[0] == 0.0, "whoever comes after the pause is read at once"
 
 
+def test_rows_that_have_come_and_were_not_read_at_the_end_wait_at_their_source() -> None:
+    """s    0  0.25  0.5  0.75  1.0     arrivals at every quarter but 0
+    reads      ^                  the next would be at 1.25"""
+    profiles = {k: Profile(0.0, 1.0) for k in CHAIN}
+    outcome = Simulation(CHAIN, profiles, RoundRobin(), everything).run(regular(4.0), 1.0, pause_s=1.0)
+    assert (outcome.entered, outcome.left, outcome.waiting) == (4, 1, 3)
+    assert outcome.ages_s == [(0.0, 1.0), (0.25, 1.0), (0.5, 1.0)]
+    assert outcome.latency_s(0.99) == (0.5, False)
+
+
 def test_a_turn_costs_more_after_a_rest() -> None:
     for rate, beside_s in ((100.0, 0.0013), (500.0, 0.0003 + 0.001 * (0.002 - 0.0007) / COLD_AFTER_S)):
         made = Simulation({0: []}, {0: Profile(0.0, 1.0)}, RoundRobin(), everything, turn_s={0: 3e-4}, cold_s={0: 1e-3})
