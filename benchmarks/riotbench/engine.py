@@ -172,8 +172,8 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
 
 
 def looped(run: FlowRun, feed: Feed, warm_up: float, seconds: float, told: list[int]) -> dict[str, Any]:
-    """By the bare loop: what no scheduler of the same operators in one process can surpass. A row's latency ends with
-    the step that takes it."""
+    """By the bare loop: what no scheduler of these operators (as they are fused here) in one process can surpass. A
+    row's latency ends with the step that takes it."""
     step = operators_of(run, told)
     late = Latency()
     rows = 0

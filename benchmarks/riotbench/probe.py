@@ -53,7 +53,7 @@ class Subject:
 RIVAL, FAIR = Subject(OWPOA), Subject("congestion-aware")
 """Who are compared: with chains of stateless operators fused, both."""
 BARE = Subject(LOOP)
-"""The same operators without any scheduler: more than it bears none of these can bear."""
+"""The same operators, fused as for these two, without any scheduler: more than it bears neither of them can bear."""
 
 
 def probe(
