@@ -17,14 +17,14 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
-from edgert.operators.by_key import MAX_KEYS, MEMORY_BYTES, ByKey
+from edgert.operators.by_key import MAX_KEYS, MEMORY_BYTES, SHORT, SLOT_BYTES, ByKey
 from edgert.operators.columns import check_names
 from edgert.operators.division import shared_by_key
 from edgert.operators.keys import CONSTANTS, key_source
 from edgert.operators.logic import Build, Emission, Logic, Now
 
-WINDOW_BYTES: Final = 350
-"""What an open window takes with some aggregates, as measured; sketches beside it."""
+WINDOW_BYTES: Final = 80
+"""What an open window takes beside its slots, as measured; its sketches have a bound of their own."""
 _ADD = """\
 def add(rows, accs, size, generation, dirty, weighs, full):
     bad = bad_keys = 0
@@ -41,7 +41,8 @@ def add(rows, accs, size, generation, dirty, weighs, full):
             continue
         acc = accs.get(key)
         if acc is None:
-            weighs(key)
+            if type(key) is not str or len(key) > SHORT:
+                weighs(key)
             accs[key] = acc = initial()
             acc.append(0)
         if acc[0] != generation:
@@ -62,14 +63,15 @@ class CountWindow(Logic):
         super().__init__()
         self.size = size
         self.aggregates = Aggregates(aggregates)
-        self._by_key: ByKey[Slots] = ByKey("open", WINDOW_BYTES)
+        slots = len(self.aggregates.initial()) + 1
+        self._by_key: ByKey[Slots] = ByKey("open", WINDOW_BYTES + SLOT_BYTES * slots)
         self.open = self._by_key.kept
         self._keys = tuple(keys)
         self._generation = 1
         self._measured = 0
         """The generation in which the memory of sketches was last looked at."""
         self._out: list[Row] = []
-        names = {**self.aggregates.constants, **CONSTANTS}
+        names = {**self.aggregates.constants, **CONSTANTS, "SHORT": SHORT}
         self._add: Callable[..., tuple[int, int]] = compile_function("add", self._source(), **names)
 
     def _source(self) -> str:

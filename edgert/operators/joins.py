@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, NUMBERS, Batch, RawBatch, Row, held_bytes
+from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row, great_bytes
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import SHORT, ByKey, forgets
+from edgert.operators.by_key import ByKey, forgets
 from edgert.operators.division import shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -60,7 +60,7 @@ class JoinLatest(Logic):
                 values = {name: row.get(name) for name in fields}
                 latest[key] = (time, values)
                 dirty[key] = None
-                great = _great_bytes(values)
+                great = great_bytes(values)
                 if kept is None or great or heavy:
                     weighs(key, great)
         self._by_key.forget_beyond(self.drops)
@@ -91,16 +91,10 @@ class JoinLatest(Logic):
     def restore(self, state: Any) -> None:
         for key, time, kept in self._by_key.told(state):
             self.latest[key] = (time, kept)
-            self._by_key.weighs(key, _great_bytes(kept))
+            self._by_key.weighs(key, great_bytes(kept))
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("latest", snapshots, copies, copy_of)
-
-
-def _great_bytes(values: Row) -> int:
-    """Of those for which `FIELD_BYTES` has no room."""
-    great = [v for v in values.values() if type(v) not in NUMBERS and (type(v) is not str or len(v) > SHORT)]
-    return sum(map(held_bytes, great)) if great else 0
 
 
 def _behind_markers(name: str, flow: Flow) -> str:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
+from sys import getsizeof
 from typing import Any, Final
 
-from edgert.core.batch import FIELD_BYTES, NO_WATERMARK, ROW_BASE_BYTES, Batch, RawBatch, Row, row_bytes
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, great_bytes
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import MEMORY_BYTES, Bounded
+from edgert.operators.by_key import MEMORY_BYTES, SHORT, Bounded
 from edgert.operators.division import divided
 from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
@@ -24,8 +25,12 @@ from edgert.operators.logic import Build, Emission, Logic, Now
 At = tuple[float, Any]
 """Event time and key."""
 _SLACK: Final = 64
-_SPARE: Final = 8
-"""Fields that a row may have beside those that are named, and still take no more memory than most."""
+OPEN_BYTES: Final = 240
+"""What an observation takes beside key and fields, as measured: its place in the heap, and that of one that left."""
+FIELD_BYTES: Final = 80
+"""What it takes per field, as measured; long text and lists beside it."""
+_TEXT_BYTES: Final = getsizeof("x" * SHORT)
+"""Of a text of the key, which a row has among its fields: it is reckoned with the key."""
 _LEFT_BYTES: Final = 8 << 20
 """So much more than most took may observations that are no longer open, before their keys are let go."""
 
@@ -43,8 +48,9 @@ class JoinObservations(Logic):
         inputs: int = 1,
     ) -> None:
         super().__init__()
-        self._usual_bytes = ROW_BASE_BYTES + FIELD_BYTES * (_SPARE + len(on) + len(fields))
-        self._bounded: Bounded[Row] = Bounded(self._usual_bytes, most_keys=max_open)
+        self._least = len({"time", "source", *fields})
+        """Fields that each has."""
+        self._bounded: Bounded[Row] = Bounded(OPEN_BYTES + FIELD_BYTES * self._least, most_keys=max_open)
         self.open: dict[At, Row] = self._bounded.kept
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)
@@ -80,7 +86,7 @@ class JoinObservations(Logic):
 
     def _gathered(self, rows: Sequence[Row]) -> list[Row]:
         opened, key_of, values, nothing, wanted = self.open, self._key_of, self._values, self._nothing, self._fields
-        weighs, heavy, usual_bytes = self._bounded.weighs, self._bounded.heavy, self._usual_bytes
+        bounded, heavy, least = self._bounded, self._bounded.heavy, self._least
         out: list[Row] = []
         repeated = 0
         for row in rows:
@@ -93,20 +99,25 @@ class JoinObservations(Logic):
                     continue
                 opened[at] = kept
                 self._wait(at)
+                if len(kept) > least:
+                    bounded.beyond_bytes += FIELD_BYTES * (len(kept) - least)
             else:
+                before = len(kept)
                 for name, value in row.items():
                     if value is not None:
                         repeated += name in wanted and kept[name] is not None
                         kept[name] = value
+                if len(kept) > before:
+                    bounded.beyond_bytes += FIELD_BYTES * (len(kept) - before)
                 if None not in values(kept):
                     out.append(self._taken(at))
                     continue
-            if (size := row_bytes(kept)) > usual_bytes or heavy:
-                weighs(at, max(0, size - usual_bytes))
+            if (great := great_bytes(kept)) > _TEXT_BYTES or heavy:
+                bounded.weighs(at, max(0, great - _TEXT_BYTES))
             self._dirty[at] = None
         if repeated:
             self.drops["repeated (values)"] += repeated
-        while many := self._bounded.too_many():
+        while many := bounded.too_many():
             self.drops["too many open (observations)"] += len(many)
             for at in many:
                 self._give_up(at, out)
@@ -128,7 +139,10 @@ class JoinObservations(Logic):
             self._told.discard(at)
         if self._bounded.heavy:
             self._left_bytes += self._bounded.heavy.get(at, 0)
-        return self._bounded.forget(at)
+        row = self._bounded.forget(at)
+        if len(row) > self._least:
+            self._bounded.beyond_bytes -= FIELD_BYTES * (len(row) - self._least)
+        return row
 
     def _close(self, until: float, out: list[Row]) -> None:
         heap = self._by_time
@@ -172,15 +186,19 @@ class JoinObservations(Logic):
     def restore(self, state: Any) -> None:
         for time, key in state["gone"]:
             at = (time, hashable(key))
-            if at in self.open:
-                self._bounded.forget(at)
             self._told.discard(at)
+            if at in self.open:
+                self._taken(at)
         for time, key, row in state["open"]:
             at = (time, hashable(key))
-            if at not in self.open:
+            before = self._least
+            if at in self.open:
+                before = len(self.open[at])
+            else:
                 self._wait(at)
-            self.open[at] = {**self._nothing, **row}
-            self._bounded.weighs(at, max(0, row_bytes(self.open[at]) - self._usual_bytes))
+            kept = self.open[at] = {**self._nothing, **row}
+            self._bounded.beyond_bytes += FIELD_BYTES * (len(kept) - before)
+            self._bounded.weighs(at, max(0, great_bytes(kept) - _TEXT_BYTES))
             self._told.add(at)
         if marks := state.get("marks"):  # what was written before they were kept has none
             self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
@@ -262,8 +280,10 @@ SPECS = (
             Parameter(
                 "max_open",
                 "integer",
-                f"Observations that wait, at most, or fewer that take more than {MEMORY_BYTES >> 20} MB; then those "
-                "that have waited longest are incomplete, a hundredth at once, and counted.",
+                "Observations that wait, at most. Memory may bound them earlier, as no more wait than "
+                f"{MEMORY_BYTES >> 20} MB hold: some 80,000 with two fields beside time and source, fewer where rows "
+                "are wide or have long text. Beyond either those that have waited longest are incomplete, at least "
+                "a hundredth at once, and counted.",
                 10_000,
                 minimum=1,
                 maximum=1_000_000,

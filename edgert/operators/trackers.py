@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import ByKey, forgets
+from edgert.operators.by_key import SLOT_BYTES, ByKey, forgets
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
 
-NUMBER_BYTES: Final = 40
-"""What each number of a track takes, as measured."""
 Track = list[float]
 
 
@@ -33,7 +31,7 @@ class Tracker(Logic, ABC):
     def __init__(self, field: str, output: str, keys: Sequence[str], numbers: int) -> None:
         """`numbers`: in a track, at most."""
         super().__init__()
-        self._by_key: ByKey[Track] = ByKey("tracks", numbers * NUMBER_BYTES)
+        self._by_key: ByKey[Track] = ByKey("tracks", numbers * SLOT_BYTES)
         self.tracks = self._by_key.kept
         self._field, self._output = field, output
         self._key_of = key_reader(keys)

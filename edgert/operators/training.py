@@ -21,7 +21,7 @@ from edgert.core.errors import Problem, show
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import compile_function
-from edgert.operators.by_key import ByKey, forgets
+from edgert.operators.by_key import SHORT, SLOT_BYTES, ByKey, forgets
 from edgert.operators.columns import key_names
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader, new_field
@@ -29,8 +29,6 @@ from edgert.operators.logic import Build, Emission, Logic, Now
 
 EPSILON: Final = float_info.epsilon
 MAX_KEYS: Final = 10_000
-SLOT_BYTES: Final = 48
-"""What each number that is kept of a key takes, as measured."""
 MAX_FIELDS: Final = 24
 """As many as a model may have."""
 _TOLD: Final = 1000.0
@@ -244,7 +242,8 @@ class TrainRegression(Training):
             key = key_of(row)
             sums = windows.get(key)
             if sums is None:
-                self._by_key.weighs(key)
+                if type(key) is not str or len(key) > SHORT:
+                    self._by_key.weighs(key)
                 sums = windows[key] = Sums(len(columns))
             count = add(sums.slots, values)
             if not count:

@@ -140,7 +140,7 @@ class TrainTree(Training):
                 label = (label,)
             place = known.get(label)
             if place is None:
-                if len(known) == most:
+                if len(known) >= most:  # a window of before there were so few has more
                     beyond += 1
                     continue
                 place = known[label] = len(known)

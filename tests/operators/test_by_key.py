@@ -22,12 +22,53 @@ def test_the_oldest_key_is_forgotten_and_counted_and_the_next_delta_says_so_once
     for key, value in (("a", 1), ("b", 2), ("c", 3), ("a", 4)):
         numbers.kept[key] = value
         numbers.changed[key] = None
+        if key == "b":
+            assert numbers.delta(entry) == {"gone": [], "numbers": [["a", 1], ["b", 2]]}
         forgotten.extend(numbers.forget_beyond(drops, 2))
     assert forgotten == [1, 2]
     assert numbers.kept == {"c": 3, "a": 4}
     assert drops == {"too many keys (keys)": 2}
     assert numbers.delta(entry) == {"gone": ["a", "b"], "numbers": [["c", 3], ["a", 4]]}
     assert numbers.delta(entry) is None
+
+
+def test_keys_that_come_and_go_between_two_deltas_leave_nothing_behind() -> None:
+    numbers, stored = (ByKey[int]("numbers", 24, memory_bytes=100_000) for _ in range(2))
+
+    def came(keys: range) -> None:
+        for n in keys:
+            key = f"{n}" + "x" * 10_000
+            numbers.kept[key] = n
+            numbers.changed[key] = None
+            numbers.weighs(key)
+            numbers.forget_beyond(Counter())
+
+    for first in (0, 100):
+        came(range(first, first + 100))
+        assert len(numbers._gone) <= len(numbers._told) + len(numbers._gone) < 10
+        state = numbers.delta(entry)
+        assert state is not None
+        assert len(state["gone"]) == (9 if first else 0), "those that the state before held, and no other"
+        for key, value in stored.told(state):
+            stored.kept[key] = value
+        assert stored.kept == numbers.kept
+
+
+def test_a_key_that_was_told_and_went_and_came_again_is_told_as_it_is_now() -> None:
+    numbers, stored = (ByKey[int]("numbers", 24) for _ in range(2))
+    for value, goes in ((1, False), (2, True), (3, True), (4, False)):
+        numbers.kept["a"] = value
+        numbers.changed["a"] = None
+        if value == 1:
+            assert numbers.delta(entry) == {"gone": [], "numbers": [["a", 1]]}
+        if goes:
+            numbers.forget("a")
+    state = numbers.delta(entry)
+    assert state == {"gone": ["a"], "numbers": [["a", 4]]}
+    for key, value in stored.told(state):
+        stored.kept[key] = value
+    stored.forget("a")
+    assert stored.delta(entry) == {"gone": ["a"], "numbers": []}, "what was restored was told"
 
 
 @pytest.mark.parametrize("seed", range(20))

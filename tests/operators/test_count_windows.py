@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -70,6 +71,32 @@ def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_row
     made.flush(NOW)
     rows = sum(map(len, batches))
     assert rows == 3 * len(out) + made.drops["incomplete window"], "every row is in a result or counted"
+
+
+def test_windows_of_many_aggregates_keep_to_the_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory_bytes = 2_000_000
+    monkeypatch.setattr(by_key, "MEMORY_BYTES", memory_bytes)
+    fields = [f"v{n}" for n in range(25)]
+    wanted = [
+        parse_aggregate(f"{f}_{name}", f"{name}({f})") for f in fields for name in ("mean", "variance", "min", "max")
+    ]
+    few, many = window(), CountWindow(3, wanted, [("source", "string")])
+    tracemalloc.start()
+    for n in range(600):
+        fed(many, [row(f"s{n}", 1, **{f: at + n + more for at, f in enumerate(fields)}) for more in (0.5, 1.5)])
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert many.drops["too many keys (keys)"] > 0
+    assert 0.4 * memory_bytes < held_bytes < memory_bytes
+    fed(few, [row(f"s{n}", 1) for n in range(2_000)])
+    assert not few.drops, "a few take little"
+
+
+def test_long_keys_count_in_the_first_row_of_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_key, "MEMORY_BYTES", 1_000_000)
+    made = window()
+    fed(made, [row("x" * 10_000 + str(n), 1) for n in range(200)])
+    assert 50 < len(made.open) < 100
 
 
 def test_a_checkpoint_with_more_windows_than_the_bound_is_taken_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -119,6 +120,29 @@ def test_what_grows_while_it_waits_is_bounded_too(monkeypatch: pytest.MonkeyPatc
     out = [gone for n in range(100) for gone in fed(made, row(n, t="x" * 10_000))]
     assert made.drops["too many open (observations)"] == len(out) > 60
     assert out == [row(n, t="x" * 10_000, h=None) for n in range(len(out))]
+
+
+@pytest.mark.parametrize("more", [0, 2, 8, 40])
+def test_the_bound_is_what_rows_take_however_wide_they_are(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory_bytes = 2_000_000
+    monkeypatch.setattr(by_key, "MEMORY_BYTES", memory_bytes)
+    names = [f"more{n}" for n in range(more)]
+    made, again = joins(max_open=1_000_000), joins(max_open=1_000_000)
+    tracemalloc.start()
+    for n in range(6_000):
+        first, then = ({name: n + at + 0.5 for at, name in enumerate(part)} for part in (names[: more // 2], names))
+        fed(made, row(n, f"sensor-{n}", t=n + 0.5, **first), row(n, f"sensor-{n}", **then))
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert made.drops["too many open (observations)"] == 6_000 - len(made.open) > 0
+    assert 0.6 * memory_bytes < held_bytes < memory_bytes
+    again.restore(unpack(pack(made.delta())))
+    again.restore(unpack(pack(made.snapshot())))
+    assert again._bounded.most_keys() == made._bounded.most_keys()
+    for one in (made, again):
+        for at in list(one.open):
+            fed(one, row(at[0], at[1], h=1))
+        assert one._bounded.beyond_bytes == 0, "what is gone takes nothing"
 
 
 def test_long_keys_that_were_complete_are_not_held_for_their_time() -> None:

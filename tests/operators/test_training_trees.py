@@ -131,6 +131,15 @@ def test_rows_of_more_classes_than_there_may_be_are_left_out_and_counted() -> No
     assert made.drops == {"too many classes": 2}, "the next window has its own"
 
 
+def test_a_window_of_before_there_were_fewer_classes_takes_no_more() -> None:
+    made, fewer = (TrainTree("c", ["x"], 100, least=1, classes=classes) for classes in (4, 2))
+    fed(made, *(row(x=n, c=c) for n, c in enumerate("abc")))
+    fewer.restore(unpack(pack(made.delta())))
+    fed(fewer, *(row(x=n, c=c) for n, c in enumerate("cdef")))
+    assert list(fewer.windows[None].classes) == ["a", "b", "c"]
+    assert fewer.drops == {"too many classes": 3}
+
+
 def test_true_is_another_class_than_1_and_1_the_same_as_one_point_nought() -> None:
     made, again = (TrainTree("c", ["x"], 6, least=1) for _ in range(2))
     fed(made, *(row(x=x, c=c) for x, c in enumerate((1, 1.0, True, True, 0))))
