@@ -26,7 +26,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.state import join_queues, pack_queues, pack_state
 from gateway.hosted import KEPT_BYTES
 from gateway.slot_process import QUIET_S
-from gateway.slots import MOST_DEATHS, STEADY_S, Slots
+from gateway.slots import MOST_DEATHS, STEADY_S, SUSPECT, Slots
 from tests.runtime.test_flow_run import CHAINED
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
@@ -370,6 +370,27 @@ async def test_only_a_flow_that_its_slots_may_have_died_of_each_time_is_stopped(
         await brought_back(walk, stopped)
     why = f"its slots died {MOST_DEATHS} times at work for it, none long after the other"
     assert stopped == ([] if at == "another" else [why])
+
+
+@in_loop
+async def test_of_flows_that_a_slot_may_have_died_of_one_at_a_time_is_brought_back() -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
+    other = FlowRun(from_plain(CHAINED | {"name": "g"}, REGISTRY), REGISTRY, 1, 1, Progress(Position()), "full")
+    (process,) = walk.processes
+    for run in (walk.run, other):
+        walk.slots.begin(run)
+        walk.slots._hosted[run].deaths = SUSPECT
+    process.start()
+    process.die()
+    process.start()
+    first, second = (walk.slots._hosted[run] for run in (walk.run, other))
+    await brought_back(walk, [])
+    assert (first.down, second.down) == (False, True)
+    InThisProcess.clock.advance(STEADY_S)
+    async with asyncio.timeout(30.0):
+        while second.down:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert not first.down, "it goes on"
 
 
 @in_loop
