@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +95,16 @@ class Broker:
     def kill(self) -> None:
         """As a power cut would (SIGKILL)."""
         self._end(signal.SIGKILL)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It does nothing meanwhile, as on a busy machine."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def save(self) -> None:
         """Mosquitto with persistence writes all that it knows to its file. Returns when that is done."""

@@ -121,12 +121,15 @@ class Session:
         self._move(Input.LOST)
         return [Closed(text, retry=self._versions.ended(unanswered))]
 
-    def disconnect(self, reason: int = 0) -> None:
-        """Say good-bye (DISCONNECT goes to the output). The Will is not published unless `reason` is 4."""
-        if self.state is State.CONNECTED:
+    def disconnect(self, reason: int = 0) -> bool:
+        """Say good-bye: returns whether there is one to say, a DISCONNECT in the output. The Will is not published
+        unless `reason` is 4."""
+        connected = self.state is State.CONNECTED
+        if connected:
             self._output.append(encode.disconnect(self._versions.level, reason))
         if self.state is not State.IDLE:
             self._move(Input.LEAVE)
+        return connected
 
     def tick(self, now: float, reading: bool = True) -> list[Event]:
         """Keep-alive and time-outs; to be called about once a second.

@@ -89,9 +89,12 @@ class MqttClient:
         wire = self._wire
         if wire is None:
             return
-        self._session.disconnect()
+        said = self._session.disconnect()
         self._flush()
-        wire.close()
+        if said:
+            wire.drain()
+        else:
+            wire.close()
         await asyncio.wait([wire.closed], timeout=_CLOSE_TIMEOUT_S)
         wire.abort()
 
@@ -353,6 +356,14 @@ class _Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
             self._killer = self._loop.call_later(_CLOSE_TIMEOUT_S, self.abort)
+
+    def drain(self) -> None:
+        """Reads on until the broker closes, as it does once it has read our DISCONNECT. To close before would reset the
+        connection if something is unread here, and the broker drops what it has not read of ours: acknowledgements."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.update_reading(False)
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -33,11 +33,11 @@ def test_what_waits_for_the_brokers_small_window_is_published_before_the_end(
 ) -> None:
     rig = Rig(tmp_path, mosquitto(persistence=True, settings="max_queued_messages 0\nmax_inflight_messages 20"))
     came: Counter[int] = Counter()
+    listener = rig.client()
     try:
         gateway = rig.gateway(pool={"slots": slots})
         gateway.start_ready()
         assert rig.deploy(gateway, ECHO)["accepted"]
-        listener = rig.client()
         listener.on_message = lambda _client, _data, message: came.update([json.loads(message.payload)["x"]])
         subscribed: list[Any] = []
         listener.on_subscribe = lambda _client, _data, _mid, reasons, _properties: subscribed.extend(reasons)
@@ -54,7 +54,7 @@ def test_what_waits_for_the_brokers_small_window_is_published_before_the_end(
         wait_until(lambda: len(came) == MESSAGES, f"all of {MESSAGES} messages", 60.0)
         assert came.total() == MESSAGES, "nothing comes twice"
         assert gateway.status()["drops"] == []
+    finally:
         listener.disconnect()
         listener.loop_stop()
-    finally:
         rig.close()

@@ -89,14 +89,14 @@ def test_a_broker_that_has_spoken_5_is_waited_for_in_5(mosquitto: MakeBroker, mo
 
 def test_stopping_in_the_middle_of_the_change_of_version_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.01)
+    before = set(threading.enumerate())
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for _ in range(5):
             made = ControlConnection(Connection(port=silent.getsockname()[1]), "test-stop")
             made.start()
             silent.accept()[0].close()
             made.stop()
-    names = ("paho", "mqtt-version")
-    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith(names)], "the end of all threads")
+    wait_until(lambda: set(threading.enumerate()) <= before, "the end of all threads")
 
 
 def test_messages_that_the_broker_kept_come_apart_from_those_of_now(mosquitto: MakeBroker) -> None:

@@ -379,6 +379,35 @@ async def test_acknowledgements_of_one_turn_of_the_loop_are_one_write(mosquitto:
 
 
 @in_loop
+async def test_acknowledgements_before_a_stop_reach_a_busy_broker_though_we_read_nothing_more(
+    mosquitto: MakeBroker,
+) -> None:
+    """To close a socket in which something is unread resets it, and the broker drops what it has not read of ours."""
+    broker = mosquitto()
+    receiver = Recorder(broker, filters=(("t", 1),), acknowledges=False)
+    async with running(Recorder(broker, "sender")) as sender:
+        async with running(receiver):
+            receiver.client.pause()
+            for i in range(2_000):
+                sender.client.publish("t", b"%d" % i, qos=1)
+                if i == 999:
+                    await until(lambda: len(sender.published) == 1_000, "the first messages at the broker")
+                    receiver.client.resume()
+                    await until(lambda: len(receiver.messages) == 1_000, "them")
+                    receiver.client.pause()
+            await until(lambda: len(sender.published) == 2_000, "all messages at the broker")
+            with broker.frozen():
+                receiver.client.acknowledge([(m.packet_id, m.qos) for m in receiver.messages])
+                stop = asyncio.create_task(receiver.client.stop())
+                await asyncio.wait([stop], timeout=0.2)
+            await stop
+        receiver.client.resume()
+        async with running(receiver):
+            await until(lambda: receiver.payloads[-1] == b"1999", "the last message")
+        assert [int(payload) for payload in receiver.payloads] == list(range(2_000)), "none of the first comes again"
+
+
+@in_loop
 async def test_stopping_while_there_is_no_broker_ends_at_once(mosquitto: MakeBroker) -> None:
     receiver = Recorder(mosquitto(start=False))
     await receiver.client.start()
