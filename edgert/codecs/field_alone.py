@@ -19,7 +19,11 @@ class FieldAlone:
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One payload per row. Raises ValueError if one has no value in the field."""
-        values = [row.get(self._field) for row in rows]
-        if None in values:
+        return list(map(self.encode_row, rows))
+
+    def encode_row(self, row: Row) -> bytes:
+        """The same for one row."""
+        value = row.get(self._field)
+        if value is None:
             raise ValueError(f"expected a value in {self._field!r}, got null")
-        return [value.encode() if type(value) is str else _encode(value) for value in values]
+        return value.encode() if type(value) is str else _encode(value)

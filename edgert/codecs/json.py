@@ -93,6 +93,9 @@ class JsonCodec:
         """As `Fusible`."""
         self._shapes.fuse(tail)
 
+    encode_row = staticmethod(_encode)
+    """`encode` for one row."""
+
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One object per row. NaN and infinities, which JSON lacks, become null."""
         return [_encode(row) for row in rows]

@@ -56,7 +56,11 @@ class SenmlCodec:
         Fields that SenML has no value for (null, NaN, infinities) are left out; characters that it forbids in a name
         become `_`. Times below 2**28 (1978) would be read as relative to now.
         """
-        return [_encode(_pack(row)) for row in rows]
+        return list(map(self.encode_row, rows))
+
+    def encode_row(self, row: Row) -> bytes:
+        """`encode` for one row."""
+        return _encode(_pack(row))
 
 
 def _pack(row: Row) -> list[dict[str, Any]]:

@@ -62,30 +62,29 @@ class Value(NamedTuple):
     """Always a float, and finite."""
 
 
+class Body(NamedTuple):
+    """Generated lines of a tail, and the constants that they name."""
+
+    lines: Sequence[str]
+    """For one message. `continue` ends it, `break` refuses it: it becomes a row. Names of fields may be text of a
+    payload: they must come in as constants."""
+    constants: Mapping[str, Any]
+    setup: Sequence[str] = ()
+    """Lines before the first message. They may refuse all: `return ~start`."""
+    finish: Sequence[str] = ()
+    """Lines behind the last message; `i - start` is how many were taken."""
+
+
 class Tail(Protocol):
     """What becomes of a message's values: generated lines behind the decoder's, in the same function."""
-
-    @property
-    def setup(self) -> Sequence[str]:
-        """Lines before the first message."""
-        ...
-
-    @property
-    def finish(self) -> Sequence[str]:
-        """Lines behind the last message; `i - start` is how many were taken."""
-        ...
 
     @property
     def misfits(self) -> tuple[type[Exception], ...]:
         """What its lines may raise to refuse a message, before they have changed anything."""
         ...
 
-    def body(self, values: Mapping[str, Value]) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Lines for one message, and the constants that they name. `values` by field, `time` and `source` among them.
-
-        `continue` ends a message, `break` refuses it: it becomes a row. Names of fields may be text of a payload: they
-        must come in as constants.
-        """
+    def body(self, values: Mapping[str, Value]) -> Body:
+        """The lines. `values` by field, in the order in which a row would have them, `time` and `source` among them."""
         ...
 
 
@@ -101,16 +100,20 @@ class Fusible(Protocol):
 class Rows:
     """The tail of a codec by itself: each message becomes a row."""
 
-    setup = ("append = rows.append",)
-    finish = ()
     misfits = ()
 
-    def body(self, values: Mapping[str, Value]) -> tuple[Sequence[str], Mapping[str, Any]]:
+    def body(self, values: Mapping[str, Value]) -> Body:
         """As `Tail`."""
-        fields = [(name, value.code) for name, value in values.items() if name not in ("time", "source")]
-        items = "".join(f", K{k}: {code}" for k, (_, code) in enumerate(fields))
-        row = f"{{'time': {values['time'].code}, 'source': {values['source'].code}{items}}}"
-        return [f"append({row})"], {f"K{k}": name for k, (name, _) in enumerate(fields)}
+        code = {name: value.code for name, value in values.items()}
+        shown, names = row_display(code)
+        return Body([f"append({shown})"], names, setup=["append = rows.append"])
+
+
+def row_display(code: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """An expression that makes a row of values whose `code` is given by field, and the constants that it names."""
+    items = ("'time'" if name == "time" else "'source'" if name == "source" else f"K{k}" for k, name in enumerate(code))
+    shown = ", ".join(f"{item}: {value}" for item, value in zip(items, code.values(), strict=True))
+    return f"{{{shown}}}", {f"K{k}": name for k, name in enumerate(code) if name not in ("time", "source")}
 
 
 def function(lines: Sequence[str], values: Mapping[str, Value], tail: Tail, **constants: Any) -> Run:
@@ -119,13 +122,13 @@ def function(lines: Sequence[str], values: Mapping[str, Value], tail: Tail, **co
     They see `constants`, and must hold no text of a payload. `break` is for a message that does not fit; whatever the
     decoder raises for one says the same.
     """
-    after, more = tail.body(values)
-    scope = {"MISFIT": (*BAD_BYTES, KeyError, *tail.misfits), **constants, **more}
+    after = tail.body(values)
+    scope = {"MISFIT": (*BAD_BYTES, KeyError, *tail.misfits), **constants, **after.constants}
     text = _FUNCTION.format(
-        setup="\n    ".join(tail.setup) or "pass",
+        setup="\n    ".join(after.setup) or "pass",
         decode="\n            ".join(lines),
-        tail="\n            ".join(after),
-        finish="\n    ".join(tail.finish) or "pass",
+        tail="\n            ".join(after.lines),
+        finish="\n    ".join(after.finish) or "pass",
     )
     exec(text, scope)  # noqa: S102 - our own text, see above
     return cast(Run, scope["run"])

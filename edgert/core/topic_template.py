@@ -90,6 +90,15 @@ class TopicTemplate:
                 pass
         return [self.filled(row) for row in rows]
 
+    def inline(self, code: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+        """An expression for one row's topic, of the code of its fields; and what that names. It raises `KeyError`,
+        `TypeError` or `ValueError` for a row of which only `fill` knows the topic, or that has none."""
+        if not self.names:
+            return "filled", {"filled": self.filled({})}
+        if len(self.names) == 1:
+            return f"filled[{code[self.names[0]]}]", {"filled": self._known}
+        return f"filled({{{', '.join(f'{name!r}: {code[name]}' for name in self.names)}}})", {"filled": self.filled}
+
     def filled(self, row: Mapping[str, Any]) -> str:
         """As `fill`, for one row."""
         for name in self.names:

@@ -82,7 +82,7 @@ class Chain:
         self.steps = tuple(steps)
         self.missed = [0] * len(self.steps)
         """Rows of which the table of a `Lookup` said nothing, by step; whoever looks sets it to 0."""
-        self.source, names = _generate(self.steps, live, self.missed)
+        self.source, names, self._layout = _generate(self.steps, live, self.missed)
         space = _execute(self.source, names)
         self._fast: Callable[[list[Row]], list[Row]] = space["fast"]
         self._one: Callable[[Row, list[int]], Row | None] = space["one"]
@@ -95,6 +95,13 @@ class Chain:
         except Exception:  # noqa: BLE001 - whatever it was, the careful way finds the row and says it
             self.missed[:] = before
             return self._carefully(rows)
+
+    def fields_of(self, given: Sequence[str]) -> list[str]:
+        """The fields of what a row with fields `given` becomes, in order."""
+        made, kept = self._layout
+        if kept is None:
+            return [*given, *(name for name in made if name not in given)]
+        return [*(name for name in kept if name in given), *made]
 
     def _carefully(self, rows: list[Row]) -> tuple[list[Row], list[Bad]]:
         out: list[Row] = []
@@ -117,24 +124,27 @@ class Inlined:
     """Steps as lines inside a function of somebody else's, where fields are local variables."""
 
     lines: tuple[str, ...]
-    """`lost += 1` and `continue` where a filter lets go; what a bad row raises is not caught."""
+    """`break` where a step lets go; what a bad row raises is not caught."""
     fields: Mapping[str, str]
     """The fields behind the steps: variable, or `None` for what is always null."""
     constants: Mapping[str, Any]
+    misses: bool
+    """Whether the table of a step may let go: `which` is the number of that step then, -1 if another did."""
 
 
 def inline_chain(
     chain: Chain, fields: Mapping[str, str], sure: frozenset[str], numbers: frozenset[str] = frozenset()
 ) -> Inlined:
     """The steps of `chain` for a row of exactly these `fields` (name → local variable, not `t1`, `t2`, ...); of the
-    variables those in `sure` are never None, those in `numbers` nothing but that or a number. What its tables miss is
-    counted in the chain."""
-    writer = _Writer(chain.steps, None, chain.missed, careful=False)
+    variables those in `sure` are never None, those in `numbers` nothing but that or a number. Nothing is counted."""
+    writer = _Writer(chain.steps, None, careful=False)
+    writer.missing = "which = {}"
     writer.scope.computed = dict(fields)
     writer.scope.only = frozenset()
     writer.known = sure.union(map(known_number, numbers))
     lines = writer.steps_inline()
-    return Inlined(tuple(lines), writer.scope.computed, writer.scope.globals)
+    misses = any(isinstance(step, Lookup) and step.drop for step in chain.steps)
+    return Inlined((*(["which = -1"] if misses else ()), *lines), writer.scope.computed, writer.scope.globals, misses)
 
 
 def compile_chain(steps: Sequence[Step], live: frozenset[str] | None = None) -> Chain:
@@ -180,29 +190,35 @@ def _execute(source: str, names: Mapping[str, Any]) -> dict[str, Any]:
     return space
 
 
-def _generate(steps: tuple[Step, ...], live: frozenset[str] | None, missed: list[int]) -> tuple[str, dict[str, Any]]:
-    fast, one = _Writer(steps, live, missed, careful=False), _Writer(steps, live, missed, careful=True)
-    simple = _Writer(steps, live, missed, careful=False)
+Layout = tuple[list[str], list[str] | None]
+"""Fields that are made, and those that are left of what a row brings; None: all."""
+
+
+def _generate(
+    steps: tuple[Step, ...], live: frozenset[str] | None, missed: list[int]
+) -> tuple[str, dict[str, Any], Layout]:
+    fast, one = _Writer(steps, live, careful=False), _Writer(steps, live, careful=True)
+    simple = _Writer(steps, live, careful=False)
     filters = simple.filters()
+    body = ["        " + line for line in fast.body()]
     if filters:
         fast_lines = filters
     else:
-        body = ["        " + line for line in fast.body()]
         fast_lines = ["out = []", "append = out.append", "for r in rows:"]
         fast_lines = ["    " + line for line in fast_lines] + body + ["    return out"]
     one_lines = ["    " + line for line in one.body()]
     lines = ["def fast(rows):", *fast_lines, "", "def one(r, at):", *one_lines]
-    return "\n".join(lines) + "\n", {**simple.scope.globals, **fast.scope.globals, **one.scope.globals}
+    names = {**simple.scope.globals, **fast.scope.globals, **one.scope.globals, "missed": missed}
+    return "\n".join(lines) + "\n", names, fast.layout()
 
 
 class _Writer:
     """Writes the body of one of the two functions: `fast` over all rows, or (careful) `one` row."""
 
-    def __init__(
-        self, steps: tuple[Step, ...], live: frozenset[str] | None, missed: list[int], *, careful: bool
-    ) -> None:
+    def __init__(self, steps: tuple[Step, ...], live: frozenset[str] | None, *, careful: bool) -> None:
         self.steps = steps
-        self.missed = missed
+        self.missing = "missed[{}] += 1"
+        """The line for a row of which the table of step {} says nothing."""
         self.live = live if live is None else live | {"time", "source"}
         self.careful = careful
         self.scope = Scope()
@@ -233,7 +249,7 @@ class _Writer:
 
     def steps_inline(self) -> list[str]:
         """The steps alone, for `inline_chain`."""
-        self._steps(("lost += 1", "continue"))
+        self._steps(("break",))
         return self.lines
 
     def _steps(self, let_go: Sequence[str]) -> None:
@@ -270,8 +286,7 @@ class _Writer:
         found = self.scope.fresh()
         self.lines += [f"{found} = find{index}({self.scope.value(step.key, self.known)})", f"if {found} is None:"]
         if step.drop:
-            names["missed"] = self.missed
-            self.lines += [f"    {line}" for line in (f"missed[{index}] += 1", *let_go)]
+            self.lines += [f"    {line}" for line in (self.missing.format(index), *let_go)]
         else:
             names[f"nothing{index}"] = (None,) * len(step.fields)
             self.lines.append(f"    {found} = nothing{index}")
@@ -286,21 +301,29 @@ class _Writer:
             # What the row brought under this name was replaced, so it is gone, too (`only` leaves it out).
             del self.scope.computed[name]
 
+    def layout(self) -> Layout:
+        """Behind all steps."""
+        if self._unchanged():
+            return [], None
+        live, only = self.live, self.scope.only
+        made = [name for name in self.scope.computed if live is None or name in live]
+        if only is None:
+            return made, None
+        kept = only - self.scope.computed.keys()
+        return made, sorted(kept if live is None else kept & live, key=lambda n: (n != "time", n != "source", n))
+
     def _finish(self) -> None:
         give = "return {}" if self.careful else "append({})"
-        live = self.live
-        made = {n: v for n, v in self.scope.computed.items() if live is None or n in live}
-        computed = [f"{name!r}: {variable}" for name, variable in made.items()]
         if self._unchanged():
             self.lines.append(give.format("r"))
             return
-        if self.scope.only is None:
+        names_made, through = self.layout()
+        made = {name: self.scope.computed[name] for name in names_made}
+        computed = [f"{name!r}: {variable}" for name, variable in made.items()]
+        if through is None:
             # a third less than {**r, ...}
             self.lines += ["row = r.copy()", *(f"row[{n!r}] = {v}" for n, v in made.items()), give.format("row")]
             return
-        kept = self.scope.only - self.scope.computed.keys()
-        kept = kept if live is None else kept & live
-        through = sorted(kept, key=lambda n: (n != "time", n != "source", n))
         parts = [f"{name!r}: {self._present(name)}" for name in through] + computed
         names = "(" + "".join(f"{n!r}, " for n in through) + ")"
         rest = "".join(", " + c for c in computed)

@@ -20,14 +20,26 @@ from edgert.operators.aggregates import (
 from edgert.operators.by_key import MAX_KEYS, MEMORY_BYTES, SHORT, SLOT_BYTES, ByKey
 from edgert.operators.columns import check_names
 from edgert.operators.division import shared_by_key
-from edgert.operators.keys import CONSTANTS, key_source
-from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.operators.inline import Fields, Inlinable, Lines, indented
+from edgert.operators.keys import CONSTANTS, key_source, may_fail
+from edgert.operators.logic import Build, Emission, Now
 
 WINDOW_BYTES: Final = 80
 """What an open window takes beside its slots, as measured; its sketches have a bound of their own."""
+_BEGIN = ("accs, size, generation, dirty, weighs, full = adding()", "bad = bad_keys = 0")
+_FIND = (
+    "if acc is None:",
+    "    if type(key) is not str or len(key) > SHORT:",
+    "        weighs(key)",
+    "    accs[key] = acc = initial()",
+    "    acc.append(0)",
+    "if acc[0] != generation:",
+    "    acc[0] = generation",
+    "    dirty[key] = None",
+)
 _ADD = """\
-def add(rows, accs, size, generation, dirty, weighs, full):
-    bad = bad_keys = 0
+def add(rows, adding):
+    {begin}
     for row in rows:
         try:
             {values}
@@ -40,23 +52,15 @@ def add(rows, accs, size, generation, dirty, weighs, full):
             bad_keys += 1
             continue
         acc = accs.get(key)
-        if acc is None:
-            if type(key) is not str or len(key) > SHORT:
-                weighs(key)
-            accs[key] = acc = initial()
-            acc.append(0)
-        if acc[0] != generation:
-            acc[0] = generation
-            dirty[key] = None
         {add}
         acc[-1] += 1
         if acc[-1] == size:
-            full(row, key, acc)
+            full(row['time'], row['source'], key, acc)
     return bad, bad_keys
 """
 
 
-class CountWindow(Logic):
+class CountWindow(Inlinable):
     """State: an accumulator per key; its last slot counts the rows."""
 
     def __init__(self, size: int, aggregates: Sequence[Aggregate], keys: Sequence[tuple[str, str]] = ()) -> None:
@@ -71,8 +75,8 @@ class CountWindow(Logic):
         self._measured = 0
         """The generation in which the memory of sketches was last looked at."""
         self._out: list[Row] = []
-        names = {**self.aggregates.constants, **CONSTANTS, "SHORT": SHORT}
-        self._add: Callable[..., tuple[int, int]] = compile_function("add", self._source(), **names)
+        self._names = {**self.aggregates.constants, **CONSTANTS, "SHORT": SHORT}
+        self._add: Callable[..., tuple[int, int]] = compile_function("add", self._source(), **self._names)
 
     def _source(self) -> str:
         names = {column: f"v{i}" for i, column in enumerate(self.aggregates.fields)}
@@ -81,20 +85,46 @@ class CountWindow(Logic):
             keys = [f"k{number} = {read.format(name)}" for number, (name, _) in enumerate(self._keys)]
             return "\n            ".join([*keys, *(f"{v} = {read.format(c)}" for c, v in names.items())] or ["pass"])
 
-        add = "\n        ".join(self.aggregates.add_source(names))
+        add = "\n        ".join([*_FIND, *self.aggregates.add_source(names)])
         key = "\n            ".join(key_source(self._keys))
-        return _ADD.format(values=values("row[{!r}]"), values_or_none=values("get({!r})"), key=key, add=add)
+        begin = "\n    ".join(_BEGIN)
+        read, read_or_none = values("row[{!r}]"), values("get({!r})")
+        return _ADD.format(begin=begin, values=read, values_or_none=read_or_none, key=key, add=add)
+
+    def _adding(self) -> tuple[Any, ...]:
+        """What the lines need until the next checkpoint."""
+        return self.open, self.size, self._generation, self._by_key.changed, self._by_key.weighs, self._full
+
+    def _added(self, bad: int, bad_keys: int) -> None:
+        """Counts what could not be added, and forgets what is too much."""
+        if bad:
+            self.drops["bad_value (values)"] += bad
+        if bad_keys:
+            self.drops["bad_key"] += bad_keys
+        self._incomplete(self._by_key.forget_beyond(self.drops, self._most_keys()))
+
+    def inline(self, row: Fields, source: int) -> Lines:
+        keys = [f"k{number} = {row.of(name)}" for number, (name, _) in enumerate(self._keys)]
+        add = self.aggregates.add_source({column: row.of(column) for column in self.aggregates.fields}, row.floats())
+        full = ["acc[-1] += 1", "if acc[-1] == size:", f"    full({row.of('time')}, {row.of('source')}, key, acc)"]
+        make = ["try:", *indented([*keys, *key_source(self._keys)]), "except BadKey:", "    break"]
+        return Lines(
+            check=[*(make if may_fail(self._keys) else [*keys, *key_source(self._keys)]), "acc = accs.get(key)"],
+            effect=[*_FIND, *add, *full],
+            gone=["bad_keys += 1"],
+            setup=_BEGIN,
+            finish=["added(bad, bad_keys)"],
+            constants={**self._names, "adding": self._adding, "added": self._added},
+        )
+
+    @property
+    def completed(self) -> bool:
+        return bool(self._out)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
         if batch.rows:
-            dirty, weighs = self._by_key.changed, self._by_key.weighs
-            bad, bad_keys = self._add(batch.rows, self.open, self.size, self._generation, dirty, weighs, self._full)
-            if bad:
-                self.drops["bad_value (values)"] += bad
-            if bad_keys:
-                self.drops["bad_key"] += bad_keys
-            self._incomplete(self._by_key.forget_beyond(self.drops, self._most_keys()))
+            self._added(*self._add(batch.rows, self._adding))
         rows, self._out = self._out, []
         if not rows and batch.watermark == NO_WATERMARK:
             return ()
@@ -108,9 +138,9 @@ class CountWindow(Logic):
         held = self.aggregates.sketch_bytes(self.open.values())
         return None if held <= SKETCH_MEMORY_BYTES else len(self.open) * SKETCH_MEMORY_BYTES // held
 
-    def _full(self, row: Row, key: Any, acc: Slots) -> None:
+    def _full(self, time: float, source: str, key: Any, acc: Slots) -> None:
         """The key's rows are complete: the result has the time and the source of the last of them."""
-        head: Row = {"time": row["time"], "source": row["source"]}
+        head: Row = {"time": time, "source": source}
         values = (key,) if len(self._keys) == 1 else key
         head.update(zip((name for name, _ in self._keys), values, strict=True))
         self._out.append({**head, **self.aggregates.result(acc)})

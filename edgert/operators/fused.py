@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.expr.compile import Chain
+from edgert.expr.compile import inline_chain
 from edgert.flow.graph import Node
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.inline import Fields, Inlinable, Lines
+from edgert.operators.logic import Emission, Now
 from edgert.operators.predict import Predictions
 from edgert.operators.stateless import chain_of
 
+MOST_INLINE: Final = 40_000
+"""Characters of a chain's text up to which it is compiled again for each shape of message."""
 
-class Fused(Logic):
+
+class Fused(Inlinable):
     """Rows that fail a step are lost alone, and counted by operator and reason. State: models that came by message."""
 
     repeatable = True
+    in_order = False
+    at_once = True
 
     def __init__(self, nodes: Sequence[Node], live: frozenset[str] | None = None) -> None:
         super().__init__()
@@ -25,11 +31,6 @@ class Fused(Logic):
         self.generation = 0
         """Grows whenever the chain is compiled anew."""
         self._chain, self._names = chain_of(self._nodes, live, self.predictions)
-
-    @property
-    def chain(self) -> Chain:
-        """What it does to a row."""
-        return self._chain
 
     def renew(self) -> None:
         """Compiles the chain anew if a model came."""
@@ -64,6 +65,26 @@ class Fused(Logic):
             self.lost.append((lost.row, f"{where}: {lost.detail}"))
         self.count_missed()
         return rows
+
+    def inlines(self, source: int) -> bool:
+        return len(self._chain.source) <= MOST_INLINE
+
+    def inline(self, row: Fields, source: int) -> Lines:
+        chain = self._chain
+        made = inline_chain(chain, row.variables, row.sure, row.finite)
+        fields = {name: made.fields[name] for name in chain.fields_of(tuple(row.variables))}
+        gone = ["if which >= 0:", "    missed[which] += 1"] if made.misses else []
+        return Lines(
+            check=made.lines,
+            gone=gone,
+            row=Fields(fields, row.sure, row.finite),
+            constants={**made.constants, "missed": chain.missed},
+            count=self._count if made.misses or self.predictions.lacking() else None,
+        )
+
+    def _count(self, rows: int) -> None:
+        self.count_lacking(rows)
+        self.count_missed()
 
     def count_missed(self) -> None:
         """Rows that were dropped because a table says nothing of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row, great_bytes
@@ -13,7 +14,8 @@ from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.by_key import ByKey, forgets
 from edgert.operators.division import shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader
-from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
+from edgert.operators.logic import Build, Emission, Now
 
 AHEAD_S = 60.0
 """How far a remembered row's time may be ahead of the clock."""
@@ -22,16 +24,17 @@ FIELD_BYTES: Final = 60
 """What is remembered of a key takes so much, and so much per field, as measured; long text and lists beside it."""
 
 
-class JoinLatest(Logic):
+class JoinLatest(Inlinable):
     """State: per key the fields taken from the second input, and the time of their row."""
 
     repeatable = True  # to remember a row twice changes nothing
+    at_once = True
 
     def __init__(self, on: Sequence[str], fields: Sequence[str], missing: str = "null", max_age_s: float = 0.0) -> None:
         super().__init__()
         self._by_key: ByKey[tuple[float, dict[str, Any]]] = ByKey("latest", ROW_BYTES + FIELD_BYTES * len(fields))
         self.latest = self._by_key.kept
-        self._fields = tuple(fields)
+        self._on, self._fields = tuple(on), tuple(fields)
         self._key_of = key_reader(on)
         self._drops_missing = missing == "drop"
         self._max_age_s = max_age_s
@@ -78,9 +81,39 @@ class JoinLatest(Logic):
                 out.append({**row, **nothing})
             else:
                 out.append({**row, **kept[1]})
-        if missing and self._drops_missing:
-            self.drops["nothing to join"] += missing
+        if self._drops_missing:
+            self._lacked(missing)
         return out
+
+    def _lacked(self, rows: int) -> None:
+        if rows:
+            self.drops["nothing to join"] += rows
+
+    def inlines(self, source: int) -> bool:
+        return source == 0
+
+    def inline(self, row: Fields, source: int) -> Lines:
+        key = ", ".join(row.of(name) for name in self._on)
+        find = f"kept = find({key})" if len(self._on) == 1 else f"kept = find(({key}))"
+        old = f" or {row.of('time')} - kept[0] > {self._max_age_s!r}" if self._max_age_s else ""
+        made = {name: f"j{number}" for number, name in enumerate(self._fields)}
+        names = {f"K{number}": name for number, name in enumerate(self._fields)}
+        take = ["kept = kept[1]", *(f"j{number} = kept[K{number}]" for number in range(len(made)))]
+        if self._drops_missing:
+            check = [find, f"if kept is None{old}:", "    break", *take]
+        else:
+            nothing = "".join(f"{variable} = " for variable in made.values())
+            check = [find, f"if kept is None{old}:", f"    {nothing}None", "else:", *indented(take)]
+        counts = Lines(gone=["missing += 1"], setup=["missing = 0"], finish=["lacked(missing)"])
+        return replace(
+            counts if self._drops_missing else Lines(),
+            check=check,
+            row=Fields({**row.variables, **made}, row.sure, row.finite),
+            constants={"find": self.latest.get, "lacked": self._lacked, **names},
+        )
+
+    def time_by(self, source: int) -> TimeUse:
+        return "ignores" if source else "passes"
 
     def delta(self) -> Any | None:
         return self._by_key.delta(lambda kept: kept)

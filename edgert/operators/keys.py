@@ -74,10 +74,19 @@ def key_source(keys: Sequence[tuple[str, str]]) -> list[str]:
     """Lines that make `key` of k0, k1, ..., the values of the key fields; for a bad one they raise `BadKey`."""
     lines = []
     for number, (name, kind) in enumerate(keys):
-        if kind != ANY and (name != "source" or kind != "string"):  # a row's source is a string
+        if _may_fail(name, kind):
             k = f"k{number}"
             lines.append(f"if {k} is not None and not ({_AS_IT_IS[kind].format(k=k)}):")
             lines.append(f"    {k} = as_{kind}({k})")
     parts = [f"k{number}" for number in range(len(keys))]
     key = parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
     return [*lines, f"key = {key}"]
+
+
+def may_fail(keys: Sequence[tuple[str, str]]) -> bool:
+    """Whether the lines of `key_source` may raise `BadKey`."""
+    return any(_may_fail(name, kind) for name, kind in keys)
+
+
+def _may_fail(name: str, kind: str) -> bool:
+    return kind != ANY and (name != "source" or kind != "string")  # a row's source is a string

@@ -1,177 +1,166 @@
-"""A region that begins with a source and goes on to a window: one function per shape of message.
+"""A region that begins with a source, compiled: one function per shape of message, in which no row exists.
 
-    decode ─ filter ─ map ─ window add        for each message of a learned shape, values in local variables, no row
-       └──── rows ──── chain ──── window      for any other, the ordinary way through the same parts
+    decode ─┬─ predict ─┬─ publish        for each message of a learned shape, values in local variables
+            ├─ map ─────┴─ join           as far as operators have lines (`edgert.operators.inline`);
+            └─ window add                 rows are made for those that have none
+       └──── rows ──── parts              for any other message, the ordinary way through the same parts
 
 Rows exist to be handed on; where nobody else looks at them, making one, putting it into lists and taking its fields out
-again is most of the cost of a small flow (`benchmarks ingest`).
+again is most of the cost of a small flow (`benchmarks ingest`, `benchmarks riotbench`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from edgert.codecs.shapes import Fusible, Value
-from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
-from edgert.expr.compile import inline_chain
+from edgert.codecs.shapes import Body, Fusible, Value
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.operators.fused import Fused
 from edgert.operators.guard import Guard
+from edgert.operators.inline import Fields
 from edgert.operators.logic import Emission, Logic, Now
-from edgert.operators.region import Edge, Region
+from edgert.operators.region import SAMPLED_S, Edge, Region, Waiting
 from edgert.operators.source import Source
-from edgert.operators.windows import TumblingWindow
+from edgert.operators.tree import Tree
 
-
-@dataclass(slots=True)
-class _Turn:
-    """What the function is given for a batch, and what it counts in it."""
-
-    given: tuple[Any, ...] = ()
-    messages: int = 0
-    lost: int = 0
-    late: int = 0
-    bad: int = 0
-    bad_keys: int = 0
-    newest: float = NO_WATERMARK
+APART_S: Final = 10 * SAMPLED_S
+"""About so often a turn goes the ordinary way, in which its parts can be timed: it costs twice as much."""
 
 
 class Pipeline(Region):
-    """The first parts are the source, the chain of stateless operators behind it, if any, and the window."""
+    """In each batch what goes by the lines comes to a part before what goes the ordinary way. Where that matters, all
+    messages behind one that became a row become rows: none overtakes another."""
 
-    setup: Final = (
-        "limit, recent, open_window, generation, dirty = turn.given",
-        "newest = NEVER",
-        "current = accs = None",
-        "lost = late = bad = bad_keys = 0",
-    )
-    finish: Final = (
-        "turn.messages += i - start",
-        "turn.lost += lost",
-        "turn.late += late",
-        "turn.bad += bad",
-        "turn.bad_keys += bad_keys",
-        "if newest > turn.newest:",
-        "    turn.newest = newest",
-    )
     misfits: Final = (TypeError, ArithmeticError)
     """What an expression raises for a row that it cannot work on (beside ValueError)."""
 
-    def __init__(self, parts: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = ()) -> None:
-        super().__init__(parts, edges, exits)
-        source, chain, window = _heads(parts)
-        self._source, self._chain, self._window = source, chain, window
-        self._tally = _Turn()
-        # a message that went to the window is there: then a batch in which the codec raises cannot be given again
+    def __init__(
+        self, parts: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = (), inputs: int = 1
+    ) -> None:
+        super().__init__(parts, edges, exits, inputs)
+        source = parts[0]
+        assert isinstance(source, Source)
+        self._source = source
+        self.sampled_s = APART_S
+        self._tree = Tree(self.parts, edges, frozenset(part for part, _ in exits))
+        models = [entry.logic for entry in self._tree.entries if isinstance(entry.logic, Fused)]
+        self._models = [chain for chain in models if chain.predictions.nodes]
+        self._generations: list[int] = []
+        self._limit = NO_WATERMARK
+        """Messages of a later time become rows."""
+        self._arrival = 0.0
+        self._came = 0
+        """Messages of this batch that went by the lines."""
+        self._rows: dict[int, list[Row]] = {part: [] for part in self._tree.gives}
+        """By part: what its lines have given to who takes rows."""
+        # a message that went by the lines is there: then a batch in which the codec raises cannot be given again
         head = Guard(source, self._head, repeatable=not isinstance(source.codec, Fusible))
         self.guard_by((head, *self.guards[1:]))
+        self._outward = {part: self.ordinary[part]._replace(to={0: to}) for part, to in self._tree.outward.items()}
+        self._renew()
         self._fuse()
 
-    def _fuse(self) -> None:
-        self._fused = self._chain.generation if self._chain else 0
-        if isinstance(self._source.codec, Fusible):
-            self._source.codec.fuse(self)
-            self._source.mixed = True
-
     @staticmethod
-    def fits(parts: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = ()) -> bool:
-        """Whether a region begins in such a way, and nobody else reads what lies between."""
-        kinds = tuple(type(part) for part in parts)
-        if kinds[:2] != (Source, TumblingWindow) and kinds[:3] != (Source, Fused, TumblingWindow):
-            return False
-        window = kinds.index(TumblingWindow)
-        between = [Edge(part, 0, part + 1, 0) for part in range(window)]
-        return [edge for edge in edges if edge.part < window] == between and all(part >= window for part, _ in exits)
+    def fits(parts: Sequence[Logic], edges: Sequence[Edge]) -> bool:
+        """Whether a region begins with a source, and goes on with a part that has lines."""
+        return isinstance(parts[0], Source) and bool(Tree(parts, edges).entries)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         if isinstance(batch, Batch):
             return super().process(batch, source, now)
-        if self._chain:
-            self._chain.renew()
-            if self._chain.generation != self._fused:
-                self._fuse()
+        if self._models and self._renew():
+            self._fuse()
         steps = self.steps(now)
+        # what is timed by parts has to go through them, and nothing overtakes what is held
+        by_rows = steps is not self.ordinary or self.held
+        self._limit = NO_WATERMARK if by_rows else self._source.limit(batch.wall)
+        self._arrival = batch.arrival
         head, process = steps[0].guard, steps[0].process
         self.took[0] += len(batch)
         emissions = process(batch, source, now)
         if head.held:
             self.hold(0, source)
         self.take_messages(self._source)
+        for entry in self._tree.ends:
+            if entry.logic.messages:
+                self.take_messages(entry.logic)
         out: list[Emission] = []
-        for _, emitted in emissions:
-            self.gave[0] += len(emitted.rows)
-            out += self.through(
-                {1: [(0, emitted)]}, now, steps
-            )  # without rows it still brings the watermark to the window
+        for _, rest in emissions:
+            waiting = self._waiting(rest, out)
+            if waiting:
+                out += self.through(waiting, now, steps)
         return out
 
+    def _renew(self) -> bool:
+        """Takes models that came; whether there were any."""
+        for chain in self._models:
+            chain.renew()
+        before, self._generations = self._generations, [chain.generation for chain in self._models]
+        return before != self._generations
+
+    def _fuse(self) -> None:
+        if isinstance(self._source.codec, Fusible):
+            self._source.codec.fuse(self)
+            self._source.mixed = True
+
     def _head(self, batch: Batch | RawBatch, _: int, now: Now) -> Sequence[Emission]:
-        """Decodes; what comes out are the messages that did not go to the window from there."""
+        """Decodes; what comes out are the messages that became rows."""
         assert isinstance(batch, RawBatch)
         origin = self._source
         looks = origin.begin(now)
-        turn = self._tally
-        turn.given = (origin.limit(batch.wall), origin.recent, *self._window.adding())
+        before = origin.devices.watermark
         rows = origin.rows_of(batch)
-        if turn.messages:
-            self._count(turn, batch.arrival)
-        return (Emission(0, Batch(rows, batch.arrival, origin.end(looks, batch.arrival, now))),)
+        watermark = origin.end(looks, batch.arrival, now)
+        came, self._came = self._came, 0
+        if not rows and not came and watermark == before:
+            return ()
+        return (Emission(0, Batch(rows, batch.arrival, watermark)),)
 
-    def _count(self, turn: _Turn, arrival: float) -> None:
-        """Takes over what the function has counted."""
-        messages, kept = turn.messages, turn.messages - turn.lost
-        self._source.observed(turn.newest, arrival)
-        self._window.added(turn.late, turn.bad, turn.bad_keys)
-        self.gave[0] += messages
-        if self._chain:
-            self._chain.count_lacking(messages)
-            self._chain.count_missed()
-            self.took[1] += messages
-            self.gave[1] += kept
-        self.took[2 if self._chain else 1] += kept
-        turn.messages = turn.lost = turn.late = turn.bad = turn.bad_keys = 0
-        turn.newest = NO_WATERMARK
+    def _waiting(self, rest: Batch, out: list[Emission]) -> dict[int, Waiting]:
+        """What goes on the ordinary way: the rows that lines have given or completed, the `rest` of the messages, and
+        time, behind all of them, to whom it matters."""
+        waiting: dict[int, Waiting] = {}
+        watermark = NO_WATERMARK if rest.rows else rest.watermark
+        timely = watermark != NO_WATERMARK
+        for part, matters in self._tree.gives.items():
+            rows = self._rows[part]
+            if rows or (timely and matters):
+                self._rows[part] = []
+                given = Emission(0, Batch(rows, rest.arrival, watermark))
+                self.pass_on(self._outward[part], (given,), waiting, out)
+        for part, logic, _, source in self._tree.ends:
+            if logic.completed or (timely and part in self._tree.timely):
+                waiting.setdefault(part, []).append((source, Batch([], rest.arrival, watermark)))
+        if rest.rows:
+            self.gave[0] += len(rest.rows)
+            self.pass_on(self.ordinary[0], (Emission(0, rest),), waiting, out)
+        return waiting
 
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
-    def body(self, values: Mapping[str, Value]) -> tuple[list[str], dict[str, Any]]:
-        """As `Tail`. Notes the time, goes through the chain, adds to the window; or breaks off before the first: where
-        it is ahead of time, or there is none (NaN)."""
-        lines = ["if not t <= limit:", "    break", "if t > newest:", "    newest = t", "recent[source] = t"]
-        constants: dict[str, Any] = {"turn": self._tally, "NEVER": NO_WATERMARK}
-        bound = _bind(values)
-        lines += bound.lines
-        variables: Mapping[str, str] = bound.variables
-        if self._chain:
-            inlined = inline_chain(self._chain.chain, variables, bound.sure, bound.finite)
-            lines += inlined.lines
-            variables = inlined.fields
-            constants |= inlined.constants
-        finite = frozenset(field for field, variable in variables.items() if variable in bound.finite)
-        add, more = self._window.inline(variables, finite)
-        return lines + add, constants | dict(more)
+    def body(self, values: Mapping[str, Value]) -> Body:
+        """As `Tail`. A message that is ahead of time, or has none (NaN), is refused."""
+        row, bind = _bind(values)
+        text = self._tree.text(row, self.took, self.gave, self._rows)
+        begin = ["limit, recent = begin()", "newest = NEVER"]
+        refuse = ["if rows:", "    return ~start"] if self._tree.in_order else []
+        check = ["if not t <= limit:", "    break", *bind, *text.check]
+        effect = ["if t > newest:", "    newest = t", "recent[source] = t", *text.effect]
+        constants: dict[str, Any] = {"begin": self._begin, "taken": self._taken, "NEVER": NO_WATERMARK}
+        finish = [*text.finish, "taken(n_0, newest)"]
+        return Body([*check, *effect], constants | text.constants, [*refuse, *begin, *text.setup], finish)
+
+    def _begin(self) -> tuple[float, dict[str, float]]:
+        return self._limit, self._source.recent
+
+    def _taken(self, messages: int, newest: float) -> None:
+        self._came += messages
+        self._source.observed(newest, self._arrival)
 
 
-def _heads(parts: Sequence[Logic]) -> tuple[Source, Fused | None, TumblingWindow]:
-    source, second = parts[0], parts[1]
-    chain = second if isinstance(second, Fused) else None
-    window = parts[2] if chain else second
-    assert isinstance(source, Source)
-    assert isinstance(window, TumblingWindow)
-    return source, chain, window
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    lines: list[str]
-    variables: Mapping[str, str]
-    sure: frozenset[str]
-    finite: frozenset[str]
-
-
-def _bind(values: Mapping[str, Value]) -> _Bound:
-    """Every value as a local variable, since chain and window name it more than once."""
+def _bind(values: Mapping[str, Value]) -> tuple[Fields, list[str]]:
+    """Every value as a local variable, since lines name it more than once."""
     lines = []
     variables = {}
     for number, (field, value) in enumerate(values.items()):
@@ -180,4 +169,4 @@ def _bind(values: Mapping[str, Value]) -> _Bound:
             variables[field] = f"x{number}"
             lines.append(f"x{number} = {value.code}")
     sure = frozenset(variables[field] for field, value in values.items() if value.sure)
-    return _Bound(lines, variables, sure, frozenset(variables[f] for f, value in values.items() if value.finite))
+    return Fields(variables, sure, frozenset(variables[f] for f, value in values.items() if value.finite)), lines

@@ -78,6 +78,7 @@ class Region(Logic):
             wide[to] = max(wide[to], at + 1)
         for number, (part, port) in enumerate(exits):
             self._exit[part][port] = number
+        self.sampled_s = SAMPLED_S
         self.clock: Callable[[], float] | None = None
         """What its parts are timed by, seconds; None: they are not."""
         self.sample: list[float] = []
@@ -126,7 +127,7 @@ class Region(Logic):
         if now.monotonic < self._next_sample:
             return self.ordinary
         self._samples, self._sampled_at = self._samples + 1, now.monotonic
-        self._next_sample = now.monotonic + SAMPLED_S * (0.5 + self._samples * GOLDEN % 1.0)
+        self._next_sample = now.monotonic + self.sampled_s * (0.5 + self._samples * GOLDEN % 1.0)
         self.sample = [0.0] * len(self.parts)
         return self._timed
 

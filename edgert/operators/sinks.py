@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from edgert.codecs.field_alone import FieldAlone
 from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
+from edgert.codecs.shapes import row_display
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.fields import field_name
+from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
 
@@ -62,7 +64,17 @@ class Encoder(Protocol):
         ...
 
 
-class Publish(Logic):
+@runtime_checkable
+class RowEncoder(Protocol):
+    """A codec of this library."""
+
+    @property
+    def encode_row(self) -> Callable[[Row], bytes]:
+        """The same for one row."""
+        ...
+
+
+class Publish(Inlinable):
     """One message per row; a row that cannot be written is counted and lost alone."""
 
     def __init__(self, topic: TopicTemplate, codec: Encoder, qos: int = 1, retain: bool = False) -> None:
@@ -88,6 +100,23 @@ class Publish(Logic):
             raise ValueError(f"expected {len(rows)} payloads, got {len(payloads)}")
         parts = zip(self._topic.fill(rows), payloads, repeat(self._qos), repeat(self._retain), repeat(""), strict=False)
         return list(map(_message, parts))
+
+    def inlines(self, source: int) -> bool:
+        return isinstance(self._codec, RowEncoder) and type(self._codec).__module__.startswith("edgert.")
+
+    def inline(self, row: Fields, source: int) -> Lines:
+        assert isinstance(self._codec, RowEncoder)
+        shown, names = row_display(row.variables)
+        topic, known = self._topic.inline({name: row.of(name) for name in self._topic.names})
+        return Lines(
+            check=[f"topic = {topic}", f"payload = encode({shown})"],
+            effect=[f"say(message((topic, payload, {self._qos}, {self._retain}, '')))"],
+            setup=["say = sink.messages.append"],
+            constants={"sink": self, "message": _message, "encode": self._codec.encode_row, **known, **names},
+        )
+
+    def time_by(self, source: int) -> TimeUse:
+        return "ignores"
 
     def may_give(self, topic: str) -> bool:
         """Whether a message to `topic` may be one of its own."""

@@ -35,8 +35,9 @@ from edgert.operators.aggregates import (
 from edgert.operators.columns import check_names, check_table
 from edgert.operators.division import divided
 from edgert.operators.fields import hashable
-from edgert.operators.keys import AS_KEY, CONSTANTS, key_source
-from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
+from edgert.operators.keys import AS_KEY, CONSTANTS, key_source, may_fail
+from edgert.operators.logic import Build, Emission, Now
 
 RESULT, CONTRIBUTION = 0, 1
 MAX_GROUPS: Final = 200_000
@@ -57,6 +58,7 @@ def add(rows, open_window, generation, dirty):
         except KeyError:
             get = row.get
             {values_or_none}
+        {key}
         {add}
     return late, bad, bad_keys
 """
@@ -73,8 +75,10 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
     yield from check_table(node, flow)
 
 
-class TumblingWindow(Logic):
+class TumblingWindow(Inlinable):
     """State: accumulators per open window and key, and for windows that may still be corrected what was emitted."""
+
+    in_order = False
 
     def __init__(
         self,
@@ -120,35 +124,47 @@ class TumblingWindow(Logic):
             return [*keys, *(f"{v} = {read.format(column)}" for column, v in names.items())] or ["pass"]
 
         return _ADD.format(
-            open="\n        ".join(self._open_source("row['time']")),
+            open="\n        ".join(self._open_source("row['time']", ["late += 1", "continue"])),
+            key="\n        ".join(self._key_source(["bad_keys += 1", "continue"])),
             values="\n            ".join(values("row[{!r}]")),
             values_or_none="\n            ".join(values("get({!r})")),
             add="\n        ".join(self._add_source(names)),
         )
 
-    def _open_source(self, time: str) -> list[str]:
-        """Lines that find the window of a row, or count it as late."""
+    def _open_source(self, time: str, late: Sequence[str]) -> list[str]:
+        """Lines that find the window of a row, or what is to be done if it is `late`."""
         lines = [f"w = {time} // {self.size_s!r}", "if w != current:", "    current = w", "    accs = open_window(w)"]
-        return [*lines, "if accs is None:", "    late += 1", "    continue"]
+        return [*lines, "if accs is None:", *indented(late)]
+
+    def _key_source(self, bad: Sequence[str]) -> list[str]:
+        """Lines that make the key of k0, k1, ..., or what is to be done if it is `bad`; and look it up."""
+        key = key_source(self.keys)
+        if may_fail(self.keys):
+            key = ["try:", *indented(key), "except BadKey:", *indented(bad)]
+        return [*key, "acc = accs.get(key)"]
 
     def _add_source(self, variables: Mapping[str, str], finite: frozenset[str] = frozenset()) -> list[str]:
-        """Lines that add a row, whose fields are `variables` and whose key fields k0, k1, ..., to its accumulator."""
-        key = key_source(self.keys)
-        if len(key) > 1:
-            key = ["try:", *(f"    {line}" for line in key), "except BadKey:", "    bad_keys += 1", "    continue"]
-        find = ["acc = accs.get(key)", "if acc is None:", "    accs[key] = acc = initial()"]
+        """Lines that add a row, whose fields are `variables`, to its accumulator."""
+        make = ["if acc is None:", "    accs[key] = acc = initial()"]
         mark = ["if acc[0] != generation:", "    acc[0] = generation", "    dirty.append((w, key, acc))"]
-        return [*key, *find, *mark, *self.aggregates.add_source(variables, finite)]
+        return [*make, *mark, *self.aggregates.add_source(variables, finite)]
 
-    # -- as the end of a decoder's function (see `edgert.operators.pipeline`)
+    # -- inside a decoder's function (see `edgert.operators.pipeline`)
 
-    def inline(self, variables: Mapping[str, str], finite: frozenset[str]) -> tuple[list[str], Mapping[str, Any]]:
-        """Lines that add one row, and the constants they name. `variables` by field (those of no field are null),
-        `time` among them; `current`, `accs`, `late`, `bad`, `bad_keys` and what `adding` gives are local."""
-        keys = [f"k{number} = {variables.get(name, 'None')}" for number, (name, _) in enumerate(self.keys)]
-        fields = {column: variables.get(column, "None") for column in self.aggregates.fields}
-        lines = [*self._open_source(variables["time"]), *keys, *self._add_source(fields, finite)]
-        return lines, {**self.aggregates.constants, **CONSTANTS}
+    def inline(self, row: Fields, source: int) -> Lines:
+        keys = [f"k{number} = {row.of(name)}" for number, (name, _) in enumerate(self.keys)]
+        find = self._open_source(row.of("time"), ["late_row = True", "break"])
+        return Lines(
+            check=["late_row = False", *find, *keys, *self._key_source(["break"])],
+            effect=self._add_source({column: row.of(column) for column in self.aggregates.fields}, row.floats()),
+            gone=["if late_row:", "    late += 1", "else:", "    bad_keys += 1"],
+            setup=["open_window, generation, dirty = adding()", "current = accs = None", "late = bad = bad_keys = 0"],
+            finish=["added(late, bad, bad_keys)"],
+            constants={**self.aggregates.constants, **CONSTANTS, "adding": self.adding, "added": self.added},
+        )
+
+    def time_by(self, source: int) -> TimeUse:
+        return "heeds"
 
     def adding(self) -> tuple[Callable[[float], dict[Key, Slots] | None], int, list[tuple[float, Key, Slots]]]:
         """What the lines need in this turn: `open_window`, `generation`, `dirty`."""

@@ -157,9 +157,8 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: 
             for output in part.outputs
             if output.instance in at
         ]
-        if Pipeline.fits(parts, edges, planned.exits):
-            return Pipeline(parts, edges, planned.exits)
-        return Region(parts, edges, planned.exits, len(planned.inputs))
+        kind = Pipeline if Pipeline.fits(parts, edges) else Region
+        return kind(parts, edges, planned.exits, len(planned.inputs))
     node = planned.nodes[0]
     if planned.kind == "stateless":
         return Fused(planned.nodes, planned.live)

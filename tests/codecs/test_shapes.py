@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from edgert.codecs.shapes import (
     COMPILE_EVERY,
     COMPILED,
     MOST_APART,
     SIGHTINGS,
+    Body,
     Rows,
     Run,
     Shapes,
@@ -131,8 +131,8 @@ def test_another_tail_takes_over_with_the_next_sighting() -> None:
 class Never(Rows):
     """A tail that refuses every message, as generated code does."""
 
-    def body(self, values: Mapping[str, Value]) -> tuple[Sequence[str], Mapping[str, Any]]:
-        return ["break"], {}
+    def body(self, values: Mapping[str, Value]) -> Body:
+        return Body(["break"], {})
 
 
 def test_no_message_is_decoded_twice_where_rows_cannot_be_made_either() -> None:

@@ -244,7 +244,7 @@ def test_a_codec_that_cannot_be_fused_takes_the_ordinary_way() -> None:
     assert not isinstance(Plain(), Fusible)
     window = TumblingWindow("w", 10.0, [parse_aggregate("n", "count()")], [("source", "string")])
     source = Source(TopicTemplate("{room}/{source}"), Plain(), out_of_order_s=0.0)
-    assert Pipeline.fits([source, window], [Edge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
+    assert Pipeline.fits([source, window], [Edge(0, 0, 1, 0)])
     fused = Pipeline([source, window], [Edge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
     payloads = [b'{"time": 1}', b'{"time": 2}', b"no", b'{"time": 10}']
     out = fused.process(RawBatch(["x/a"] * 4, payloads, 0.0, 10.0), 0, Now(0.0, 10.0))

@@ -1,0 +1,155 @@
+"""Which parts of a region are lines of one function behind its source, and the text of that function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from edgert.codecs.shapes import row_display
+from edgert.core.batch import Row
+from edgert.operators.inline import Fields, Inlinable, Lines, alone, indented
+from edgert.operators.logic import Logic, foreign
+from edgert.operators.region import Edge
+
+DEEPEST: Final = 16
+"""Parts one behind the other: Python bounds how deep lines may be indented."""
+
+
+class Entry(NamedTuple):
+    """A part with lines, and where its rows come from."""
+
+    part: int
+    logic: Inlinable
+    above: int
+    """The part that gives them."""
+    source: int
+    """The input by which they come."""
+
+
+class Tree:
+    """Each part has its rows from one other by lines; what else feeds it must come behind that in the order of parts:
+    rows by lines come first. `leaving`: parts of which something leaves the region."""
+
+    def __init__(self, parts: Sequence[Logic], edges: Sequence[Edge], leaving: frozenset[int] = frozenset()) -> None:
+        self._parts, self._edges, self._leaving = parts, edges, leaving
+        self.entries: list[Entry] = []
+        """In the order of parts."""
+        self._depth = {0: 0}
+        """Of parts whose lines give rows."""
+        for part in range(1, len(parts)):
+            self._enter(part)
+        entered = {entry.part for entry in self.entries}
+        self.outward = {
+            part: [(edge.to, edge.input) for edge in edges if edge.part == part and edge.to not in entered]
+            for part in self._depth
+        }
+        """By part whose lines give rows: who takes them as rows."""
+        self.gives = {p: self._matters_behind(p) for p, to in self.outward.items() if to or p in leaving}
+        """Those that give rows, and whether time matters to who takes them."""
+        self.ends = [entry for entry in self.entries if not entry.logic.at_once]
+        self.timely = {entry.part for entry in self.ends if self._matters(entry.part, entry.source)}
+        """Of these the ones to which time matters."""
+        self.in_order = bool(self.gives) or any(entry.logic.in_order for entry in self.entries)
+
+    def _enter(self, part: int) -> None:
+        logic = self._parts[part]
+        ways = [edge for edge in self._edges if edge.to == part]
+        first = min(ways, key=lambda edge: edge.part, default=None)
+        if first is None or first.part not in self._depth or first.port or self._depth[first.part] >= DEEPEST:
+            return
+        alone_first = sum(edge.part == first.part for edge in ways) == 1
+        others = any(edge.part in self._depth for edge in ways if edge is not first)
+        if not alone_first or others or not isinstance(logic, Inlinable) or foreign(logic):
+            return
+        if logic.inlines(first.input):
+            self.entries.append(Entry(part, logic, first.part, first.input))
+            if logic.at_once:
+                self._depth[part] = self._depth[first.part] + 1
+
+    def _matters(self, part: int, source: int) -> bool:
+        """Whether a watermark without rows matters there or behind it."""
+        logic = self._parts[part]
+        if not isinstance(logic, Inlinable) or foreign(logic):
+            return True
+        use = logic.time_by(source)
+        return use == "heeds" or (use == "passes" and self._matters_behind(part))
+
+    def _matters_behind(self, part: int) -> bool:
+        return part in self._leaving or any(self._matters(e.to, e.input) for e in self._edges if e.part == part)
+
+    def text(self, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]) -> Text:
+        """What becomes of the source's `row`. Parts count what they `took` and `gave`; `rows` is where they give."""
+        return _Writer(self, row, took, gave, rows).text
+
+    def below(self, part: int) -> Iterator[Entry]:
+        """Those that have their rows from it."""
+        return (entry for entry in self.entries if entry.above == part)
+
+
+class Text:
+    """The parts of the function."""
+
+    def __init__(self) -> None:
+        self.check: list[str] = []
+        self.effect: list[str] = []
+        self.setup: list[str] = []
+        self.finish: list[str] = []
+        self.constants: dict[str, Any] = {}
+
+
+class _Writer:
+    def __init__(
+        self, tree: Tree, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]
+    ) -> None:
+        self._tree, self._rows = tree, rows
+        self.text = text = Text()
+        text.constants |= {"took": took, "gave": gave}
+        text.finish += ["n_0 = i - start", "gave[0] += n_0"]
+        text.check, text.effect = self._behind(0, row)
+
+    def _behind(self, part: int, row: Fields) -> tuple[list[str], list[str]]:
+        """Check and effect of all that follows a part for each row that it gives."""
+        check: list[str] = []
+        effect: list[str] = []
+        if part in self._tree.gives:
+            shown, names = row_display(row.variables)
+            give = Lines(
+                effect=[f"give({shown})"], setup=[f"give = rows[{part}].append"], constants=names | {"rows": self._rows}
+            )
+            effect += self._keep(alone(give, row, f"_to_{part}"))
+        for entry in self._tree.below(part):
+            own = alone(entry.logic.inline(row, entry.source), row, f"_{entry.part}")
+            self._keep(own)
+            self._count(entry, own)
+            more = self._behind(entry.part, own.row) if own.row else ([], [])
+            if own.lets_go:
+                kept = f"kept_{entry.part}"
+                check += [f"{kept} = False", "while True:", *indented([*own.check, f"{kept} = True", "break"])]
+                check += [f"if {kept}:", *indented(more[0])] if more[0] else []
+                effect += [f"if {kept}:", *indented([*own.effect, *more[1], "pass"])]
+                effect += ["else:", *indented([*own.gone, f"lost_{entry.part} += 1"])]
+            else:
+                check += [*own.check, *more[0]]
+                effect += [*own.effect, *more[1]]
+        return check, effect
+
+    def _keep(self, own: Lines) -> Sequence[str]:
+        """Takes over what stands outside of the loop; returns the effect."""
+        self.text.setup += own.setup
+        self.text.finish += own.finish
+        self.text.constants |= own.constants
+        return own.effect
+
+    def _count(self, entry: Entry, own: Lines) -> None:
+        """`n_0`, `n_1`, ...: how many rows parts have given."""
+        part, text = entry.part, self.text
+        came, given = f"n_{entry.above}", f"n_{part}"
+        text.finish += [f"took[{part}] += {came}", f"{given} = {came}"]
+        if own.lets_go:
+            text.setup.append(f"lost_{part} = 0")
+            text.finish.append(f"{given} -= lost_{part}")
+        if entry.logic.at_once:
+            text.finish.append(f"gave[{part}] += {given}")
+        if own.count:
+            text.constants[f"count_{part}"] = own.count
+            text.finish.append(f"count_{part}({came})")
