@@ -268,4 +268,11 @@ class Shapes(Generic[Shape]):
             self._active = [function, *self._active[: ACTIVE - 1]]
 
     def _make(self, shape: Shape, captured: frozenset[str]) -> _Compiled:
-        return _Compiled(self._compile(shape, captured, self._tail), lambda: self._compile(shape, captured, Rows()))
+        def by_rows() -> Run:
+            return self._compile(shape, captured, Rows())
+
+        try:
+            run = self._compile(shape, captured, self._tail)
+        except (SyntaxError, RecursionError, MemoryError):  # the tail's lines are nested too deep for Python
+            run = by_rows()
+        return _Compiled(run, by_rows)

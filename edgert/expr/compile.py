@@ -128,6 +128,10 @@ class Inlined:
     fields: Mapping[str, str]
     """The fields behind the steps: variable, or `None` for what is always null."""
     constants: Mapping[str, Any]
+    sure: frozenset[str]
+    """Of all variables: never None."""
+    numbers: frozenset[str]
+    """Of them: numbers, or None."""
     misses: bool
     """Whether the table of a step may let go: `which` is the number of that step then, -1 if another did."""
 
@@ -143,8 +147,16 @@ def inline_chain(
     writer.scope.only = frozenset()
     writer.known = sure.union(map(known_number, numbers))
     lines = writer.steps_inline()
+    variables = frozenset(writer.scope.computed.values())
     misses = any(isinstance(step, Lookup) and step.drop for step in chain.steps)
-    return Inlined((*(["which = -1"] if misses else ()), *lines), writer.scope.computed, writer.scope.globals, misses)
+    return Inlined(
+        (*(["which = -1"] if misses else ()), *lines),
+        writer.scope.computed,
+        writer.scope.globals,
+        variables & writer.known,
+        frozenset(variable for variable in variables if known_number(variable) in writer.known),
+        misses,
+    )
 
 
 def compile_chain(steps: Sequence[Step], live: frozenset[str] | None = None) -> Chain:

@@ -21,7 +21,6 @@ class Fused(Inlinable):
     """Rows that fail a step are lost alone, and counted by operator and reason. State: models that came by message."""
 
     repeatable = True
-    in_order = False
     at_once = True
 
     def __init__(self, nodes: Sequence[Node], live: frozenset[str] | None = None) -> None:
@@ -71,13 +70,14 @@ class Fused(Inlinable):
 
     def inline(self, row: Fields, source: int) -> Lines:
         chain = self._chain
-        made = inline_chain(chain, row.variables, row.sure, row.finite)
-        fields = {name: made.fields[name] for name in chain.fields_of(tuple(row.variables))}
+        made = inline_chain(chain, row.variables, row.sure, row.finite | row.numbers)
+        given = chain.fields_of(tuple(row.variables))
+        fields = {name: made.fields[name] for name in given if name in made.fields}  # others nobody looks at
         gone = ["if which >= 0:", "    missed[which] += 1"] if made.misses else []
         return Lines(
             check=made.lines,
             gone=gone,
-            row=Fields(fields, row.sure, row.finite),
+            row=Fields(fields, made.sure, row.finite, made.numbers - row.finite),
             constants={**made.constants, "missed": chain.missed},
             count=self._count if made.misses or self.predictions.lacking() else None,
         )

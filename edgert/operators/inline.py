@@ -28,6 +28,8 @@ class Fields:
     """Of the variables: never None."""
     finite: frozenset[str] = frozenset()
     """Of the variables: floats within `GREATEST`, or None."""
+    numbers: frozenset[str] = frozenset()
+    """Of the others: numbers, or None."""
 
     def of(self, name: str) -> str:
         """Code of a field's value."""
@@ -68,8 +70,6 @@ class Lines:
 class Inlinable(Logic):
     """Logic that may be asked for `inline`."""
 
-    in_order = True
-    """Whether it matters in which order rows come."""
     at_once = False
     """Whether its lines give a row on. If not, what rows complete is given by the next call of `process`."""
 
@@ -99,6 +99,7 @@ def alone(lines: Lines, row: Fields, end: str) -> Lines:
         {name: own.name(variable) for name, variable in lines.row.variables.items()},
         frozenset(map(own.name, lines.row.sure)),
         frozenset(map(own.name, lines.row.finite)),
+        frozenset(map(own.name, lines.row.numbers)),
     )
     return Lines(
         own.lines(lines.check), own.lines(lines.effect), own.lines(lines.gone), given, own.lines(lines.setup),

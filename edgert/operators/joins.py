@@ -108,7 +108,7 @@ class JoinLatest(Inlinable):
         return replace(
             counts if self._drops_missing else Lines(),
             check=check,
-            row=Fields({**row.variables, **made}, row.sure, row.finite),
+            row=replace(row, variables={**row.variables, **made}),
             constants={"find": self.latest.get, "lacked": self._lacked, **names},
         )
 

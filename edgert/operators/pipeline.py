@@ -20,7 +20,7 @@ from edgert.operators.fused import Fused
 from edgert.operators.guard import Guard
 from edgert.operators.inline import Fields
 from edgert.operators.logic import Emission, Logic, Now
-from edgert.operators.region import SAMPLED_S, Edge, Region, Waiting
+from edgert.operators.region import SAMPLED_S, Edge, Region, Step, Waiting
 from edgert.operators.source import Source
 from edgert.operators.tree import Tree
 
@@ -29,8 +29,7 @@ APART_S: Final = 10 * SAMPLED_S
 
 
 class Pipeline(Region):
-    """In each batch what goes by the lines comes to a part before what goes the ordinary way. Where that matters, all
-    messages behind one that became a row become rows: none overtakes another."""
+    """All messages of a batch behind one that became a row become rows: none overtakes another."""
 
     misfits: Final = (TypeError, ArithmeticError)
     """What an expression raises for a row that it cannot work on (beside ValueError)."""
@@ -85,12 +84,7 @@ class Pipeline(Region):
         for entry in self._tree.ends:
             if entry.logic.messages:
                 self.take_messages(entry.logic)
-        out: list[Emission] = []
-        for _, rest in emissions:
-            waiting = self._waiting(rest, out)
-            if waiting:
-                out += self.through(waiting, now, steps)
-        return out
+        return [emission for _, rest in emissions for emission in self._go_on(rest, now, steps)]
 
     def _renew(self) -> bool:
         """Takes models that came; whether there were any."""
@@ -102,7 +96,6 @@ class Pipeline(Region):
     def _fuse(self) -> None:
         if isinstance(self._source.codec, Fusible):
             self._source.codec.fuse(self)
-            self._source.mixed = True
 
     def _head(self, batch: Batch | RawBatch, _: int, now: Now) -> Sequence[Emission]:
         """Decodes; what comes out are the messages that became rows."""
@@ -117,39 +110,42 @@ class Pipeline(Region):
             return ()
         return (Emission(0, Batch(rows, batch.arrival, watermark)),)
 
-    def _waiting(self, rest: Batch, out: list[Emission]) -> dict[int, Waiting]:
-        """What goes on the ordinary way: the rows that lines have given or completed, the `rest` of the messages, and
-        time, behind all of them, to whom it matters."""
-        waiting: dict[int, Waiting] = {}
+    def _go_on(self, rest: Batch, now: Now, steps: Sequence[Step]) -> list[Emission]:
+        """The ordinary way: for rows that lines have given or completed, for the `rest` of the messages, and for time,
+        behind all of them, where it matters. Each part gives first what its lines have given."""
+        out: list[Emission] = []
         watermark = NO_WATERMARK if rest.rows else rest.watermark
         timely = watermark != NO_WATERMARK
+        waiting: dict[int, Waiting] = {
+            part: [(source, Batch([], rest.arrival, watermark))]
+            for part, logic, _, source in self._tree.ends
+            if logic.completed or (timely and part in self._tree.timely)
+        }
         for part, matters in self._tree.gives.items():
+            if waiting:
+                out += self.through(waiting, now, steps[:part])
             rows = self._rows[part]
             if rows or (timely and matters):
                 self._rows[part] = []
-                given = Emission(0, Batch(rows, rest.arrival, watermark))
-                self.pass_on(self._outward[part], (given,), waiting, out)
-        for part, logic, _, source in self._tree.ends:
-            if logic.completed or (timely and part in self._tree.timely):
-                waiting.setdefault(part, []).append((source, Batch([], rest.arrival, watermark)))
-        if rest.rows:
-            self.gave[0] += len(rest.rows)
-            self.pass_on(self.ordinary[0], (Emission(0, rest),), waiting, out)
-        return waiting
+                given = Batch(rows, rest.arrival, watermark)
+                self.pass_on(self._outward[part], (Emission(0, given),), waiting, out)
+            if rest.rows and not part:
+                self.gave[0] += len(rest.rows)
+                self.pass_on(self.ordinary[0], (Emission(0, rest),), waiting, out)
+        return out + self.through(waiting, now, steps) if waiting else out
 
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
     def body(self, values: Mapping[str, Value]) -> Body:
-        """As `Tail`. A message that is ahead of time, or has none (NaN), is refused."""
+        """As `Tail`. A message is refused that is ahead of time, or has none (NaN), or comes behind one that was."""
         row, bind = _bind(values)
         text = self._tree.text(row, self.took, self.gave, self._rows)
-        begin = ["limit, recent = begin()", "newest = NEVER"]
-        refuse = ["if rows:", "    return ~start"] if self._tree.in_order else []
+        setup = ["if rows:", "    return ~start", "limit, recent = begin()", "newest = NEVER", *text.setup]
         check = ["if not t <= limit:", "    break", *bind, *text.check]
         effect = ["if t > newest:", "    newest = t", "recent[source] = t", *text.effect]
         constants: dict[str, Any] = {"begin": self._begin, "taken": self._taken, "NEVER": NO_WATERMARK}
         finish = [*text.finish, "taken(n_0, newest)"]
-        return Body([*check, *effect], constants | text.constants, [*refuse, *begin, *text.setup], finish)
+        return Body([*check, *effect], constants | text.constants, setup, finish)
 
     def _begin(self) -> tuple[float, dict[str, float]]:
         return self._limit, self._source.recent

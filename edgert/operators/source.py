@@ -76,8 +76,6 @@ class Source(Logic):
         super().__init__()
         self.codec = codec
         self.devices = Devices(out_of_order_s, idle_timeout_s, behind_tolerance_s)
-        self.mixed = False
-        """Whether rows come here after others of their batch that went to a tail, though they may be older."""
         self.samples: list[BadPayload] = []
         """The newest malformed payloads, at most `SAMPLES` between two looks at them, for the log."""
         self._ahead_tolerance_s = ahead_tolerance_s
@@ -170,13 +168,7 @@ class Source(Logic):
                 rows = [row for row in rows if row["time"] <= limit]
             times = [row["time"] if row["time"] <= limit else batch.wall for row in rows]
             newest = max(times, default=NO_WATERMARK)
-        recent = self._recent
-        if recent and self.mixed:
-            for source, time in zip(map(_SOURCE, rows), times, strict=True):
-                if time > recent.get(source, NO_WATERMARK):
-                    recent[source] = time
-        else:
-            recent.update(zip(map(_SOURCE, rows), times, strict=True))
+        self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
         self.observed(newest, batch.arrival)
         return rows
 

@@ -27,8 +27,8 @@ class Entry(NamedTuple):
 
 
 class Tree:
-    """Each part has its rows from one other by lines; what else feeds it must come behind that in the order of parts:
-    rows by lines come first. `leaving`: parts of which something leaves the region."""
+    """A part may have rows by lines from the first of those that feed it, in the order of parts; what the others give
+    comes later, as it would without. `leaving`: parts of which something leaves the region."""
 
     def __init__(self, parts: Sequence[Logic], edges: Sequence[Edge], leaving: frozenset[int] = frozenset()) -> None:
         self._parts, self._edges, self._leaving = parts, edges, leaving
@@ -38,18 +38,17 @@ class Tree:
         """Of parts whose lines give rows."""
         for part in range(1, len(parts)):
             self._enter(part)
-        entered = {entry.part for entry in self.entries}
+        by_lines = {(entry.above, entry.part) for entry in self.entries}
         self.outward = {
-            part: [(edge.to, edge.input) for edge in edges if edge.part == part and edge.to not in entered]
+            part: [(edge.to, edge.input) for edge in edges if edge.part == part and (part, edge.to) not in by_lines]
             for part in self._depth
         }
         """By part whose lines give rows: who takes them as rows."""
-        self.gives = {p: self._matters_behind(p) for p, to in self.outward.items() if to or p in leaving}
-        """Those that give rows, and whether time matters to who takes them."""
+        self.gives = {p: self._matters_behind(p) for p, to in self.outward.items() if to or p in leaving or not p}
+        """Those that give rows, the source in any case; and whether time matters to who takes them."""
         self.ends = [entry for entry in self.entries if not entry.logic.at_once]
         self.timely = {entry.part for entry in self.ends if self._matters(entry.part, entry.source)}
         """Of these the ones to which time matters."""
-        self.in_order = bool(self.gives) or any(entry.logic.in_order for entry in self.entries)
 
     def _enter(self, part: int) -> None:
         logic = self._parts[part]
@@ -57,11 +56,8 @@ class Tree:
         first = min(ways, key=lambda edge: edge.part, default=None)
         if first is None or first.part not in self._depth or first.port or self._depth[first.part] >= DEEPEST:
             return
-        alone_first = sum(edge.part == first.part for edge in ways) == 1
-        others = any(edge.part in self._depth for edge in ways if edge is not first)
-        if not alone_first or others or not isinstance(logic, Inlinable) or foreign(logic):
-            return
-        if logic.inlines(first.input):
+        once = sum(edge.part == first.part for edge in ways) == 1
+        if once and isinstance(logic, Inlinable) and not foreign(logic) and logic.inlines(first.input):
             self.entries.append(Entry(part, logic, first.part, first.input))
             if logic.at_once:
                 self._depth[part] = self._depth[first.part] + 1

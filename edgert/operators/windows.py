@@ -78,8 +78,6 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
 class TumblingWindow(Inlinable):
     """State: accumulators per open window and key, and for windows that may still be corrected what was emitted."""
 
-    in_order = False
-
     def __init__(
         self,
         name: str,

@@ -1,0 +1,113 @@
+"""Whatever stands behind a source: compiled with it, a flow says what its operators say one by one, in that order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from edgert.flow.check import check
+from edgert.operators.registry import REGISTRY
+from tests.operators.test_pipeline import STREAMS, Way, payload, times
+
+TREE = {"kind": "decision_tree", "root": {"field": "t", "at_most": 2, "then": {"value": "low"}, "else": {"value": 7}}}
+LINE = {"kind": "linear_regression", "intercept": 0.5, "coefficients": {"t": 2, "h": -1}}
+STATELESS: list[dict[str, Any]] = [
+    {"type": "filter", "where": "t > -3"},
+    {"type": "filter", "where": "k > 0 or is_null(k)"},
+    {"type": "map", "set": {"k": "t * 2 - h", "h": "coalesce(h, 1)"}},
+    {"type": "map", "set": {"k": "10 / t", "unused": "h"}},
+    {"type": "map", "set": {"room": "if(h > 2, 'warm', null)"}},
+    {"type": "select", "fields": ["t", "k", "room", "mean_t"]},
+    {"type": "select", "fields": ["h"]},
+    {"type": "predict", "model": "m", "fields": ["t", "h"], "output": "k", "initial": LINE},
+    {"type": "predict", "model": "n", "fields": ["t"], "output": "k", "initial": TREE},
+    {"type": "predict", "model": "later", "fields": ["t"], "output": "h"},
+    {"type": "annotate", "field": "room", "table": {"x": {"k": 1, "note": "a"}}, "missing": "drop"},
+    {"type": "annotate", "field": "source", "table": {"a": {"h": 4}}},
+]
+OTHERS: list[dict[str, Any]] = [
+    {"type": "count_window", "size": 3, "aggregates": {"mean_t": "mean(t)", "n": "count(k)", "rooms": "count(room)"}},
+    {"type": "count_window", "size": 1, "aggregates": {"mean_t": "max(h)"}},
+    {"type": "kalman", "field": "t"},
+    {"type": "bloom_filter", "values": ["a"]},
+]
+SINKS: list[dict[str, Any]] = [
+    {"type": "publish", "topic": "all/{source}"},
+    {"type": "publish", "topic": "one"},
+    {"type": "publish", "topic": "as/{room}", "codec": "senml"},
+    {"type": "publish", "topic": "of/{room}/{source}", "payload_field": "k"},
+    {"type": "publish", "topic": "num/{k}"},
+]
+WINDOW = {"type": "tumbling_window", "size_s": 10, "lateness_s": 2, "aggregates": {"n": "count()", "s": "sum(k)"}}
+KEYS: list[dict[str, Any]] = [
+    {"type": "key_by", "keys": ["source"]},
+    {"type": "key_by", "keys": ["h"], "key_types": {"h": "long"}},
+    {"type": "key_by", "keys": ["room", "source"]},
+]
+JOIN = {"type": "join_latest", "fields": ["mean_t", "k"]}
+JOINS: list[dict[str, Any]] = [JOIN, JOIN | {"missing": "drop"}, JOIN | {"max_age_s": 3.0}, JOIN | {"on": ["room"]}]
+
+
+def documents(draw: Callable[[st.SearchStrategy[Any]], Any], codec: str) -> dict[str, Any]:
+    """Some operators, each behind one that came before; a join is behind two. At each end a sink."""
+    operators: dict[str, Any] = {
+        "in": {"type": "mqtt_source", "topic": "{room}/{source}", "codec": codec, "ahead": "drop", "dead_letter": "bad"}
+    }
+    read: set[str] = set()
+    for number in range(draw(st.integers(1, 7))):
+        name = f"o{number}"
+        above = draw(st.sampled_from(list(operators)))
+        kind = draw(st.sampled_from(["stateless"] * 4 + ["other"] * 2 + ["join", "window"]))
+        if kind == "stateless":
+            operators[name] = {"input": above, **draw(st.sampled_from(STATELESS))}
+        elif kind == "join" and len(operators) > 1:
+            beside = draw(st.sampled_from([o for o in operators if o != above]))
+            operators[name] = {"inputs": [above, beside], **draw(st.sampled_from(JOINS))}
+            read.add(beside)
+        else:
+            operators[f"k{number}"] = {"input": above, **draw(st.sampled_from(KEYS))}
+            window = WINDOW if kind == "window" else draw(st.sampled_from(OTHERS))
+            operators[name] = {"input": f"k{number}", **window}
+            read.add(f"k{number}")
+        read.add(above)
+    for name in list(operators):
+        if name not in read or draw(st.integers(0, 3)) == 0:
+            if not name.startswith("k"):
+                sink = draw(st.sampled_from(SINKS))
+                operators[f"to_{name}"] = {"input": name, **sink, "topic": f"{name}/{sink['topic']}"}
+            elif name not in read:
+                operators[f"to_{name}"] = {"input": name, "type": "publish", "topic": "k"}
+    return {"name": "f", "operators": operators}
+
+
+FLOWS = st.sampled_from(["json", "senml"]).flatmap(st.composite(documents))
+
+
+def said(way: Way) -> dict[str, list[bytes]]:
+    """By topic, in order."""
+    letters: dict[str, list[bytes]] = defaultdict(list)
+    for topic, message in way.letters:
+        letters[topic].append(message)
+    return letters
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(plain=FLOWS, stream=STREAMS)
+def test_a_tree_says_what_its_operators_say_one_by_one(plain: dict[str, Any], stream: list[list[Any]]) -> None:
+    codec = plain["operators"]["in"]["codec"]
+    assume(not check(plain, REGISTRY)[1])
+    whole, parts = Way(plain, "full"), Way(plain, "chains")
+    for moment, messages in times(stream):
+        payloads = [payload(codec, m[0], time, m[3], m[4]) for m, time in messages]
+        topics = [f"{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
+        for way in (whole, parts):
+            way.feed(topics, payloads, moment)
+        assert said(whole) == said(parts)
+        assert whole.drops() == parts.drops()
+        assert whole.rows() == parts.rows()
+    for name, place in whole.run.places.items():
+        assert place.logic.snapshot() == parts.run.places[name].logic.snapshot()
