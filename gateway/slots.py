@@ -35,24 +35,15 @@ from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosted import Answer, Hosted, where
 from gateway.hosts import Entries, Restoring, Send, Stored, Turned, Waiting
 from gateway.hosts import Position as Locked
+from gateway.slot_deaths import SlotDeaths
 from gateway.slot_process import SlotProcess
 
 log = logging.getLogger(__name__)
 
 BACKLOG_BYTES: Final = 8_388_608
 """Such input is not fed to a slot that has so much waiting: it does not keep up, or hangs."""
-TRIED_S: Final = 0.1
-"""How often a flow that is tried is looked at."""
 ANSWER_S: Final = 1.0
 """Beyond the time that a slot has to reach a batch boundary."""
-MOST_DEATHS: Final = 8
-"""Of slots while they worked for a flow, each within `STEADY_S`; then it is stopped, so that it does not stop the
-others."""
-SUSPECT: Final = 4
-"""After so many it is brought back only while no other is tried: a slot may have worked for several when it died."""
-STEADY_S: Final = 10.0
-"""A flow that lives for so long after a death did not cause it by what it begins with. (One that comes to that later
-dies sooner the next time, since checkpoints come nearer to it.)"""
 
 
 class Slots:
@@ -93,10 +84,9 @@ class Slots:
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
-        self._recoveries: set[asyncio.Task[None]] = set()
-        self._trial = asyncio.Lock()
-        """Held while a flow is tried that may be the one whose slots die."""
-        self._stopping = False
+        self._deaths = SlotDeaths(
+            self._processes, clock, end_life=self._end_life, begin_again=self._begin_again, failed=failed
+        )
 
     # -- life
 
@@ -105,67 +95,13 @@ class Slots:
         for process in self._processes:
             process.start(loop)
 
-    def _pair(self, process: SlotProcess) -> None:
-        """Links between a slot and all others: their first frames, or those of one that was started again."""
-        for other in self._processes:
-            if other is not process:
-                process.pair(other)
-
     async def stop(self) -> None:
-        self._stopping = True
-        for task in self._recoveries:
-            task.cancel()
-        await asyncio.gather(*self._recoveries, return_exceptions=True)
+        await self._deaths.stop()
         await asyncio.gather(*(process.stop() for process in self._processes))
 
     def _died(self, process: SlotProcess) -> None:
-        """On the loop. The process is started again by itself; its flows are brought back here."""
-        if self._stopping:
-            return
-        self._pair(process)
-        for hosted in list(self._hosted.values()):
-            if process.number in hosted.slots:
-                # if it was at nothing that is known, it may have been any of them: a thread of an operator's own
-                ran = not process.worked_for or hosted.number in process.worked_for
-                self._lost(hosted, ran, self._clock.monotonic() - max(hosted.since, process.started))
-
-    def _lost(self, hosted: Hosted, ran: bool, lived_s: float) -> None:
-        """`ran`: whether the death may be its doing; `lived_s`: since it began in that slot."""
-        with hosted.lock:
-            was_down, hosted.down = hosted.down, True
-            if not was_down:
-                hosted.deaths = ran + (hosted.deaths if lived_s < STEADY_S else 0)
-            self._to_all(hosted, frame(frames.DROP, hosted.number))
-            self._by_number.pop(hosted.number, None)
-            hosted.lock.notify_all()
-        if not was_down:
-            task = asyncio.ensure_future(self._bring_back(hosted))
-            self._recoveries.add(task)
-            task.add_done_callback(self._recovered)
-
-    def _recovered(self, task: asyncio.Task[None]) -> None:
-        self._recoveries.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a flow could not be brought back after the death of a slot", exc_info=error)
-
-    async def _bring_back(self, hosted: Hosted) -> None:
-        if hosted.deaths >= MOST_DEATHS:
-            self._failed(hosted.run, f"its slots died {hosted.deaths} times at work for it, none long after the other")
-        elif hosted.deaths < SUSPECT:
-            await self._begin_again(hosted)
-        else:
-            async with self._trial:
-                await self._begin_again(hosted)
-                number = hosted.number
-                # until it dies or ends, or lives for long
-                while not hosted.down and hosted.number == number and self._lives(hosted) < STEADY_S:  # noqa: ASYNC110
-                    await asyncio.sleep(TRIED_S)
-
-    def _lives(self, hosted: Hosted) -> float:
-        """For how long all its slots have worked for it, seconds."""
-        slots = [self._processes[slot] for slot in hosted.slots]
-        began = max(hosted.since, *(process.started for process in slots))
-        return self._clock.monotonic() - began if all(process.running for process in slots) else 0.0
+        """On the loop."""
+        self._deaths.died(process, [hosted for hosted in self._hosted.values() if process.number in hosted.slots])
 
     async def _begin_again(self, hosted: Hosted) -> None:
         """From its last checkpoint."""
@@ -262,11 +198,15 @@ class Slots:
         hosted = self._hosted.pop(run, None)
         if hosted is not None:
             with hosted.lock:  # it may just be brought back, under a new number
-                self._by_number.pop(hosted.number, None)
-                self._to_all(hosted, frame(frames.DROP, hosted.number))
+                self._end_life(hosted)
         self._models.pop(run, None)
         for instance in run.all:
             self._by_instance.pop(instance, None)
+
+    def _end_life(self, hosted: Hosted) -> None:
+        """In all its slots; what they have said of it and comes later belongs to no flow."""
+        self._by_number.pop(hosted.number, None)
+        self._to_all(hosted, frame(frames.DROP, hosted.number))
 
     def _to_all(self, hosted: Hosted, data: bytes) -> None:
         for slot in hosted.slots:
