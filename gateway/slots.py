@@ -24,17 +24,16 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Message
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
-from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report
-from edgert.runtime.state import pack_queues, pack_state
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosted import Answer, Hosted, where
 from gateway.hosts import Entries, Restoring, Send, Stored, Turned, Waiting
 from gateway.hosts import Position as Locked
+from gateway.local_copy import LocalCopies
 from gateway.slot_deaths import SlotDeaths
 from gateway.slot_process import SlotProcess
 
@@ -65,8 +64,9 @@ class Slots:
         make_process: type[SlotProcess] = SlotProcess,
     ) -> None:
         """`failed`: a flow cannot go on in its slots."""
-        self._fusion, self._fission, self._registry, self._clock = fusion, fission, registry, clock
-        self._send, self._stored, self._restoring, self._failed = send, stored, restoring, failed
+        self._fusion, self._fission, self._clock = fusion, fission, clock
+        self._send, self._restoring, self._failed = send, restoring, failed
+        self._copies = LocalCopies(registry, fusion, fission, clock, send=send, stored=stored)
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
         self._settings: dict[str, Any] = {"pool": pool, "level": level}
@@ -113,7 +113,7 @@ class Slots:
             with hosted.lock:
                 lost = hosted.began_anew()
                 run.stored(blobs, queue)
-            begin = self._adapted(hosted, blobs, queue)
+            begin = self._copies.adapt(hosted, blobs, queue)
             return lambda: self._go_on(hosted, begin, lost)
 
         try:
@@ -147,25 +147,10 @@ class Slots:
         run.leave()
         run.stored(blobs, queue)
         hosted = Hosted(run, self._where(run))
-        self._build(hosted, *self._adapted(hosted, blobs, queue))
+        self._build(hosted, *self._copies.adapt(hosted, blobs, queue))
         self._hosted[run] = hosted
         for place, instance in enumerate(run.all):
             self._by_instance[instance] = (hosted, place)
-
-    def _adapted(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> tuple[Sequence[bytes], bytes]:
-        """A checkpoint as the slots can begin with it. One that was made while operators were split, and are not now
-        (or the other way round), is brought over here; what that gives goes with the next checkpoint."""
-        run = hosted.run
-        if not run.moved(blobs, queue):
-            return blobs, queue
-        local = self._copy(run)
-        local.restore(blobs, queue, self._now())
-        for instance in local.all:
-            if messages := instance.take_messages():
-                self._send(run.instances[instance.name], messages)
-        run.taken += local.taken
-        hosted.rows += [row for ship in local.ships for row in ship.take()]
-        return [pack_state(state) for state in local.taken], b""
 
     def _where(self, run: FlowRun) -> list[int]:
         """Slots by the placement, the emptiest of them first."""
@@ -313,30 +298,7 @@ class Slots:
                 hosted.rows += rows
 
     def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
-        """Here, from the database and what was captured when it was halted: it needs no slot any more."""
-        hosted = self._hosted[run]
-        deltas, whole = run.pending_state()
-        blobs = [] if whole else self._stored(run.flow.name)[0]
-        local = self._copy(run)
-        now = self._now()
-        local.restore([*blobs, *map(pack_state, deltas)], pack_queues(run.pending[-1].queues), now)
-        for fed in hosted.since_mark():
-            if fed.batch is not None:
-                local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
-
-        def drain() -> None:
-            # by the run's own instances: what becomes of their messages is counted there
-            local.drain(now, lambda instance, messages: send(run.instances[instance.name], messages), turned)
-            if lost := hosted.ends(local):
-                log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
-
-        return drain
-
-    def _copy(self, run: FlowRun) -> FlowRun:
-        return FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission)
-
-    def _now(self) -> Now:
-        return Now(self._clock.monotonic(), self._clock.wall())
+        return self._copies.drain(self._hosted[run], send, turned)  # it needs no slot any more
 
     def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
         """What is queued goes into the last checkpoint, which is taken here."""
