@@ -30,7 +30,8 @@ async def brought_back(walk: Walk, stopped: list[str]) -> None:
 @pytest.mark.parametrize("at", ["it", "nothing", "another"])
 async def test_only_a_flow_that_its_slots_may_have_died_of_each_time_is_stopped(at: str) -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
-    walk.stopped = stopped = []
+    stopped: list[str] = []
+    walk.stopped = stopped
     walk.slots.begin(walk.run)
     (process,) = walk.processes
     for died in range(MOST_DEATHS):
@@ -67,7 +68,8 @@ async def test_of_flows_that_a_slot_may_have_died_of_one_at_a_time_is_brought_ba
 @in_loop
 async def test_who_lives_for_long_between_is_not_stopped() -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
-    walk.stopped = stopped = []
+    stopped: list[str] = []
+    walk.stopped = stopped
     walk.slots.begin(walk.run)
     (process,) = walk.processes
     for _ in range(3 * MOST_DEATHS):
