@@ -29,6 +29,7 @@ from gateway.hosts import Host
 from gateway.publishing import Publishing
 from gateway.routes import Routes
 from gateway.subscriptions import Source, Subscriptions
+from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Ingest:
         self._unanswered: set[int] = set()
         """Tokens of subscriptions that the broker has not answered."""
         self._answer = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(lambda error: log.error("a step of the connection failed: %r", error))
         self.publishing = Publishing()
         self.client = MqttClient(
             Address(settings.host, settings.port, _tls(settings)),
@@ -156,7 +157,7 @@ class Ingest:
             also()
             self._routes.rebuild()
         if self.client.status.connected:
-            self._spawn(self._subscribe())
+            self._tasks.begin(self._subscribe())
 
     def forget(self, flow: str) -> None:
         """A flow that was removed; also if a crash kept that from being saved."""
@@ -238,7 +239,7 @@ class Ingest:
             self._routes.rebuild()
             self.inbox.connection_lost()
         self.regulate()
-        self._spawn(self._open_session(event))
+        self._tasks.begin(self._open_session(event))
 
     async def _open_session(self, event: Connected) -> None:
         if not event.session_present:
@@ -258,7 +259,7 @@ class Ingest:
                 await asyncio.sleep(1.0)
                 self.client.status.error = str(error)
                 if event.connection == self.client.connection and self.client.status.connected:
-                    self._spawn(self._open_session(event))
+                    self._tasks.begin(self._open_session(event))
                 return
         if event.connection == self.client.connection:
             self._open = True
@@ -286,9 +287,9 @@ class Ingest:
             self.grants.answered(topic_filter, asked.qos if asked else 0, reason)
         pending = self._subscriptions.pending
         if self._subscriptions.answered(event.token, {f for f, _ in event.refused}):
-            self._spawn(self._save())
+            self._tasks.begin(self._save())
         if pending:
-            self._spawn(self._subscribe())  # what was to be changed meanwhile
+            self._tasks.begin(self._subscribe())  # what was to be changed meanwhile
         self._unanswered.discard(event.token)
         self._answer.set()
 
@@ -390,17 +391,6 @@ class Ingest:
     def paused_s(self) -> float:
         """For how long nothing has been read, since too much waits for acknowledgement; 0 while it is."""
         return 0.0 if self._paused_at is None else self.clock.monotonic() - self._paused_at
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        assert isinstance(task, asyncio.Task)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a step of the connection failed: %r", error)
 
 
 def _entries(batches: Iterable[tuple[Route, RawBatch]]) -> Iterator[tuple[Instance, int, RawBatch]]:

@@ -17,6 +17,7 @@ from edgert.core.clock import Clock
 from edgert.runtime.flow_run import FlowRun
 from gateway.hosted import Hosted
 from gateway.slot_process import SlotProcess
+from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,9 @@ class SlotDeaths:
         `begin_again`: it is up again, from its last checkpoint, when that returns; `failed`: see `Slots`."""
         self._processes, self._clock = processes, clock
         self._end_life, self._begin_again, self._failed = end_life, begin_again, failed
-        self._recoveries: set[asyncio.Task[None]] = set()
+        self._recoveries = Tasks(
+            lambda error: log.error("a flow could not be brought back after the death of a slot", exc_info=error)
+        )
         self._trial = asyncio.Lock()
         """Held while a flow is tried that may be the one whose slots die."""
         self._stopping = False
@@ -68,9 +71,7 @@ class SlotDeaths:
     async def stop(self) -> None:
         """Nothing is brought back any more."""
         self._stopping = True
-        for task in self._recoveries:
-            task.cancel()
-        await asyncio.gather(*self._recoveries, return_exceptions=True)
+        await self._recoveries.stop()
 
     def _lost(self, hosted: Hosted, ran: bool, lived_s: float) -> None:
         """`ran`: whether the death may be its doing; `lived_s`: since it began in that slot."""
@@ -81,14 +82,7 @@ class SlotDeaths:
             self._end_life(hosted)
             hosted.lock.notify_all()
         if not was_down:
-            task = asyncio.ensure_future(self._bring_back(hosted))
-            self._recoveries.add(task)
-            task.add_done_callback(self._recovered)
-
-    def _recovered(self, task: asyncio.Task[None]) -> None:
-        self._recoveries.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a flow could not be brought back after the death of a slot", exc_info=error)
+            self._recoveries.begin(self._bring_back(hosted))
 
     async def _bring_back(self, hosted: Hosted) -> None:
         if hosted.deaths >= MOST_DEATHS:
