@@ -15,11 +15,9 @@ from edgert.core.batch import RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import StoreError
 from edgert.core.settings import Sensors
-from edgert.mqtt.control_plane import read_password, tls_context
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
-from edgert.mqtt.session import SessionOptions
-from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
+from edgert.mqtt.transport import Handlers
 from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.instance import Instance
 from gateway.broker_drops import BrokerDrops
@@ -28,6 +26,7 @@ from gateway.grants import Grants
 from gateway.hosts import Host
 from gateway.publishing import Publishing
 from gateway.routes import Routes
+from gateway.sensors_client import sensors_client
 from gateway.subscriptions import Source, Subscriptions
 from gateway.tasks import Tasks
 
@@ -86,27 +85,16 @@ class Ingest:
         self._answer = asyncio.Event()
         self._tasks = Tasks(lambda error: log.error("a step of the connection failed: %r", error))
         self.publishing = Publishing()
-        self.client = MqttClient(
-            Address(settings.host, settings.port, _tls(settings)),
-            SessionOptions(
-                client_id,
-                protocol=settings.protocol,
-                keep_alive_s=settings.keep_alive_s,
-                username=settings.username or None,
-                password=_password(settings),
-                max_packet_bytes=settings.max_packet_bytes,
-            ),
-            Handlers(
-                on_connected=self._connected,
-                on_messages=self._messages,
-                on_oversized=self._oversized,
-                on_disconnected=self._disconnected,
-                on_subscribed=self._answered,
-                on_published=self.publishing.answered,
-                on_released=self._released,
-            ),
-            latency_budget_s=settings.latency_budget_s,
+        handlers = Handlers(
+            on_connected=self._connected,
+            on_messages=self._messages,
+            on_oversized=self._oversized,
+            on_disconnected=self._disconnected,
+            on_subscribed=self._answered,
+            on_published=self.publishing.answered,
+            on_released=self._released,
         )
+        self.client = sensors_client(settings, client_id, handlers)
 
     # -- life
 
@@ -405,15 +393,3 @@ def _entries(batches: Iterable[tuple[Route, RawBatch]]) -> Iterator[tuple[Instan
                     yield instance, 0, part
             elif reader.instance is not None:
                 yield reader.instance, 0, batch
-
-
-def _password(settings: Sensors) -> bytes | None:
-    text = read_password(settings.password_file) if settings.username else None
-    return None if text is None else text.encode()
-
-
-def _tls(settings: Sensors) -> Tls | None:
-    """Raises `EdgertError` naming the file at fault: better at the start than once a second in the log."""
-    if settings.tls:
-        tls_context(settings)
-    return Tls(settings.ca_file, settings.cert_file, settings.key_file) if settings.tls else None
