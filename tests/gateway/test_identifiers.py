@@ -126,7 +126,7 @@ async def test_a_redelivery_by_several_subscriptions_is_known_in_whatever_order_
 async def test_that_a_broker_speaks_five_is_kept_for_this_broker(tmp_path: Path) -> None:
     board = Board(tmp_path / "db")
     spawned = board.ingest._tasks.begin
-    board.ingest._tasks.begin = lambda work: work.close()  # type: ignore[attr-defined, method-assign]
+    board.ingest._tasks.begin = lambda work: work.close()  # type: ignore[method-assign]
     board.ingest._connected(Connected(True, "5", 1, "id", 20, {}))
     board.ingest._tasks.begin = spawned  # type: ignore[method-assign]
     saved = board.subscribe()
