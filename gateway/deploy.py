@@ -134,10 +134,10 @@ class Deployment:
         try:
             if payload:
                 document = read_untrusted(payload, format="json", what=f"model {name}")
-                operators = self.flows.offer_model(name, document, of_fleet=of_fleet)
+                operators = self.flows.models.offer_untrusted(name, document, of_fleet=of_fleet)
                 answer = {"accepted": True, "errors": [], "version": document.get("version", 0), "operators": operators}
             else:
-                operators = self.flows.forget_model(name, of_fleet=of_fleet)
+                operators = self.flows.models.forget(name, of_fleet=of_fleet)
                 answer = {"accepted": True, "errors": [], "removed": True, "operators": operators}
         except EdgertError as error:
             answer = self._refusal(error)

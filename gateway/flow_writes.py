@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from edgert.core.errors import DamagedError, StoreError
-from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.results import Drop
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.store.database import Database
 from edgert.store.records import FlowCommit, StoredFlow
+from gateway.back_in_time import successor
 from gateway.checkpointer import RETRY_S, Checkpointer, OnStore, as_commit
 from gateway.gaps import ABANDONED
 from gateway.hosts import Host, Send
@@ -54,7 +53,7 @@ class FlowWrites:
         """On the store thread, so that epochs which the uplink renamed a moment ago are known."""
         greatest = max(self._database.epochs(stored.name), default=0)
         if greatest >= stored.epoch:
-            stored = replace(stored, epoch=make_epoch(epoch_ordinal(greatest) + 1, secrets.randbits(32)))
+            stored = replace(stored, epoch=successor(greatest))
         self._database.put_flow(stored, run.schema, last, pages, index)
         run.epoch = stored.epoch
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
-from edgert.core.ids import epoch_ordinal, make_epoch
+from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
@@ -32,6 +31,7 @@ from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.models import Models
 from gateway.subscriptions import Source, sources_of
+from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Flows:
         self._stored: dict[str, StoredFlow] = {}
         self._sources: dict[str, list[Source]] = {}
         self._changing = asyncio.Lock()
-        self.models = Models(host.offer_model)
+        self.models = Models(self.runs, host.offer_model)
         self._entering: dict[FlowRun, str] = {}
         """New versions that take input and are not in `runs` yet, and why they failed, if they did."""
         self._leaving: FlowRun | None = None
@@ -75,7 +75,7 @@ class Flows:
         """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
         self.dropped = DropCounts(host)
         self._writes = FlowWrites(database, store, host, ingest.publishing.send, checkpointer)
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
 
     @property
     def runs(self) -> dict[str, FlowRun]:
@@ -178,19 +178,11 @@ class Flows:
         self._ingest.swap((), (), lambda: _leave(self._sources[name]))
         self.dropped.ends(run)
         self._host.remove(run)
-        self._soon(self._give_up(run, f"{GIVEN_UP}: {why}"))
-
-    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
 
     async def stop(self) -> None:
         """Gives up what is still to be said: a start brings the flow back, with what is not acknowledged."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._telling.stop()
 
     async def _give_up(self, run: FlowRun, text: str) -> None:
         """Only what is said to be missing may be acknowledged: until then a start brings the flow back, with it."""
@@ -264,11 +256,9 @@ class Flows:
 
     def _next(self, flow: Flow, origin: str) -> StoredFlow:
         before = self._stored.get(flow.name)
-        ordinal = epoch_ordinal(before.epoch) + 1 if before else 1
-        return StoredFlow(
-            flow.name, flow.document, before.version + 1 if before else 1, origin, False,
-            make_epoch(ordinal, secrets.randbits(32)), Position(),
-        )  # fmt: skip
+        version = before.version + 1 if before else 1
+        epoch = successor(before.epoch) if before else make_epoch(1, secrets.randbits(32))
+        return StoredFlow(flow.name, flow.document, version, origin, False, epoch, Position())
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
         def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
@@ -281,7 +271,8 @@ class Flows:
 
     async def _write_alone(self, name: str, put: Callable[[FlowCommit | None, dict[int, bytes], int], None]) -> None:
         """Writes a change of a flow that does not run; of one that failed, when what it lacks is said."""
-        if self._tasks and (await asyncio.wait(self._tasks, timeout=STORE_TRIES))[1]:
+        telling = self._telling.running
+        if telling and (await asyncio.wait(telling, timeout=STORE_TRIES))[1]:
             raise StoreError("that something of a flow is missing cannot be written, see the log; try again")
 
         def commit(pages: dict[int, bytes], index: int) -> None:
@@ -378,20 +369,12 @@ class Flows:
         finally:
             self._leaving = None
         if lost:
-            self._soon(self._tell_gap(old.flow.name, lost))
+            self._telling.begin(self._tell_gap(old.flow.name, lost))
         self.checkpointer.drops.said(old, drops)
         self.checkpointer.outbox.forget(old.flow.name)
         self.dropped.ends(old)
         self._host.remove(old)
         self._let_go(old, sources)
-
-    def offer_model(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
-        """A model that came by message: see `Models.offer_untrusted`."""
-        return self.models.offer_untrusted(name, document, self.runs.values(), of_fleet=of_fleet)
-
-    def forget_model(self, name: str, *, of_fleet: bool = False) -> list[str]:
-        """A model was taken back: see `Models.forget`."""
-        return self.models.forget(name, self.runs.values(), of_fleet=of_fleet)
 
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""

@@ -15,11 +15,9 @@ from edgert.core.batch import RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import StoreError
 from edgert.core.settings import Sensors
-from edgert.mqtt.control_plane import read_password, tls_context
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
-from edgert.mqtt.session import SessionOptions
-from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
+from edgert.mqtt.transport import Handlers
 from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.instance import Instance
 from gateway.broker_drops import BrokerDrops
@@ -28,7 +26,9 @@ from gateway.grants import Grants
 from gateway.hosts import Host
 from gateway.publishing import Publishing
 from gateway.routes import Routes
+from gateway.sensors_client import sensors_client
 from gateway.subscriptions import Source, Subscriptions
+from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -83,29 +83,18 @@ class Ingest:
         self._unanswered: set[int] = set()
         """Tokens of subscriptions that the broker has not answered."""
         self._answer = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(lambda error: log.error("a step of the connection failed: %r", error))
         self.publishing = Publishing()
-        self.client = MqttClient(
-            Address(settings.host, settings.port, _tls(settings)),
-            SessionOptions(
-                client_id,
-                protocol=settings.protocol,
-                keep_alive_s=settings.keep_alive_s,
-                username=settings.username or None,
-                password=_password(settings),
-                max_packet_bytes=settings.max_packet_bytes,
-            ),
-            Handlers(
-                on_connected=self._connected,
-                on_messages=self._messages,
-                on_oversized=self._oversized,
-                on_disconnected=self._disconnected,
-                on_subscribed=self._answered,
-                on_published=self.publishing.answered,
-                on_released=self._released,
-            ),
-            latency_budget_s=settings.latency_budget_s,
+        handlers = Handlers(
+            on_connected=self._connected,
+            on_messages=self._messages,
+            on_oversized=self._oversized,
+            on_disconnected=self._disconnected,
+            on_subscribed=self._answered,
+            on_published=self.publishing.answered,
+            on_released=self._released,
         )
+        self.client = sensors_client(settings, client_id, handlers)
 
     # -- life
 
@@ -156,7 +145,7 @@ class Ingest:
             also()
             self._routes.rebuild()
         if self.client.status.connected:
-            self._spawn(self._subscribe())
+            self._tasks.begin(self._subscribe())
 
     def forget(self, flow: str) -> None:
         """A flow that was removed; also if a crash kept that from being saved."""
@@ -238,7 +227,7 @@ class Ingest:
             self._routes.rebuild()
             self.inbox.connection_lost()
         self.regulate()
-        self._spawn(self._open_session(event))
+        self._tasks.begin(self._open_session(event))
 
     async def _open_session(self, event: Connected) -> None:
         if not event.session_present:
@@ -258,7 +247,7 @@ class Ingest:
                 await asyncio.sleep(1.0)
                 self.client.status.error = str(error)
                 if event.connection == self.client.connection and self.client.status.connected:
-                    self._spawn(self._open_session(event))
+                    self._tasks.begin(self._open_session(event))
                 return
         if event.connection == self.client.connection:
             self._open = True
@@ -286,9 +275,9 @@ class Ingest:
             self.grants.answered(topic_filter, asked.qos if asked else 0, reason)
         pending = self._subscriptions.pending
         if self._subscriptions.answered(event.token, {f for f, _ in event.refused}):
-            self._spawn(self._save())
+            self._tasks.begin(self._save())
         if pending:
-            self._spawn(self._subscribe())  # what was to be changed meanwhile
+            self._tasks.begin(self._subscribe())  # what was to be changed meanwhile
         self._unanswered.discard(event.token)
         self._answer.set()
 
@@ -391,17 +380,6 @@ class Ingest:
         """For how long nothing has been read, since too much waits for acknowledgement; 0 while it is."""
         return 0.0 if self._paused_at is None else self.clock.monotonic() - self._paused_at
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        assert isinstance(task, asyncio.Task)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a step of the connection failed: %r", error)
-
 
 def _entries(batches: Iterable[tuple[Route, RawBatch]]) -> Iterator[tuple[Instance, int, RawBatch]]:
     """Which instance gets what, by its only input."""
@@ -415,15 +393,3 @@ def _entries(batches: Iterable[tuple[Route, RawBatch]]) -> Iterator[tuple[Instan
                     yield instance, 0, part
             elif reader.instance is not None:
                 yield reader.instance, 0, batch
-
-
-def _password(settings: Sensors) -> bytes | None:
-    text = read_password(settings.password_file) if settings.username else None
-    return None if text is None else text.encode()
-
-
-def _tls(settings: Sensors) -> Tls | None:
-    """Raises `EdgertError` naming the file at fault: better at the start than once a second in the log."""
-    if settings.tls:
-        tls_context(settings)
-    return Tls(settings.ca_file, settings.cert_file, settings.key_file) if settings.tls else None

@@ -28,24 +28,23 @@ class Models:
     has sent them, a new version of such a flow begins with what its checkpoint had.
     """
 
-    def __init__(self, forward: Callable[[FlowRun, str, Mapping[str, Any]], None]) -> None:
-        """`forward(run, operator, document)`: what else is to be done with a model that an operator takes."""
-        self._forward = forward
+    def __init__(self, runs: Mapping[str, FlowRun], forward: Callable[[FlowRun, str, Mapping[str, Any]], None]) -> None:
+        """`runs`: the flows that run, at any time; `forward(run, operator, document)`: what else is to be done with a
+        model that an operator takes."""
+        self._runs, self._forward = runs, forward
         self._own: dict[str, bytes] = {}
         """Packed: as objects some documents take ten times as much."""
         self._fleet: dict[str, bytes] = {}
         self._resumed: dict[str, dict[str, bytes]] = {}
         """Flow → its models of before this start, by name."""
 
-    def offer_untrusted(
-        self, name: str, document: Mapping[str, Any], runs: Iterable[FlowRun], *, of_fleet: bool = False
-    ) -> list[str]:
+    def offer_untrusted(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
         """Gives the model to every operator that predicts with it, or to none; returns them, as flow/operator. One of
         the fleet waits (none is returned) while there is one for this gateway.
 
         Raises `DocumentError` with what any of them has against it.
         """
-        taken, operators = _checked_untrusted(name, document, runs)
+        taken, operators = _checked_untrusted(name, document, self._runs.values())
         kind, packed = self._fleet if of_fleet else self._own, pack(document)
         if len(self._own.keys() | self._fleet.keys() | {name}) > MAX_MODELS:
             raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
@@ -57,7 +56,7 @@ class Models:
         kind[name] = packed
         return [] if waits else operators
 
-    def forget(self, name: str, runs: Iterable[FlowRun], *, of_fleet: bool = False) -> list[str]:
+    def forget(self, name: str, *, of_fleet: bool = False) -> list[str]:
         """What is no longer known is not taken from flows that run; those that start from now on begin with the model
         of their document. Where one for this gateway goes, that of the fleet takes its place; returns by whom.
 
@@ -68,7 +67,7 @@ class Models:
         operators: list[str] = []
         if not of_fleet and name in self._own and name in self._fleet:
             try:
-                taken, operators = _checked_untrusted(name, unpack(self._fleet[name]), runs)
+                taken, operators = _checked_untrusted(name, unpack(self._fleet[name]), self._runs.values())
             except DocumentError as error:
                 got = "one that does not: the gateway's own stays in use"
                 stays = Problem("", "a model of the fleet that fits, to take its place", got)

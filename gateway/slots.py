@@ -24,35 +24,25 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Message
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
-from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report
-from edgert.runtime.state import pack_queues, pack_state
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosted import Answer, Hosted, where
 from gateway.hosts import Entries, Restoring, Send, Stored, Turned, Waiting
 from gateway.hosts import Position as Locked
+from gateway.local_copy import LocalCopies
+from gateway.slot_deaths import SlotDeaths
 from gateway.slot_process import SlotProcess
 
 log = logging.getLogger(__name__)
 
 BACKLOG_BYTES: Final = 8_388_608
 """Such input is not fed to a slot that has so much waiting: it does not keep up, or hangs."""
-TRIED_S: Final = 0.1
-"""How often a flow that is tried is looked at."""
 ANSWER_S: Final = 1.0
 """Beyond the time that a slot has to reach a batch boundary."""
-MOST_DEATHS: Final = 8
-"""Of slots while they worked for a flow, each within `STEADY_S`; then it is stopped, so that it does not stop the
-others."""
-SUSPECT: Final = 4
-"""After so many it is brought back only while no other is tried: a slot may have worked for several when it died."""
-STEADY_S: Final = 10.0
-"""A flow that lives for so long after a death did not cause it by what it begins with. (One that comes to that later
-dies sooner the next time, since checkpoints come nearer to it.)"""
 
 
 class Slots:
@@ -74,8 +64,9 @@ class Slots:
         make_process: type[SlotProcess] = SlotProcess,
     ) -> None:
         """`failed`: a flow cannot go on in its slots."""
-        self._fusion, self._fission, self._registry, self._clock = fusion, fission, registry, clock
-        self._send, self._stored, self._restoring, self._failed = send, stored, restoring, failed
+        self._fusion, self._fission, self._clock = fusion, fission, clock
+        self._send, self._restoring, self._failed = send, restoring, failed
+        self._copies = LocalCopies(registry, fusion, fission, clock, send=send, stored=stored)
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
         self._settings: dict[str, Any] = {"pool": pool, "level": level}
@@ -93,10 +84,9 @@ class Slots:
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
-        self._recoveries: set[asyncio.Task[None]] = set()
-        self._trial = asyncio.Lock()
-        """Held while a flow is tried that may be the one whose slots die."""
-        self._stopping = False
+        self._deaths = SlotDeaths(
+            self._processes, clock, end_life=self._end_life, begin_again=self._begin_again, failed=failed
+        )
 
     # -- life
 
@@ -105,67 +95,13 @@ class Slots:
         for process in self._processes:
             process.start(loop)
 
-    def _pair(self, process: SlotProcess) -> None:
-        """Links between a slot and all others: their first frames, or those of one that was started again."""
-        for other in self._processes:
-            if other is not process:
-                process.pair(other)
-
     async def stop(self) -> None:
-        self._stopping = True
-        for task in self._recoveries:
-            task.cancel()
-        await asyncio.gather(*self._recoveries, return_exceptions=True)
+        await self._deaths.stop()
         await asyncio.gather(*(process.stop() for process in self._processes))
 
     def _died(self, process: SlotProcess) -> None:
-        """On the loop. The process is started again by itself; its flows are brought back here."""
-        if self._stopping:
-            return
-        self._pair(process)
-        for hosted in list(self._hosted.values()):
-            if process.number in hosted.slots:
-                # if it was at nothing that is known, it may have been any of them: a thread of an operator's own
-                ran = not process.worked_for or hosted.number in process.worked_for
-                self._lost(hosted, ran, self._clock.monotonic() - max(hosted.since, process.started))
-
-    def _lost(self, hosted: Hosted, ran: bool, lived_s: float) -> None:
-        """`ran`: whether the death may be its doing; `lived_s`: since it began in that slot."""
-        with hosted.lock:
-            was_down, hosted.down = hosted.down, True
-            if not was_down:
-                hosted.deaths = ran + (hosted.deaths if lived_s < STEADY_S else 0)
-            self._to_all(hosted, frame(frames.DROP, hosted.number))
-            self._by_number.pop(hosted.number, None)
-            hosted.lock.notify_all()
-        if not was_down:
-            task = asyncio.ensure_future(self._bring_back(hosted))
-            self._recoveries.add(task)
-            task.add_done_callback(self._recovered)
-
-    def _recovered(self, task: asyncio.Task[None]) -> None:
-        self._recoveries.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a flow could not be brought back after the death of a slot", exc_info=error)
-
-    async def _bring_back(self, hosted: Hosted) -> None:
-        if hosted.deaths >= MOST_DEATHS:
-            self._failed(hosted.run, f"its slots died {hosted.deaths} times at work for it, none long after the other")
-        elif hosted.deaths < SUSPECT:
-            await self._begin_again(hosted)
-        else:
-            async with self._trial:
-                await self._begin_again(hosted)
-                number = hosted.number
-                # until it dies or ends, or lives for long
-                while not hosted.down and hosted.number == number and self._lives(hosted) < STEADY_S:  # noqa: ASYNC110
-                    await asyncio.sleep(TRIED_S)
-
-    def _lives(self, hosted: Hosted) -> float:
-        """For how long all its slots have worked for it, seconds."""
-        slots = [self._processes[slot] for slot in hosted.slots]
-        began = max(hosted.since, *(process.started for process in slots))
-        return self._clock.monotonic() - began if all(process.running for process in slots) else 0.0
+        """On the loop."""
+        self._deaths.died(process, [hosted for hosted in self._hosted.values() if process.number in hosted.slots])
 
     async def _begin_again(self, hosted: Hosted) -> None:
         """From its last checkpoint."""
@@ -177,7 +113,7 @@ class Slots:
             with hosted.lock:
                 lost = hosted.began_anew()
                 run.stored(blobs, queue)
-            begin = self._adapted(hosted, blobs, queue)
+            begin = self._copies.adapt(hosted, blobs, queue)
             return lambda: self._go_on(hosted, begin, lost)
 
         try:
@@ -211,25 +147,10 @@ class Slots:
         run.leave()
         run.stored(blobs, queue)
         hosted = Hosted(run, self._where(run))
-        self._build(hosted, *self._adapted(hosted, blobs, queue))
+        self._build(hosted, *self._copies.adapt(hosted, blobs, queue))
         self._hosted[run] = hosted
         for place, instance in enumerate(run.all):
             self._by_instance[instance] = (hosted, place)
-
-    def _adapted(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> tuple[Sequence[bytes], bytes]:
-        """A checkpoint as the slots can begin with it. One that was made while operators were split, and are not now
-        (or the other way round), is brought over here; what that gives goes with the next checkpoint."""
-        run = hosted.run
-        if not run.moved(blobs, queue):
-            return blobs, queue
-        local = self._copy(run)
-        local.restore(blobs, queue, self._now())
-        for instance in local.all:
-            if messages := instance.take_messages():
-                self._send(run.instances[instance.name], messages)
-        run.taken += local.taken
-        hosted.rows += [row for ship in local.ships for row in ship.take()]
-        return [pack_state(state) for state in local.taken], b""
 
     def _where(self, run: FlowRun) -> list[int]:
         """Slots by the placement, the emptiest of them first."""
@@ -262,11 +183,15 @@ class Slots:
         hosted = self._hosted.pop(run, None)
         if hosted is not None:
             with hosted.lock:  # it may just be brought back, under a new number
-                self._by_number.pop(hosted.number, None)
-                self._to_all(hosted, frame(frames.DROP, hosted.number))
+                self._end_life(hosted)
         self._models.pop(run, None)
         for instance in run.all:
             self._by_instance.pop(instance, None)
+
+    def _end_life(self, hosted: Hosted) -> None:
+        """In all its slots; what they have said of it and comes later belongs to no flow."""
+        self._by_number.pop(hosted.number, None)
+        self._to_all(hosted, frame(frames.DROP, hosted.number))
 
     def _to_all(self, hosted: Hosted, data: bytes) -> None:
         for slot in hosted.slots:
@@ -373,30 +298,7 @@ class Slots:
                 hosted.rows += rows
 
     def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
-        """Here, from the database and what was captured when it was halted: it needs no slot any more."""
-        hosted = self._hosted[run]
-        deltas, whole = run.pending_state()
-        blobs = [] if whole else self._stored(run.flow.name)[0]
-        local = self._copy(run)
-        now = self._now()
-        local.restore([*blobs, *map(pack_state, deltas)], pack_queues(run.pending[-1].queues), now)
-        for fed in hosted.since_mark():
-            if fed.batch is not None:
-                local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
-
-        def drain() -> None:
-            # by the run's own instances: what becomes of their messages is counted there
-            local.drain(now, lambda instance, messages: send(run.instances[instance.name], messages), turned)
-            if lost := hosted.ends(local):
-                log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
-
-        return drain
-
-    def _copy(self, run: FlowRun) -> FlowRun:
-        return FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission)
-
-    def _now(self) -> Now:
-        return Now(self._clock.monotonic(), self._clock.wall())
+        return self._copies.drain(self._hosted[run], send, turned)  # it needs no slot any more
 
     def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
         """What is queued goes into the last checkpoint, which is taken here."""

@@ -5,7 +5,6 @@ Every method belongs on the one store thread; each either commits whole or chang
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
 import time
@@ -18,27 +17,17 @@ from typing import Any
 import msgspec
 
 from edgert.core.result_schema import Schema
-from edgert.core.results import Drop, OpenBatch, pack_result
+from edgert.core.results import Drop
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import ahead, fallback, mending, outbox, owner, quota, spill, statements
-from edgert.store.outbox import FIRST, OutboxEntry, OutboxSize
-from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow, stored_flow
+from edgert.store import ahead, departures, fallback, mending, outbox, owner, quota, spill, statements
+from edgert.store.outbox import OutboxEntry, OutboxSize
+from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow, row_of, stored_flow
 from edgert.store.renaming import rename
 from edgert.store.transactions import Transactions
 
-LEAVING_AHEAD = 256
-"""So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate
-that is a write to the card in twenty minutes, and so many batches more that stay when the outbox is full."""
-
 Written = FlowCommit | FlowResults
 """Both have rows for the outbox."""
-
-WAITING = (
-    "SELECT flow, epoch, stream, NOT EXISTS (SELECT 1 FROM stream AS later WHERE later.flow = stream.flow "
-    "AND (later.epoch, later.stream) > (stream.epoch, stream.stream)) "
-    "FROM stream WHERE batches > 0 ORDER BY flow, epoch, stream"
-)
 
 
 class Database(Transactions):
@@ -73,8 +62,7 @@ class Database(Transactions):
     def _begin(self) -> None:
         with self._transaction() as db:
             owner.claim(db, self.gateway, self.path)
-            # what was being sent when the last process ended may have left the board
-            db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
+            departures.started(db)
             self.again = ahead.go_back(db)
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
@@ -262,7 +250,7 @@ class Database(Transactions):
 
     def last_sequences(self, flow: str, epoch: int) -> dict[int, int]:
         """The last number given per stream of an epoch: where its successor cuts it."""
-        return dict(self._rows(outbox.LAST_OF_ALL, flow, epoch))
+        return self._read(lambda db: outbox.last_of_all(db, flow, epoch))
 
     def epochs(self, flow: str) -> list[int]:
         """Every epoch in which the flow shipped or will, oldest first."""
@@ -283,19 +271,9 @@ class Database(Transactions):
             if last is not None:
                 self._write_last(db, last)
             self._forget_state(db, flow.name)
-            missing = msgspec.msgpack.encode(sorted(flow.position.missing))
-            values = (flow.name, json.dumps(flow.document), flow.version, flow.origin, int(flow.removed), flow.epoch,
-                      flow.position.index, missing)  # fmt: skip
             if schema is not None:
-                parent = max(self.epochs(flow.name), default=None)
-                cut = {} if parent is None else self.last_sequences(flow.name, parent)
-                opened = OpenBatch(
-                    gateway=self.gateway, flow=flow.name, epoch=flow.epoch, stream=FIRST, sequence=1,
-                    flow_version=flow.version, schema=schema, parent=parent, cut=cut,
-                )  # fmt: skip
-                change = outbox.put_opening(db, flow.name, flow.epoch, pack_result(opened))
-                self._change = self._change.plus(change)
-            db.execute("INSERT OR REPLACE INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+                self._change = self._change.plus(outbox.open_epoch(db, self.gateway, flow, schema))
+            db.execute("INSERT OR REPLACE INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row_of(flow))
             self._write_table(db, pages, next_index)
         self._when_full[flow.name] = full_outbox.of_document(flow.document)
 
@@ -338,18 +316,14 @@ class Database(Transactions):
 
     def departed(self, flow: str) -> dict[int, dict[int, int]]:
         """Epoch → stream → the greatest number that may have left the board with what this database says."""
-        query = "SELECT epoch, stream, coalesce(departed, sequence) FROM stream WHERE flow = ? ORDER BY epoch, stream"
-        found: dict[int, dict[int, int]] = {}
-        for epoch, stream, number in self._rows(query, flow):
-            found.setdefault(epoch, {})[stream] = number
-        return found
+        return self._read(lambda db: departures.departed(db, flow))
 
     def departs(self, flow: str, epoch: int, stream: int) -> None:
         """To be called before a stream is sent: from now on each of its numbers may have left the board."""
-        where = "WHERE flow = ? AND epoch = ? AND stream = ? AND departed IS NOT NULL"
-        if self._rows(f"SELECT 1 FROM stream {where}", flow, epoch, stream):
+        key = flow, epoch, stream
+        if self._read(lambda db: departures.is_bound(db, key)):
             with self._transaction() as db:
-                db.execute(f"UPDATE stream SET departed = NULL {where}", (flow, epoch, stream))
+                departures.unbind(db, key)
 
     def rebase(
         self, flow: str, renamed: Mapping[int, int], parent: int, cut: Mapping[int, int],
@@ -376,22 +350,20 @@ class Database(Transactions):
     def departing(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
         """The same entries, to be sent: from now on they may have left, so that none of them is shed any more. Gaps
         stand in the place of those that are damaged."""
-        entries = self.outbox(flow, epoch, stream, after, limit)
+        key = flow, epoch, stream
+        entries = self.outbox(*key, after, limit)
         if damaged := [entry.sequence for entry in entries if not entry.is_whole]:
             with self._transaction() as db:
-                self._take_out([mending.replace(db, self.gateway, (flow, epoch, stream), at) for at in damaged])
-            entries = self.outbox(flow, epoch, stream, after, limit)
-        where = "WHERE flow = ? AND epoch = ? AND stream = ?"
-        leaving = f"SELECT leaving FROM stream {where}"
-        if entries and entries[-1].sequence > self._rows(leaving, flow, epoch, stream)[0][0]:
+                self._take_out([mending.replace(db, self.gateway, key, at) for at in damaged])
+            entries = self.outbox(*key, after, limit)
+        if entries and not self._read(lambda db: departures.may_leave(db, key, entries[-1].sequence)):
             with self._transaction() as db:
-                most = entries[-1].sequence + LEAVING_AHEAD
-                db.execute(f"UPDATE stream SET leaving = ? {where}", (most, flow, epoch, stream))
+                departures.leave(db, key, entries[-1].sequence)
         return entries
 
     def outbox_streams(self) -> list[tuple[tuple[str, int, int], bool]]:
         """(flow, epoch, stream) of everything that waits in the outbox, and whether new results leave in it."""
-        return [((flow, epoch, stream), bool(newest)) for flow, epoch, stream, newest in self._rows(WAITING)]
+        return self._read(outbox.waiting)
 
     def open_stream(self, flow: str, backlog: int, successor: int) -> int | None:
         """Where more than `backlog` batches of a flow wait, what its next checkpoints ship leaves beside them: in

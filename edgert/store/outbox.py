@@ -19,7 +19,9 @@ import msgspec
 import xxhash
 
 from edgert.core.compression import compressed, expanded_untrusted
-from edgert.core.results import MOST_STREAMS, GapBatch, RowsBatch, pack_result
+from edgert.core.result_schema import Schema
+from edgert.core.results import MOST_STREAMS, GapBatch, OpenBatch, RowsBatch, pack_result
+from edgert.store.records import StoredFlow
 
 FIRST = 0
 """An epoch's first stream: it begins with the opening batch."""
@@ -32,7 +34,6 @@ BATCH_BYTES = 256 * 1024
 WENT_BACK = "database went back in time"
 MISSED = "input missed"
 LOST = "lost by the tables"
-LAST_OF_ALL = "SELECT stream, sequence FROM stream WHERE flow = ? AND epoch = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,18 @@ def last(db: sqlite3.Connection, flow: str, epoch: int, stream: int) -> int:
 
 def last_of_all(db: sqlite3.Connection, flow: str, epoch: int) -> dict[int, int]:
     """The last number given in each stream of an epoch."""
-    return dict(db.execute(LAST_OF_ALL, (flow, epoch)).fetchall())
+    query = "SELECT stream, sequence FROM stream WHERE flow = ? AND epoch = ?"
+    return dict(db.execute(query, (flow, epoch)).fetchall())
+
+
+def waiting(db: sqlite3.Connection) -> list[tuple[tuple[str, int, int], bool]]:
+    """See `Database.outbox_streams`."""
+    query = (
+        "SELECT flow, epoch, stream, NOT EXISTS (SELECT 1 FROM stream AS later WHERE later.flow = stream.flow "
+        "AND (later.epoch, later.stream) > (stream.epoch, stream.stream)) "
+        "FROM stream WHERE batches > 0 ORDER BY flow, epoch, stream"
+    )
+    return [((flow, epoch, stream), bool(newest)) for flow, epoch, stream, newest in db.execute(query).fetchall()]
 
 
 def current(db: sqlite3.Connection, flow: str, epoch: int) -> int:
@@ -173,6 +185,16 @@ def put_opening(db: sqlite3.Connection, flow: str, epoch: int, payload: bytes) -
     """The first batch of an epoch, kept for good: an epoch that goes on from this one opens with the same schema."""
     db.execute("INSERT INTO opening VALUES (?, ?, ?)", (flow, epoch, payload))
     return put(db, flow, epoch, FIRST, 1, 0, payload)
+
+
+def open_epoch(db: sqlite3.Connection, gateway: str, flow: StoredFlow, schema: Schema) -> OutboxSize:
+    """Puts the opening of the epoch in which a flow is to ship. Its parent is the newest in which it did."""
+    (parent,) = db.execute("SELECT max(epoch) FROM stream WHERE flow = ?", (flow.name,)).fetchone()
+    opened = OpenBatch(
+        gateway=gateway, flow=flow.name, epoch=flow.epoch, stream=FIRST, sequence=1, flow_version=flow.version,
+        schema=schema, parent=parent, cut={} if parent is None else last_of_all(db, flow.name, parent),
+    )  # fmt: skip
+    return put_opening(db, flow.name, flow.epoch, pack_result(opened))
 
 
 class _Opening(msgspec.Struct):

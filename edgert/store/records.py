@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,13 @@ def stored_flow(
     except msgspec.MsgspecError as error:
         plain, holes = {"damaged": str(error)}, frozenset()
     return StoredFlow(name, plain, version, origin, bool(removed), epoch, Position(position, holes))
+
+
+def row_of(flow: StoredFlow) -> tuple[Any, ...]:
+    """As `stored_flow` takes it."""
+    missing = msgspec.msgpack.encode(sorted(flow.position.missing))
+    document = json.dumps(flow.document)
+    return flow.name, document, flow.version, flow.origin, int(flow.removed), flow.epoch, flow.position.index, missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from edgert.central.collector import Collector
 from edgert.central.inbox import Message
 from edgert.central.landing import Landing
 from edgert.core.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
-from edgert.store import database as database_module
+from edgert.store import departures
 from edgert.store.quota import FULL
 from gateway import sending
 from gateway.sending import RESEND_S
@@ -46,7 +46,7 @@ async def exchange(rig: Rig, collector: Collector, draw: random.Random) -> None:
 async def test_what_was_shed_lands_as_a_gap_and_the_rest_as_rows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "LEAVING_AHEAD", 3)
+    monkeypatch.setattr(departures, "LEAVING_AHEAD", 3)
     monkeypatch.setattr(sending, "WINDOW_BYTES", ON_THE_WAY)
     draw = random.Random(seed)
     rig = Rig(tmp_path)

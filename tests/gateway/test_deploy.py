@@ -22,13 +22,24 @@ GOOD = {"name": "f", "operators": {"in": {"type": "mqtt_source", "topic": "x"},
                                    "out": {"type": "publish", "input": "in", "topic": "y"}}}  # fmt: skip
 
 
+class FakeModels(Models):
+    def __init__(self, flows: FakeFlows) -> None:
+        super().__init__({}, lambda run, operator, document: None)
+        self.flows = flows
+
+    def offer_untrusted(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
+        if self.flows.fault:
+            raise self.flows.fault
+        return [f"{'fleet' if of_fleet else 'f'}/{name}"]
+
+
 class FakeFlows:
     registry = REGISTRY
 
     def __init__(self) -> None:
         self.running: dict[str, int] = {}
         self.fault: Exception | None = None
-        self.models = Models(lambda run, operator, document: None)
+        self.models = FakeModels(self)
 
     def version(self, name: str) -> int | None:
         return self.running.get(name)
@@ -41,14 +52,6 @@ class FakeFlows:
 
     async def remove(self, name: str) -> bool:
         return self.running.pop(name, None) is not None
-
-    def offer_model(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
-        if self.fault:
-            raise self.fault
-        return [f"{'fleet' if of_fleet else 'f'}/{name}"]
-
-    def forget_model(self, name: str, *, of_fleet: bool = False) -> list[str]:
-        return self.models.forget(name, (), of_fleet=of_fleet)
 
 
 class Rig:

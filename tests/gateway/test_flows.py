@@ -282,7 +282,7 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     assert gateway.shipped() == 1, "the old version's windows"
     gateway.ingest.feed([Publish("x/a", b"{}", 1, False, False, 2)])
     assert gateway.ingest.inbox.due() == [], "a gap is to say that it is missing"
-    await asyncio.gather(*gateway.flows._tasks)
+    await asyncio.gather(*gateway.flows._telling.running)
     gateway.ingest.feed([Publish("x/a", b"{}", 1, False, False, 3)])
     assert gateway.ingest.inbox.due() == [(3, 1)], "nobody waits for it"
     assert await gateway.flows.deploy(document(description="newer"), "mqtt") == 3

@@ -125,10 +125,10 @@ async def test_a_redelivery_by_several_subscriptions_is_known_in_whatever_order_
 @in_loop
 async def test_that_a_broker_speaks_five_is_kept_for_this_broker(tmp_path: Path) -> None:
     board = Board(tmp_path / "db")
-    spawned = board.ingest._spawn
-    board.ingest._spawn = lambda work: work.close()  # type: ignore[attr-defined, method-assign]
+    spawned = board.ingest._tasks.begin
+    board.ingest._tasks.begin = lambda work: work.close()  # type: ignore[method-assign]
     board.ingest._connected(Connected(True, "5", 1, "id", 20, {}))
-    board.ingest._spawn = spawned  # type: ignore[method-assign]
+    board.ingest._tasks.begin = spawned  # type: ignore[method-assign]
     saved = board.subscribe()
     board.crash()
     for port, knows in ((1883, True), (1884, False)):
@@ -362,7 +362,7 @@ async def test_a_flow_that_was_stopped_may_go_on_and_is_known_then(tmp_path: Pat
     give(board.subscriptions)
     old = board.ids("x/+")
     board.flows.fail(board.flows.runs["f"], "its slots died")
-    await asyncio.gather(*board.flows._tasks)
+    await asyncio.gather(*board.flows._telling.running)
     saved = board.subscribe()
     board.crash()
     board = Board(tmp_path / "db", saved)

@@ -22,7 +22,7 @@ from tests.waiting import in_loop
 @pytest.mark.parametrize("seed", range(20))
 def test_drops_are_counted_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the time since a slot's last report too, and not again when what was dropped is fed again."""
-    monkeypatch.setattr("gateway.slots.MOST_DEATHS", 1_000)
+    monkeypatch.setattr("gateway.slot_deaths.MOST_DEATHS", 1_000)
     monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
     in_loop(count_through)(random.Random(seed))
 
@@ -85,7 +85,7 @@ class Saying(Walk):
 @pytest.mark.parametrize("seed", range(20))
 def test_checkpoints_say_each_drop_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where commits fail, and of what stands in queues when the flow ends."""
-    monkeypatch.setattr("gateway.slots.MOST_DEATHS", 1_000)
+    monkeypatch.setattr("gateway.slot_deaths.MOST_DEATHS", 1_000)
     monkeypatch.setattr("gateway.drop_ledger.DROPS_EVERY_S", 1.0)
     monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
     in_loop(say_through)(random.Random(seed))

@@ -68,7 +68,7 @@ def test_nothing_is_lost_and_what_is_doubled_had_left_before_a_death(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr("gateway.slots.MOST_DEATHS", 1_000)
+    monkeypatch.setattr("gateway.slot_deaths.MOST_DEATHS", 1_000)
     if draw.random() < 0.3:  # the daemon waits too short for some answers, which then come late
         monkeypatch.setattr("gateway.slots.HOLD_S", 0.001)
         monkeypatch.setattr("gateway.slots.ANSWER_S", 0.0)

@@ -113,5 +113,5 @@ async def test_a_flow_is_not_up_until_it_is_brought_back() -> None:
     process.die()
     process.start()
     assert not walk.slots.is_up(walk.run), "the slot is, and knows nothing of the flow"
-    await asyncio.gather(*walk.slots._recoveries)
+    await asyncio.gather(*walk.slots._deaths._recoveries.running)
     assert walk.slots.is_up(walk.run)

@@ -12,7 +12,7 @@ import pytest
 
 from edgert.store import spill
 from gateway.ingest import UNCOMMITTED_BYTES
-from gateway.slots import MOST_DEATHS
+from gateway.slot_deaths import MOST_DEATHS
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
 from tests.integration.test_blocked import package, state

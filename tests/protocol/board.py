@@ -147,7 +147,7 @@ class Board:
         )  # fmt: skip
         self.ingest.inbox = WatchedInbox(self._taken_for_redelivery)
         self.wire = Wire(self.ingest.client, broker.qos, broker.hear)
-        self.ingest._spawn = drive  # type: ignore[method-assign, assignment]
+        self.ingest._tasks.begin = drive  # type: ignore[method-assign, assignment]
         self.ingest._look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)

@@ -368,7 +368,7 @@ def test_a_model_that_comes_by_message_is_for_all_copies() -> None:
     operators = SPLIT["operators"] | {"guess": guess, "ok": {**SPLIT["operators"]["ok"], "input": "guess"}}
     way = Way({"name": "f", "operators": operators}, random.Random(1))
     model = {"kind": "linear_regression", "coefficients": {"v": 2}}
-    assert Models(lambda run, operator, document: None).offer_untrusted("m", model, [way.run]) == ["f/guess"]
+    assert Models({"f": way.run}, lambda run, operator, document: None).offer_untrusted("m", model) == ["f/guess"]
     way.feed(messages(3), 0.0)
     way.work(0.0)
     found = [json.loads(message.payload)["p"] for message in way.sent]
@@ -379,8 +379,8 @@ def test_a_model_that_comes_by_message_is_for_all_copies() -> None:
     way.work(2.0)
     assert [json.loads(message.payload)["p"] for message in way.sent][len(DEVICES) :] == [10] * len(DEVICES)
     with pytest.raises(DocumentError) as caught:
-        Models(lambda run, operator, document: None).offer_untrusted(
-            "m", {"kind": "linear_regression", "coefficients": {"x": 2}}, [way.run]
+        Models({"f": way.run}, lambda run, operator, document: None).offer_untrusted(
+            "m", {"kind": "linear_regression", "coefficients": {"x": 2}}
         )
     assert len(caught.value.problems) == 1, "not one for each copy"
 

@@ -20,7 +20,7 @@ from edgert.central.acceptance import Acceptance
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.core.results import DropsBatch, GapBatch, unpack_result_untrusted
-from edgert.store import database as database_module
+from edgert.store import departures
 from edgert.store.database import Database
 from edgert.store.quota import FULL
 from edgert.store.records import FlowCommit
@@ -38,7 +38,7 @@ class AnyOutbox(RuleBasedStateMachine):
 
     @initialize(quota=st.integers(1_500, 6_000), ahead=st.integers(0, 3))
     def start(self, quota: int, ahead: int) -> None:
-        self.ahead, database_module.LEAVING_AHEAD = database_module.LEAVING_AHEAD, ahead
+        self.ahead, departures.LEAVING_AHEAD = departures.LEAVING_AHEAD, ahead
         self.folder = tempfile.TemporaryDirectory(dir=QUICK)
         self.clock = Clock()
         self.epochs = dict.fromkeys(FLOWS, E1)
@@ -67,7 +67,7 @@ class AnyOutbox(RuleBasedStateMachine):
         try:
             self.settle()
         finally:
-            database_module.LEAVING_AHEAD = self.ahead
+            departures.LEAVING_AHEAD = self.ahead
             self.database.close()
             self.folder.cleanup()
 

@@ -1,0 +1,70 @@
+"""A flow in slots, copied into the daemon's process: to bring a checkpoint over to other instances, or a flow that was
+halted to its end. No slot takes part in that, so it does not matter whether they live."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from edgert.core.clock import Clock
+from edgert.flow.physical import Fusion
+from edgert.flow.spec import Registry
+from edgert.operators.logic import Now
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.queue import Entry
+from edgert.runtime.state import pack_queues, pack_state
+from gateway.hosted import Hosted
+from gateway.hosts import Send, Stored, Turned
+
+log = logging.getLogger(__name__)
+
+
+class LocalCopies:
+    """Makes them; each lives for one call."""
+
+    def __init__(
+        self, registry: Registry, fusion: Fusion, fission: bool, clock: Clock, *, send: Send, stored: Stored
+    ) -> None:
+        self._registry, self._fusion, self._fission, self._clock = registry, fusion, fission, clock
+        self._send, self._stored = send, stored
+
+    def adapt(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> tuple[Sequence[bytes], bytes]:
+        """A checkpoint as the slots can begin with it. One that was made while operators were split, and are not now
+        (or the other way round), is brought over here; what that gives goes with the next checkpoint."""
+        run = hosted.run
+        if not run.moved(blobs, queue):
+            return blobs, queue
+        local = self._copy(run)
+        local.restore(blobs, queue, self._now())
+        for instance in local.all:
+            if messages := instance.take_messages():
+                self._send(run.instances[instance.name], messages)
+        run.taken += local.taken
+        hosted.rows += [row for ship in local.ships for row in ship.take()]
+        return [pack_state(state) for state in local.taken], b""
+
+    def drain(self, hosted: Hosted, send: Send, turned: Turned) -> Callable[[], None]:
+        """See `Host.drain`: from the database and what was captured when it was halted."""
+        run = hosted.run
+        deltas, whole = run.pending_state()
+        blobs = [] if whole else self._stored(run.flow.name)[0]
+        local = self._copy(run)
+        now = self._now()
+        local.restore([*blobs, *map(pack_state, deltas)], pack_queues(run.pending[-1].queues), now)
+        for fed in hosted.since_mark():
+            if fed.batch is not None:
+                local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
+
+        def drain() -> None:
+            # by the run's own instances: what becomes of their messages is counted there
+            local.drain(now, lambda instance, messages: send(run.instances[instance.name], messages), turned)
+            if lost := hosted.ends(local):
+                log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
+
+        return drain
+
+    def _copy(self, run: FlowRun) -> FlowRun:
+        return FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission)
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic(), self._clock.wall())

@@ -1,0 +1,36 @@
+"""The settings of the sensors' broker as an MQTT client takes them."""
+
+from __future__ import annotations
+
+from edgert.core.settings import Sensors
+from edgert.mqtt.control_plane import read_password, tls_context
+from edgert.mqtt.session import SessionOptions
+from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
+
+
+def sensors_client(settings: Sensors, client_id: str, handlers: Handlers) -> MqttClient:
+    """Raises `EdgertError` naming the file at fault: better at the start than once a second in the log."""
+    return MqttClient(
+        Address(settings.host, settings.port, _tls(settings)),
+        SessionOptions(
+            client_id,
+            protocol=settings.protocol,
+            keep_alive_s=settings.keep_alive_s,
+            username=settings.username or None,
+            password=_password(settings),
+            max_packet_bytes=settings.max_packet_bytes,
+        ),
+        handlers,
+        latency_budget_s=settings.latency_budget_s,
+    )
+
+
+def _password(settings: Sensors) -> bytes | None:
+    text = read_password(settings.password_file) if settings.username else None
+    return None if text is None else text.encode()
+
+
+def _tls(settings: Sensors) -> Tls | None:
+    if settings.tls:
+        tls_context(settings)  # which raises
+    return Tls(settings.ca_file, settings.cert_file, settings.key_file) if settings.tls else None

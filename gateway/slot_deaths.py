@@ -1,0 +1,104 @@
+"""What follows when a slot dies: which flows it may have died of, when each of them is brought back, and which is given
+up. (The process itself is started again by `SlotProcess`.)
+
+A slot leaves behind which flows its threads worked for when it died, and may have died of any of them. So deaths are
+counted by flow. One with many of them is a suspect, and is brought back only while no other is tried: what it does
+then is its own doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from edgert.core.clock import Clock
+from edgert.runtime.flow_run import FlowRun
+from gateway.hosted import Hosted
+from gateway.slot_process import SlotProcess
+from gateway.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+TRIED_S: Final = 0.1
+"""How often a flow that is tried is looked at."""
+MOST_DEATHS: Final = 8
+"""Of slots while they worked for a flow, each within `STEADY_S`; then it is stopped, so that it does not stop the
+others."""
+SUSPECT: Final = 4
+"""After so many it is brought back only while no other is tried: a slot may have worked for several when it died."""
+STEADY_S: Final = 10.0
+"""A flow that lives for so long after a death did not cause it by what it begins with. (One that comes to that later
+dies sooner the next time, since checkpoints come nearer to it.)"""
+
+
+class SlotDeaths:
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        processes: Sequence[SlotProcess],
+        clock: Clock,
+        *,
+        end_life: Callable[[Hosted], None],
+        begin_again: Callable[[Hosted], Awaitable[None]],
+        failed: Callable[[FlowRun, str], None],
+    ) -> None:
+        """`processes`: all slots; `end_life`: ends what the other slots still do for a flow, under its lock;
+        `begin_again`: it is up again, from its last checkpoint, when that returns; `failed`: see `Slots`."""
+        self._processes, self._clock = processes, clock
+        self._end_life, self._begin_again, self._failed = end_life, begin_again, failed
+        self._recoveries = Tasks(
+            lambda error: log.error("a flow could not be brought back after the death of a slot", exc_info=error)
+        )
+        self._trial = asyncio.Lock()
+        """Held while a flow is tried that may be the one whose slots die."""
+        self._stopping = False
+
+    def died(self, process: SlotProcess, flows: Iterable[Hosted]) -> None:
+        """A slot, which has a new link already; `flows`: those that it had instances of."""
+        if self._stopping:
+            return
+        for other in self._processes:
+            if other is not process:
+                process.pair(other)
+        for hosted in flows:
+            # if it was at nothing that is known, it may have been any of them: a thread of an operator's own
+            ran = not process.worked_for or hosted.number in process.worked_for
+            self._lost(hosted, ran, self._clock.monotonic() - max(hosted.since, process.started))
+
+    async def stop(self) -> None:
+        """Nothing is brought back any more."""
+        self._stopping = True
+        await self._recoveries.stop()
+
+    def _lost(self, hosted: Hosted, ran: bool, lived_s: float) -> None:
+        """`ran`: whether the death may be its doing; `lived_s`: since it began in that slot."""
+        with hosted.lock:
+            was_down, hosted.down = hosted.down, True
+            if not was_down:
+                hosted.deaths = ran + (hosted.deaths if lived_s < STEADY_S else 0)
+            self._end_life(hosted)
+            hosted.lock.notify_all()
+        if not was_down:
+            self._recoveries.begin(self._bring_back(hosted))
+
+    async def _bring_back(self, hosted: Hosted) -> None:
+        if hosted.deaths >= MOST_DEATHS:
+            self._failed(hosted.run, f"its slots died {hosted.deaths} times at work for it, none long after the other")
+        elif hosted.deaths < SUSPECT:
+            await self._begin_again(hosted)
+        else:
+            async with self._trial:
+                await self._begin_again(hosted)
+                number = hosted.number
+                # until it dies or ends, or lives for long
+                while not hosted.down and hosted.number == number and self._lives(hosted) < STEADY_S:  # noqa: ASYNC110
+                    await asyncio.sleep(TRIED_S)
+
+    def _lives(self, hosted: Hosted) -> float:
+        """For how long all its slots have worked for it, seconds."""
+        slots = [self._processes[slot] for slot in hosted.slots]
+        began = max(hosted.since, *(process.started for process in slots))
+        return self._clock.monotonic() - began if all(process.running for process in slots) else 0.0
