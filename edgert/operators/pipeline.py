@@ -122,7 +122,7 @@ class Pipeline(Region):
             if logic.completed or (timely and part in self._tree.timely)
         }
         for part, matters in self._tree.gives.items():
-            if waiting:
+            if part and waiting:
                 out += self.through(waiting, now, steps[:part])
             rows = self._rows[part]
             if rows or (timely and matters):
