@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from edgert.codecs.base import LAST_TIME, seconds_or_none, unit_of
-from edgert.codecs.shapes import Run, Tail, Value, function
+from edgert.codecs.shapes import Run, Tail, Value, captured_values, function
 
 MAX_KEYS: Final = 64
 _NEVER: Final = Annotated[int, msgspec.Meta(ge=1, le=0)]
@@ -68,12 +68,11 @@ def compile_shape(
         if wanted:
             values[key] = Value(f"m.f{index}")
     types += [(f"f{len(shape.present) + index}", _NEVER, "") for index in range(len(shape.absent))]
-    constants = {f"C{index}": name for index, name in enumerate(sorted(captured - {"time", "source"}))}
-    values |= {name: Value(f"captured[{constant}]", sure=True) for constant, name in constants.items()}
+    values |= captured_values(captured)
     lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()", "m = decode(p)"]
     lines += _time(shape, time_field, divisor) + _source(shape, captured)
     decode = _decoder(shape, types, fields)
-    return function(lines, values, tail, decode=decode, unit_of=unit_of, seconds_or_none=seconds_or_none, **constants)
+    return function(lines, values, tail, captured, decode=decode, unit_of=unit_of, seconds_or_none=seconds_or_none)
 
 
 def _decoder(shape: JsonShape, types: list[Any], fields: frozenset[str] | None) -> Callable[[bytes], Any]:
@@ -94,11 +93,9 @@ def _time(shape: JsonShape, time_field: str, divisor: float) -> list[str]:
 
 
 def _source(shape: JsonShape, captured: frozenset[str]) -> list[str]:
-    lines = ["captured = captures(topics[i])"] if captured else []
-    if "source" in captured:
-        lines.append("source = captured['source']")
-    elif "source" in shape.present:
+    lines = []
+    if "source" in shape.present and "source" not in captured:
         lines.append(f"source = m.f{shape.present.index('source')} or topics[i]")
-    else:
+    elif "source" not in captured:
         lines.append("source = topics[i]")
     return [*lines, "if not source:", "    break"]

@@ -17,7 +17,7 @@ import msgspec
 from edgert.codecs.base import LAST_TIME
 from edgert.codecs.senml_names import MAX_LENGTH, is_legal, source_of_base
 from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, Pack
-from edgert.codecs.shapes import Run, Tail, Value, function
+from edgert.codecs.shapes import Run, Tail, Value, captured_values, function
 from edgert.core.batch import GREATEST
 
 MAX_RECORDS: Final = 64
@@ -113,7 +113,7 @@ def compile_shape(shape: Shape, fields: frozenset[str] | None, captured: frozens
     The text of the function holds nothing of a payload.
     """
     writer = _Writer(shape, fields, captured)
-    return function(writer.lines(), writer.values, tail, decode=writer.decode(), sources=_Sources(), **writer.constants)
+    return function(writer.lines(), writer.values, tail, captured, decode=writer.decode(), sources=_Sources())
 
 
 class _Writer:
@@ -126,13 +126,10 @@ class _Writer:
         self._base = dict(shape.base)
         self.values = {"time": Value("t", sure=True, finite=True), "source": Value("source", sure=True)}
         """Fields, the captured ones first."""
-        self.constants: dict[str, str] = {}
         self._values: dict[int, str] = {}
         self._numbers: list[str] = []
         self._own_source = ""
-        for index, name in enumerate(sorted(captured - {"time", "source"})):
-            self.constants[f"C{index}"] = name
-            self.values[name] = Value(f"captured[C{index}]", sure=True)
+        self.values |= captured_values(captured)
         self._records = [self._record(index, labels) for index, labels in enumerate(shape.records)]
 
     def decode(self) -> Callable[[bytes], Any]:
@@ -188,13 +185,13 @@ class _Writer:
 
     def _source(self) -> list[str]:
         """What the topic captured, else the base name, else a record of that name, else the topic."""
-        lines = ["captured = captures(topics[i])"] if self._captured else []
+        lines = []
         candidates = [self._own_source] if self._own_source else []
         if "bn" in self._base:  # looked up even if not used: a name that is none makes the pack a bad one
             lines.append(f"base = sources[{'m' if self._shape.old else 'r0'}.bn]")
             candidates.insert(0, "base")
         if "source" in self._captured:
-            return [*lines, "source = captured['source']", "if not source:", "    break"]
+            return [*lines, "if not source:", "    break"]
         return [*lines, f"source = {' or '.join([*candidates, 'topics[i]'])}", "if not source:", "    break"]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from edgert.codecs.base import BAD_BYTES, Captures, Codec, Decoded, decode_into
 from edgert.core.batch import Row
+from edgert.core.topic_template import MAX_KNOWN_LENGTH
 
 Shape = TypeVar("Shape", bound=Hashable)
 Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row], int, int], int]
@@ -60,9 +62,18 @@ class Value(NamedTuple):
     """Never null."""
     finite: bool = False
     """Always a float, and finite."""
+    captured: str = ""
+    """The name of the topic's level that it is."""
 
 
-class Body(NamedTuple):
+OfTopic = Callable[[Mapping[str, str]], Any]
+"""What follows from a topic alone: from what is captured of it."""
+KNOWN_TOPICS: Final = 10_000
+"""Of which that is remembered; of none that is long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
     """Generated lines of a tail, and the constants that they name."""
 
     lines: Sequence[str]
@@ -73,6 +84,10 @@ class Body(NamedTuple):
     """Lines before the first message. They may refuse all: `return ~start`."""
     finish: Sequence[str] = ()
     """Lines behind the last message; `i - start` is how many were taken."""
+    of_topic: Mapping[str, OfTopic] = field(default_factory=dict)
+    """By local variable: remembered for each topic. One that raises refuses the message."""
+    known: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Where; bounded, since a hostile publisher may use endless topics."""
 
 
 class Tail(Protocol):
@@ -116,22 +131,57 @@ def row_display(code: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     return f"{{{shown}}}", {f"K{k}": name for k, name in enumerate(code) if name not in ("time", "source")}
 
 
-def function(lines: Sequence[str], values: Mapping[str, Value], tail: Tail, **constants: Any) -> Run:
-    """The `Run` whose body for one message is `lines`, which bring the `values`, and what the `tail` makes of them.
+def captured_values(captured: frozenset[str]) -> dict[str, Value]:
+    """What a topic gives to rows, as `function` brings it."""
+    others = enumerate(sorted(captured - {"time", "source"}))
+    values = {name: Value(f"c{number}", sure=True, captured=name) for number, name in others}
+    return {"source": Value("source", sure=True, captured="source"), **values} if "source" in captured else values
 
-    They see `constants`, and must hold no text of a payload. `break` is for a message that does not fit; whatever the
-    decoder raises for one says the same.
+
+def function(
+    lines: Sequence[str], values: Mapping[str, Value], tail: Tail, captured: frozenset[str] = frozenset(), **more: Any
+) -> Run:
+    """The `Run` whose body for one message is `lines`, which bring the `values` that are not `captured`, and what the
+    `tail` makes of all.
+
+    They see `more` constants, and must hold no text of a payload. `break` is for a message that does not fit; whatever
+    the decoder raises for one says the same.
     """
     after = tail.body(values)
-    scope = {"MISFIT": (*BAD_BYTES, KeyError, *tail.misfits), **constants, **after.constants}
+    first, constants = _of_topic(captured_values(captured), after)
+    scope = {"MISFIT": (*BAD_BYTES, KeyError, *tail.misfits), **more, **constants, **after.constants}
     text = _FUNCTION.format(
         setup="\n    ".join(after.setup) or "pass",
-        decode="\n            ".join(lines),
+        decode="\n            ".join([*first, *lines]),
         tail="\n            ".join(after.lines),
         finish="\n    ".join(after.finish) or "pass",
     )
     exec(text, scope)  # noqa: S102 - our own text, see above
     return cast(Run, scope["run"])
+
+
+def _of_topic(captured: Mapping[str, Value], after: Body) -> tuple[list[str], dict[str, Any]]:
+    """Lines that bring what is `captured`, and what follows from it; and the constants that they name."""
+    if not captured and not after.of_topic:
+        return [], {}
+    names = {f"C{number}": name for number, name in enumerate(captured)}
+    if not after.of_topic:
+        lines = [f"{value.code} = captured[{name}]" for name, value in zip(names, captured.values(), strict=True)]
+        return ["captured = captures(topics[i])", *lines], names
+    known = after.known
+    functions: list[OfTopic] = [*map(itemgetter, captured), *after.of_topic.values()]
+
+    def remember(topic: str, levels: Mapping[str, str]) -> tuple[Any, ...]:
+        found = tuple(made(levels) for made in functions)
+        if len(topic) <= MAX_KNOWN_LENGTH:
+            if len(known) >= KNOWN_TOPICS:
+                known.clear()
+            known[topic] = found
+        return found
+
+    variables = ", ".join([*(value.code for value in captured.values()), *after.of_topic])
+    lines = ["found = find(topics[i])", "if found is None:", "    found = remember(topics[i], captures(topics[i]))"]
+    return [*lines, f"{variables}, = found"], {"find": known.get, "remember": remember}
 
 
 @dataclass(slots=True, eq=False)

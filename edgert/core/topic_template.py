@@ -93,8 +93,6 @@ class TopicTemplate:
     def inline(self, code: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
         """An expression for one row's topic, of the code of its fields; and what that names. It raises `KeyError`,
         `TypeError` or `ValueError` for a row of which only `fill` knows the topic, or that has none."""
-        if not self.names:
-            return "filled", {"filled": self.filled({})}
         if len(self.names) == 1:
             return f"filled[{code[self.names[0]]}]", {"filled": self._known}
         return f"filled({{{', '.join(f'{name!r}: {code[name]}' for name in self.names)}}})", {"filled": self.filled}

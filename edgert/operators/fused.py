@@ -77,7 +77,7 @@ class Fused(Inlinable):
         return Lines(
             check=made.lines,
             gone=gone,
-            row=Fields(fields, made.sure, row.finite, made.numbers - row.finite),
+            row=Fields(fields, made.sure, row.finite, made.numbers - row.finite, row.captured),
             constants={**made.constants, "missed": chain.missed},
             count=self._count if made.misses or self.predictions.lacking() else None,
         )

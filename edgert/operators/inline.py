@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from edgert.codecs.shapes import OfTopic
 from edgert.operators.logic import Logic
 
 TimeUse = Literal["heeds", "passes", "ignores"]
@@ -30,6 +31,8 @@ class Fields:
     """Of the variables: floats within `GREATEST`, or None."""
     numbers: frozenset[str] = frozenset()
     """Of the others: numbers, or None."""
+    captured: Mapping[str, str] = field(default_factory=dict)
+    """Of the variables those that follow from the topic, and which level of that they are."""
 
     def of(self, name: str) -> str:
         """Code of a field's value."""
@@ -60,6 +63,8 @@ class Lines:
     constants: Mapping[str, Any] = field(default_factory=dict)
     count: Callable[[int], None] | None = None
     """Is told then how many rows came."""
+    of_topic: Mapping[str, OfTopic] = field(default_factory=dict)
+    """Variables that follow from what is captured of the topic."""
 
     @property
     def lets_go(self) -> bool:
@@ -100,10 +105,12 @@ def alone(lines: Lines, row: Fields, end: str) -> Lines:
         frozenset(map(own.name, lines.row.sure)),
         frozenset(map(own.name, lines.row.finite)),
         frozenset(map(own.name, lines.row.numbers)),
+        lines.row.captured,
     )
     return Lines(
         own.lines(lines.check), own.lines(lines.effect), own.lines(lines.gone), given, own.lines(lines.setup),
         own.lines(lines.finish), {own.name(name): value for name, value in lines.constants.items()}, lines.count,
+        {own.name(name): made for name, made in lines.of_topic.items()},
     )  # fmt: skip
 
 

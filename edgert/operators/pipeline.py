@@ -53,6 +53,8 @@ class Pipeline(Region):
         """Messages of this batch that went by the lines."""
         self._rows: dict[int, list[Row]] = {part: [] for part in self._tree.gives}
         """By part: what its lines have given to who takes rows."""
+        self._known: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {}
+        """What follows from topics, by what that is."""
         # a message that went by the lines is there: then a batch in which the codec raises cannot be given again
         head = Guard(source, self._head, repeatable=not isinstance(source.codec, Fusible))
         self.guard_by((head, *self.guards[1:]))
@@ -114,25 +116,31 @@ class Pipeline(Region):
         """The ordinary way: for rows that lines have given or completed, for the `rest` of the messages, and for time,
         behind all of them, where it matters. Each part gives first what its lines have given."""
         out: list[Emission] = []
-        watermark = NO_WATERMARK if rest.rows else rest.watermark
-        timely = watermark != NO_WATERMARK
+        given = Batch([], rest.arrival, NO_WATERMARK if rest.rows else rest.watermark)
+        timely = given.watermark != NO_WATERMARK
         waiting: dict[int, Waiting] = {
-            part: [(source, Batch([], rest.arrival, watermark))]
+            part: [(source, given)]
             for part, logic, _, source in self._tree.ends
             if logic.completed or (timely and part in self._tree.timely)
         }
-        for part, matters in self._tree.gives.items():
-            if part and waiting:
-                out += self.through(waiting, now, steps[:part])
-            rows = self._rows[part]
-            if rows or (timely and matters):
-                self._rows[part] = []
-                given = Batch(rows, rest.arrival, watermark)
-                self.pass_on(self._outward[part], (Emission(0, given),), waiting, out)
-            if rest.rows and not part:
-                self.gave[0] += len(rest.rows)
-                self.pass_on(self.ordinary[0], (Emission(0, rest),), waiting, out)
+        self._give(0, given, waiting, out)
+        if rest.rows:
+            self.gave[0] += len(rest.rows)
+            self.pass_on(self.ordinary[0], (Emission(0, rest),), waiting, out)
+        for part in self._tree.gives:
+            if part:
+                if waiting:
+                    out += self.through(waiting, now, steps[:part])
+                self._give(part, given, waiting, out)
         return out + self.through(waiting, now, steps) if waiting else out
+
+    def _give(self, part: int, given: Batch, waiting: dict[int, Waiting], out: list[Emission]) -> None:
+        """What lines have given, with arrival and watermark of `given`."""
+        rows = self._rows.get(part)
+        if rows or (self._tree.gives.get(part) and given.watermark != NO_WATERMARK):
+            self._rows[part] = []
+            batch = Batch(rows or [], given.arrival, given.watermark)
+            self.pass_on(self._outward[part], (Emission(0, batch),), waiting, out)
 
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
@@ -145,7 +153,8 @@ class Pipeline(Region):
         effect = ["if t > newest:", "    newest = t", "recent[source] = t", *text.effect]
         constants: dict[str, Any] = {"begin": self._begin, "taken": self._taken, "NEVER": NO_WATERMARK}
         finish = [*text.finish, "taken(n_0, newest)"]
-        return Body([*check, *effect], constants | text.constants, setup, finish)
+        known = self._known.setdefault(tuple(text.of_topic), {})
+        return Body([*check, *effect], constants | text.constants, setup, finish, text.of_topic, known)
 
     def _begin(self) -> tuple[float, dict[str, float]]:
         return self._limit, self._source.recent
@@ -165,4 +174,6 @@ def _bind(values: Mapping[str, Value]) -> tuple[Fields, list[str]]:
             variables[field] = f"x{number}"
             lines.append(f"x{number} = {value.code}")
     sure = frozenset(variables[field] for field, value in values.items() if value.sure)
-    return Fields(variables, sure, frozenset(variables[f] for f, value in values.items() if value.finite)), lines
+    finite = frozenset(variables[field] for field, value in values.items() if value.finite)
+    captured = {variables[field]: value.captured for field, value in values.items() if value.captured}
+    return Fields(variables, sure, finite, captured=captured), lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from typing import Final, Protocol, runtime_checkable
@@ -107,13 +108,21 @@ class Publish(Inlinable):
     def inline(self, row: Fields, source: int) -> Lines:
         assert isinstance(self._codec, RowEncoder)
         shown, names = row_display(row.variables)
-        topic, known = self._topic.inline({name: row.of(name) for name in self._topic.names})
-        return Lines(
-            check=[f"topic = {topic}", f"payload = encode({shown})"],
+        given = {name: row.of(name) for name in self._topic.names}
+        lines = Lines(
+            check=[f"payload = encode({shown})"],
             effect=[f"say(message((topic, payload, {self._qos}, {self._retain}, '')))"],
             setup=["say = sink.messages.append"],
-            constants={"sink": self, "message": _message, "encode": self._codec.encode_row, **known, **names},
+            constants={"sink": self, "message": _message, "encode": self._codec.encode_row, **names},
         )
+        if not given:
+            return replace(lines, constants={**lines.constants, "topic": self._topic.filled({})})
+        if all(variable in row.captured for variable in given.values()):
+            levels = {name: row.captured[variable] for name, variable in given.items()}
+            filled = self._topic.filled
+            return replace(lines, of_topic={"topic": lambda topic: filled({n: topic[at] for n, at in levels.items()})})
+        topic, known = self._topic.inline(given)
+        return replace(lines, check=[f"topic = {topic}", *lines.check], constants={**lines.constants, **known})
 
     def time_by(self, source: int) -> TimeUse:
         return "ignores"

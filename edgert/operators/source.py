@@ -17,9 +17,10 @@ from typing import Any
 from edgert.codecs.base import Codec
 from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
+from edgert.codecs.shapes import KNOWN_TOPICS
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
-from edgert.core.topic_template import TopicTemplate, matches
+from edgert.core.topic_template import MAX_KNOWN_LENGTH, TopicTemplate, matches
 from edgert.flow.fission import BY_DEVICE
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
@@ -29,7 +30,6 @@ from edgert.operators.logic import Build, Emission, Logic, Message, Now
 RECOMPUTE_S = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
 _SOURCE = itemgetter("source")
-KNOWN_TOPICS = 10_000
 NO_TIME = "no time, and the clock is not set"
 SAMPLES = 5
 SAMPLE_BYTES = 200
@@ -255,9 +255,11 @@ class Captures(dict[str, dict[str, str]]):
         self._topic = topic
 
     def __missing__(self, name: str) -> dict[str, str]:
-        if len(self) >= KNOWN_TOPICS:
-            self.clear()
-        found = self[name] = self._topic.captures(name)
+        found = self._topic.captures(name)
+        if len(name) <= MAX_KNOWN_LENGTH:
+            if len(self) >= KNOWN_TOPICS:
+                self.clear()
+            self[name] = found
         if found.get("source") == "":  # an empty level, which MQTT allows: what names no device is one by itself
             found["source"] = name
         return found

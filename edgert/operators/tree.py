@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from edgert.codecs.shapes import row_display
+from edgert.codecs.shapes import OfTopic, row_display
 from edgert.core.batch import Row
 from edgert.operators.inline import Fields, Inlinable, Lines, alone, indented
 from edgert.operators.logic import Logic, foreign
@@ -44,8 +44,8 @@ class Tree:
             for part in self._depth
         }
         """By part whose lines give rows: who takes them as rows."""
-        self.gives = {p: self._matters_behind(p) for p, to in self.outward.items() if to or p in leaving or not p}
-        """Those that give rows, the source in any case; and whether time matters to who takes them."""
+        self.gives = {p: self._matters_behind(p) for p, to in self.outward.items() if to or p in leaving}
+        """Those that give rows, and whether time matters to who takes them."""
         self.ends = [entry for entry in self.entries if not entry.logic.at_once]
         self.timely = {entry.part for entry in self.ends if self._matters(entry.part, entry.source)}
         """Of these the ones to which time matters."""
@@ -91,6 +91,7 @@ class Text:
         self.setup: list[str] = []
         self.finish: list[str] = []
         self.constants: dict[str, Any] = {}
+        self.of_topic: dict[str, OfTopic] = {}
 
 
 class _Writer:
@@ -134,6 +135,7 @@ class _Writer:
         self.text.setup += own.setup
         self.text.finish += own.finish
         self.text.constants |= own.constants
+        self.text.of_topic |= own.of_topic
         return own.effect
 
     def _count(self, entry: Entry, own: Lines) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from edgert.codecs.registry import make
+from edgert.codecs.shapes import KNOWN_TOPICS
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch
 from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
@@ -20,7 +21,7 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import KNOWN_TOPICS, NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
+from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
 
 WALL = 1_000.0
 """The wall clock says this at monotonic 0."""
