@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.riotbench.flows import APPLICATIONS
 from edgert.flow.check import check
+from edgert.operators import tree
+from edgert.operators.inline import Fields, Lines, alone
+from edgert.operators.pipeline import APART_S, Pipeline
 from edgert.operators.registry import REGISTRY
-from tests.operators.test_pipeline import STREAMS, Way, payload, times
+from edgert.operators.source import Source
+from tests.operators.test_pipeline import STREAMS, WALL, Way, payload, times
 
 TREE = {"kind": "decision_tree", "root": {"field": "t", "at_most": 2, "then": {"value": "low"}, "else": {"value": 7}}}
 LINE = {"kind": "linear_regression", "intercept": 0.5, "coefficients": {"t": 2, "h": -1}}
@@ -50,6 +58,10 @@ KEYS: list[dict[str, Any]] = [
 ]
 JOIN = {"type": "join_latest", "fields": ["mean_t", "k"]}
 JOINS: list[dict[str, Any]] = [JOIN, JOIN | {"missing": "drop"}, JOIN | {"max_age_s": 3.0}, JOIN | {"on": ["room"]}]
+
+
+VALUES = {"temperature": 20.0, "humidity": 50.0, "light": 3.0, "dust": 400.0, "airquality_raw": 20.0}
+PACK = json.dumps({"e": [{"v": str(v), "u": "x", "n": n} for n, v in VALUES.items()], "bt": WALL * 1e3}).encode()
 
 
 def documents(draw: Callable[[st.SearchStrategy[Any]], Any], codec: str) -> dict[str, Any]:
@@ -96,11 +108,16 @@ def said(way: Way) -> dict[str, list[bytes]]:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-@given(plain=FLOWS, stream=STREAMS)
-def test_a_tree_says_what_its_operators_say_one_by_one(plain: dict[str, Any], stream: list[list[Any]]) -> None:
+@given(plain=FLOWS, stream=STREAMS, timed=st.booleans())
+def test_a_tree_says_what_its_operators_say_one_by_one(
+    plain: dict[str, Any], stream: list[list[Any]], timed: bool
+) -> None:
     codec = plain["operators"]["in"]["codec"]
     assume(not check(plain, REGISTRY)[1])
     whole, parts = Way(plain, "full"), Way(plain, "chains")
+    if timed:  # then some turns go the ordinary way
+        for instance in whole.run.all:
+            instance.time_by(lambda: 0.0)
     for moment, messages in times(stream):
         payloads = [payload(codec, m[0], time, m[3], m[4]) for m, time in messages]
         topics = [f"{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
@@ -111,3 +128,71 @@ def test_a_tree_says_what_its_operators_say_one_by_one(plain: dict[str, Any], st
         assert whole.rows() == parts.rows()
     for name, place in whole.run.places.items():
         assert place.logic.snapshot() == parts.run.places[name].logic.snapshot()
+
+
+@pytest.fixture
+def pred() -> Way:
+    """The largest of the benchmarks' flows that is lines from its source to its sinks."""
+    return Way(APPLICATIONS["pred"](), "full", "readings")
+
+
+def decoded(way: Way, messages: int) -> list[Any]:
+    """What of so many messages becomes rows."""
+    source = way.run.places["readings"].logic
+    assert isinstance(source, Source)
+    topics, payloads = ["city/a/sense"] * messages, [PACK] * messages
+    return source.codec.decode_batch_untrusted(topics, payloads, lambda topic: {"source": "a"}, WALL).rows
+
+
+def test_from_source_to_sinks_no_row_is_made(pred: Way) -> None:
+    pred.feed(["city/a/sense"] * 5, [PACK] * 5, 0.0)
+    assert decoded(pred, 25) == []
+    pred.feed(["city/a/sense"] * 2, [PACK] * 2, 1.0)
+    assert pred.rows()["classes"] == (32, 0)
+    assert [topic for topic, _ in pred.letters].count("pred/a/error") == 32
+
+
+def test_parts_are_timed_in_turns_that_go_the_ordinary_way(pred: Way) -> None:
+    ticks = itertools.count()
+    (instance,) = pred.run.all
+    instance.time_by(lambda: float(next(ticks)))
+    region = instance.region
+    assert isinstance(region, Pipeline)
+    for turn in range(5):
+        pred.feed(["city/a/sense"] * 5, [PACK] * 5, 1.0 + turn * APART_S)
+    assert len(region.sample) == len(region.parts)
+    assert all(region.sample), "each part took its time"
+    pred.feed(["city/a/sense"] * 5, [PACK] * 5, 1.1 + 4 * APART_S)
+    assert pred.rows()["errors"] == (30, 0)
+
+
+def test_what_is_too_deep_for_python_goes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are compiled for each shape that comes: what they cannot hold must not stop the flow then."""
+    way = Way(APPLICATIONS["pred"](), "full", "readings")
+
+    def too_deep(*given: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(tree, "alone", too_deep)
+    way.feed(["city/a/sense"] * 9, [PACK] * 9, 0.0)
+    assert len(decoded(way, 7)) == 7
+    assert (way.rows()["errors"], way.drops()["readings"]) == ((9, 0), {})
+
+
+def test_names_in_lines_are_an_operators_own_and_texts_are_not_touched() -> None:
+    row = Fields({"time": "t", "source": "source", "t": "x1"}, sure=frozenset({"t"}))
+    lines = Lines(
+        check=["a = x1 + find('a b', key=t)", "if a:", "    break"],
+        effect=["sink.say(a)"],
+        setup=["a = 0"],
+        row=Fields({"time": "t", "made": "a"}, sure=frozenset({"t", "a"})),
+        constants={"find": max, "sink": None},
+    )
+    made = alone(lines, row, "_7")
+    assert list(made.check) == ["a_7 = x1 + find_7('a b', key=t)", "if a_7:", "    break"]
+    assert (list(made.effect), list(made.setup)) == (["sink_7.say(a_7)"], ["a_7 = 0"])
+    assert made.row is not None
+    assert made.row.variables == {"time": "t", "made": "a_7"}
+    assert made.row.sure == {"t", "a_7"}
+    assert made.constants.keys() == {"find_7", "sink_7"}
+    assert made.lets_go
