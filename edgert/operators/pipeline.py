@@ -46,8 +46,8 @@ class Pipeline(Region):
         models = [entry.logic for entry in self._tree.entries if isinstance(entry.logic, Fused)]
         self._models = [chain for chain in models if chain.predictions.nodes]
         self._generations: list[int] = []
-        self._limit = NO_WATERMARK
-        """Messages of a later time become rows."""
+        self._given: tuple[bool, float, dict[str, float]] = (True, 0.0, {})
+        """Whether all of this batch is to become rows, else `Source.limit` and `Source.recent`."""
         self._arrival = 0.0
         self._came = 0
         """Messages of this batch that went by the lines."""
@@ -74,8 +74,8 @@ class Pipeline(Region):
             self._fuse()
         steps = self.steps(now)
         # what is timed by parts has to go through them, and nothing overtakes what is held
-        by_rows = steps is not self.ordinary or self.held
-        self._limit = NO_WATERMARK if by_rows else self._source.limit(batch.wall)
+        by_rows = steps is not self.ordinary or bool(self.held)
+        self._given = by_rows, self._source.limit(batch.wall), {}
         self._arrival = batch.arrival
         head, process = steps[0].guard, steps[0].process
         self.took[0] += len(batch)
@@ -104,6 +104,7 @@ class Pipeline(Region):
         assert isinstance(batch, RawBatch)
         origin = self._source
         looks = origin.begin(now)
+        self._given = (*self._given[:2], origin.recent)
         before = origin.devices.watermark
         rows = origin.rows_of(batch)
         watermark = origin.end(looks, batch.arrival, now)
@@ -145,23 +146,24 @@ class Pipeline(Region):
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
     def body(self, values: Mapping[str, Value]) -> Body:
-        """As `Tail`. A message is refused that is ahead of time, or has none (NaN), or comes behind one that was."""
+        """As `Tail`. A message is refused that comes behind one that was, or has no time (NaN)."""
         row, bind = _bind(values)
         text = self._tree.text(row, self.took, self.gave, self._rows)
-        setup = ["if rows:", "    return ~start", "limit, recent = begin()", "newest = NEVER", *text.setup]
-        check = ["if not t <= limit:", "    break", *bind, *text.check]
-        effect = ["if t > newest:", "    newest = t", "recent[source] = t", *text.effect]
-        constants: dict[str, Any] = {"begin": self._begin, "taken": self._taken, "NEVER": NO_WATERMARK}
-        finish = [*text.finish, "taken(n_0, newest)"]
+        setup = ["by_rows, limit, recent = given()", "if by_rows or rows:", "    return ~start"]
+        setup += ["newest = NEVER", "ahead = 0", *text.setup]
+        refused = "not t <= limit" if self._source.drops_ahead else "t != t"
+        check = [f"if {refused}:", "    break", *bind, *text.check]
+        effect = ["seen = t", "if t > limit:", "    seen = wall", "    ahead += 1"]
+        effect += ["if seen > newest:", "    newest = seen", "recent[source] = seen", *text.effect]
+        constants: dict[str, Any] = {"given": lambda: self._given, "taken": self._taken, "NEVER": NO_WATERMARK}
         known = self._known.setdefault(tuple(text.of_topic), {})
+        finish = [*text.finish, "taken(n_0, newest, ahead)"]
         return Body([*check, *effect], constants | text.constants, setup, finish, text.of_topic, known)
 
-    def _begin(self) -> tuple[float, dict[str, float]]:
-        return self._limit, self._source.recent
-
-    def _taken(self, messages: int, newest: float) -> None:
+    def _taken(self, messages: int, newest: float, ahead: int) -> None:
         self._came += messages
-        self._source.observed(newest, self._arrival)
+        if messages:
+            self._source.observed(newest, self._arrival, ahead)
 
 
 def _bind(values: Mapping[str, Value]) -> tuple[Fields, list[str]]:

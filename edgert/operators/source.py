@@ -79,7 +79,7 @@ class Source(Logic):
         self.samples: list[BadPayload] = []
         """The newest malformed payloads, at most `SAMPLES` between two looks at them, for the log."""
         self._ahead_tolerance_s = ahead_tolerance_s
-        self._drops_ahead = ahead == "drop"
+        self.drops_ahead = ahead == "drop"
         self._dead_letter = dead_letter
         self._captures = Captures(topic).__getitem__
         self._next_look = 0.0
@@ -141,8 +141,11 @@ class Source(Logic):
         """Where this turn puts the newest time of each device."""
         return self._recent
 
-    def observed(self, newest: float, arrival: float) -> None:
-        """`recent` was added to, from a batch that arrived then; `newest` is the newest time of all."""
+    def observed(self, newest: float, arrival: float, ahead: int = 0) -> None:
+        """`recent` was added to, from a batch that arrived then; `newest` is the newest time of all, and so many rows
+        were ahead of time: theirs there is that of their arrival."""
+        if ahead:
+            self.drops["ahead of time" if self.drops_ahead else "ahead of time (kept)"] += ahead
         if newest > self.devices.greatest:  # now, since `_recent` may hold an older time of the same device by then
             self.devices.greatest = newest
         self._heard = arrival
@@ -159,17 +162,15 @@ class Source(Logic):
         # the last time per device rather than the greatest: it errs on the side of waiting, and costs half
         times = [row["time"] for row in rows]
         limit = self.limit(batch.wall)
-        newest = max(times)
+        newest, ahead = max(times), 0
         if newest > limit:
-            self.drops["ahead of time (kept)" if not self._drops_ahead else "ahead of time"] += sum(
-                row["time"] > limit for row in rows
-            )
-            if self._drops_ahead:
+            ahead = sum(time > limit for time in times)
+            if self.drops_ahead:
                 rows = [row for row in rows if row["time"] <= limit]
             times = [row["time"] if row["time"] <= limit else batch.wall for row in rows]
             newest = max(times, default=NO_WATERMARK)
         self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
-        self.observed(newest, batch.arrival)
+        self.observed(newest, batch.arrival, ahead)
         return rows
 
     def _tell(self) -> None:

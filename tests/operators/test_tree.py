@@ -67,7 +67,13 @@ PACK = json.dumps({"e": [{"v": str(v), "u": "x", "n": n} for n, v in VALUES.item
 def documents(draw: Callable[[st.SearchStrategy[Any]], Any], codec: str) -> dict[str, Any]:
     """Some operators, each behind one that came before; a join is behind two. At each end a sink."""
     operators: dict[str, Any] = {
-        "in": {"type": "mqtt_source", "topic": "{room}/{source}", "codec": codec, "ahead": "drop", "dead_letter": "bad"}
+        "in": {
+            "type": "mqtt_source",
+            "topic": "{room}/{source}",
+            "codec": codec,
+            "dead_letter": "bad",
+            "ahead": draw(st.sampled_from(["keep", "drop"])),
+        }
     }
     read: set[str] = set()
     for number in range(draw(st.integers(1, 7))):
