@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.expr.compile import inline_chain
@@ -12,9 +12,6 @@ from edgert.operators.inline import Fields, Inlinable, Lines
 from edgert.operators.logic import Emission, Now
 from edgert.operators.predict import Predictions
 from edgert.operators.stateless import chain_of
-
-MOST_INLINE: Final = 40_000
-"""Characters of a chain's text up to which it is compiled again for each shape of message."""
 
 
 class Fused(Inlinable):
@@ -65,8 +62,9 @@ class Fused(Inlinable):
         self.count_missed()
         return rows
 
-    def inlines(self, source: int) -> bool:
-        return len(self._chain.source) <= MOST_INLINE
+    @property
+    def text_length(self) -> int:
+        return len(self._chain.source)
 
     def inline(self, row: Fields, source: int) -> Lines:
         chain = self._chain

@@ -83,6 +83,11 @@ class Inlinable(Logic):
         that brings no watermark."""
         return True
 
+    @property
+    def text_length(self) -> int:
+        """Characters of its lines, about."""
+        return 500
+
     def inline(self, row: Fields, source: int) -> Lines:
         """The lines for one row that comes by that input."""
         raise NotImplementedError

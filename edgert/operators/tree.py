@@ -13,6 +13,8 @@ from edgert.operators.region import Edge
 
 DEEPEST: Final = 16
 """Parts one behind the other: Python bounds how deep lines may be indented."""
+LONGEST: Final = 40_000
+"""Characters of the whole, about: on a board it takes a third of a second to compile so many, for each shape."""
 
 
 class Entry(NamedTuple):
@@ -31,33 +33,48 @@ class Tree:
     comes later, as it would without. `leaving`: parts of which something leaves the region."""
 
     def __init__(self, parts: Sequence[Logic], edges: Sequence[Edge], leaving: frozenset[int] = frozenset()) -> None:
-        self._parts, self._edges, self._leaving = parts, edges, leaving
+        self._parts = parts
         self.entries: list[Entry] = []
         """In the order of parts."""
         self._depth = {0: 0}
         """Of parts whose lines give rows."""
+        self._length = 0
+        to: list[list[Edge]] = [[] for _ in parts]
+        self._behind: list[list[Edge]] = [[] for _ in parts]
+        for edge in edges:
+            to[edge.to].append(edge)
+            self._behind[edge.part].append(edge)
         for part in range(1, len(parts)):
-            self._enter(part)
+            self._enter(part, to[part])
+        self._matters_behind = [False] * len(parts)
+        """By part: whether a watermark that it gives without rows matters to anybody."""
+        for part in reversed(range(len(parts))):  # each after all that it feeds
+            self._matters_behind[part] = part in leaving or any(
+                self._matters(e.to, e.input) for e in self._behind[part]
+            )
         by_lines = {(entry.above, entry.part) for entry in self.entries}
         self.outward = {
-            part: [(edge.to, edge.input) for edge in edges if edge.part == part and (part, edge.to) not in by_lines]
+            part: [(edge.to, edge.input) for edge in self._behind[part] if (part, edge.to) not in by_lines]
             for part in self._depth
         }
         """By part whose lines give rows: who takes them as rows."""
-        self.gives = {p: self._matters_behind(p) for p, to in self.outward.items() if to or p in leaving}
+        self.gives = {p: self._matters_behind[p] for p, to in self.outward.items() if to or p in leaving}
         """Those that give rows, and whether time matters to who takes them."""
         self.ends = [entry for entry in self.entries if not entry.logic.at_once]
         self.timely = {entry.part for entry in self.ends if self._matters(entry.part, entry.source)}
         """Of these the ones to which time matters."""
 
-    def _enter(self, part: int) -> None:
+    def _enter(self, part: int, ways: Sequence[Edge]) -> None:
         logic = self._parts[part]
-        ways = [edge for edge in self._edges if edge.to == part]
         first = min(ways, key=lambda edge: edge.part, default=None)
         if first is None or first.part not in self._depth or first.port or self._depth[first.part] >= DEEPEST:
             return
         once = sum(edge.part == first.part for edge in ways) == 1
-        if once and isinstance(logic, Inlinable) and not foreign(logic) and logic.inlines(first.input):
+        if not once or not isinstance(logic, Inlinable) or foreign(logic):
+            return
+        length = self._length + logic.text_length
+        if length <= LONGEST and logic.inlines(first.input):
+            self._length = length
             self.entries.append(Entry(part, logic, first.part, first.input))
             if logic.at_once:
                 self._depth[part] = self._depth[first.part] + 1
@@ -68,10 +85,7 @@ class Tree:
         if not isinstance(logic, Inlinable) or foreign(logic):
             return True
         use = logic.time_by(source)
-        return use == "heeds" or (use == "passes" and self._matters_behind(part))
-
-    def _matters_behind(self, part: int) -> bool:
-        return part in self._leaving or any(self._matters(e.to, e.input) for e in self._edges if e.part == part)
+        return use == "heeds" or (use == "passes" and self._matters_behind[part])
 
     def text(self, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]) -> Text:
         """What becomes of the source's `row`. Parts count what they `took` and `gave`; `rows` is where they give."""

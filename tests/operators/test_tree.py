@@ -21,7 +21,8 @@ from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
 from tests.operators.test_pipeline import STREAMS, WALL, Way, payload, times
 
-TREE = {"kind": "decision_tree", "root": {"field": "t", "at_most": 2, "then": {"value": "low"}, "else": {"value": 7}}}
+SPLIT = {"field": "t", "threshold": 2, "at_most": {"value": "low"}, "above": {"value": 7}}
+TREE = {"kind": "decision_tree", "tree": SPLIT}
 LINE = {"kind": "linear_regression", "intercept": 0.5, "coefficients": {"t": 2, "h": -1}}
 STATELESS: list[dict[str, Any]] = [
     {"type": "filter", "where": "t > -3"},
