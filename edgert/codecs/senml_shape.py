@@ -129,8 +129,8 @@ class _Writer:
         self._values: dict[int, str] = {}
         self._numbers: list[str] = []
         self._own_source = ""
-        self.values |= captured_values(captured)
         self._records = [self._record(index, labels) for index, labels in enumerate(shape.records)]
+        self.values |= captured_values(captured)
 
     def decode(self) -> Callable[[bytes], Any]:
         """msgspec's decoder for this very shape."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from types import FunctionType
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from edgert.codecs.base import BAD_BYTES, Captures, Codec, Decoded, decode_into
@@ -12,16 +13,20 @@ from edgert.core.batch import Row
 from edgert.core.topic_template import MAX_KNOWN_LENGTH
 
 Shape = TypeVar("Shape", bound=Hashable)
-Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row], int, int], int]
-"""(topics, payloads, captures, wall, rows, start, stop) → index i of the first message from `start` that does not fit,
-or `stop`; ~i (which is negative) if it fits and the `Tail` refuses it. Each message before it has appended one row to
-`rows`, or went wherever the tail sends it."""
+Reached = Generator[int, tuple[int, int], None]
+"""Is sent (start, stop), and gives the index i of the first message from `start` that does not fit, or `stop`; ~i
+(which is negative) if it fits and the `Tail` refuses it. Each message before it has appended one row to the batch's, or
+went wherever the tail sends it. What is to be done once per batch is done before the first, and when it is closed."""
+Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row]], Reached]
+"""(topics, payloads, captures, wall, rows) of a batch."""
 SIGHTINGS: Final = 3
 """Packs of a shape before it is worth a function of its own (compiling takes about a millisecond)."""
 ACTIVE: Final = 4
 """Shapes that are tried on a message, the last that fitted first: each that does not fit costs about a microsecond."""
 COMPILED: Final = 32
 """Shapes whose functions are kept; then the one that was learned longest ago goes."""
+SHORT: Final = 2_000
+"""Bytes of code that take about a millisecond to compile."""
 COMPILE_EVERY: Final = 64
 """Messages looked at, at least, between two compilations once there are so many: a publisher who changes shape all the
 time must not have us compile all the time."""
@@ -36,21 +41,30 @@ PATIENCE: Final = 64
 
 
 _FUNCTION: Final = """
-def run(topics, payloads, captures, wall, rows, start, stop):
+def run(topics, payloads, captures, wall, rows):
     {setup}
-    i = start
-    decoded = -1
+    done = 0
+    start, stop = yield 0
     try:
-        for i in range(start, stop):
-            {decode}
-            decoded = i
-            {tail}
-        else:
-            i = stop
-    except MISFIT:
-        pass
-    {finish}
-    return ~i if decoded == i else i
+        while True:
+            i, decoded = start, -1
+            if {refuses}:
+                start, stop = yield ~start
+                continue
+            try:
+                for i in range(start, stop):
+                    {decode}
+                    decoded = i
+                    {tail}
+                else:
+                    i = stop
+            except MISFIT:
+                pass
+            finally:
+                done += i - start
+            start, stop = yield (~i if decoded == i else i)
+    finally:
+        {finish}
 """
 
 
@@ -81,9 +95,11 @@ class Body:
     payload: they must come in as constants."""
     constants: Mapping[str, Any]
     setup: Sequence[str] = ()
-    """Lines before the first message. They may refuse all: `return ~start`."""
+    """Lines before the first message of a batch."""
+    refuses: str = "False"
+    """An expression: whether no message is taken from now on."""
     finish: Sequence[str] = ()
-    """Lines behind the last message; `i - start` is how many were taken."""
+    """Lines behind the last message of a batch; `done` is how many were taken."""
     of_topic: Mapping[str, OfTopic] = field(default_factory=dict)
     """By local variable: remembered for each topic. One that raises refuses the message."""
     known: dict[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -105,11 +121,16 @@ class Tail(Protocol):
 
 @runtime_checkable
 class Fusible(Protocol):
-    """A codec whose function can go on with what stands behind the decoder."""
+    """A codec whose function can go on with what stands behind the decoder: see `fuses`."""
 
     def fuse(self, tail: Tail) -> None:
         """From now on messages of learned shapes go to the `tail`, as it is now, and only the others become rows."""
         ...
+
+
+def fuses(codec: object) -> bool:
+    """Whether it is `Fusible` by its own class: one that builds on another and decodes otherwise is not."""
+    return "fuse" in vars(type(codec))
 
 
 class Rows:
@@ -152,9 +173,10 @@ def function(
     scope = {"MISFIT": (*BAD_BYTES, KeyError, *tail.misfits), **more, **constants, **after.constants}
     text = _FUNCTION.format(
         setup="\n    ".join(after.setup) or "pass",
-        decode="\n            ".join([*first, *lines]),
-        tail="\n            ".join(after.lines),
-        finish="\n    ".join(after.finish) or "pass",
+        refuses=after.refuses,
+        decode="\n                    ".join([*first, *lines]),
+        tail="\n                    ".join(after.lines),
+        finish="\n        ".join(after.finish) or "pass",
     )
     exec(text, scope)  # noqa: S102 - our own text, see above
     return cast(Run, scope["run"])
@@ -184,6 +206,16 @@ def _of_topic(captured: Mapping[str, Value], after: Body) -> tuple[list[str], di
     return [*lines, f"{variables}, = found"], {"find": known.get, "remember": remember}
 
 
+class Batch(NamedTuple):
+    """What is decoded at once: see `Run`."""
+
+    topics: Sequence[str]
+    payloads: Sequence[bytes]
+    captures: Captures
+    wall: float
+    rows: list[Row]
+
+
 @dataclass(slots=True, eq=False)
 class _Compiled:
     """The functions of one shape."""
@@ -195,19 +227,20 @@ class _Compiled:
     apart: int = 1
     """Messages that go by rows after the next refusal: more after each, so that a stream which the tail always refuses
     (a clock that runs behind makes all of it ahead of time) costs what it would without."""
+    running: Reached | None = None
+    running_plain: Reached | None = None
+    """Both for one batch."""
 
-    def take(
-        self,
-        topics: Sequence[str],
-        payloads: Sequence[bytes],
-        captures: Captures,
-        wall: float,
-        rows: list[Row],
-        start: int,
-        stop: int,
-    ) -> int:
-        """As `Run`, but never negative."""
-        reached = self.run(topics, payloads, captures, wall, rows, start, stop)
+    @property
+    def length(self) -> int:
+        """Bytes of the function's code."""
+        return len(self.run.__code__.co_code) if isinstance(self.run, FunctionType) else 0
+
+    def take(self, batch: Batch, start: int, stop: int) -> int:
+        """The first message that does not fit, by index. Those before are rows, or went where the tail sends them."""
+        if self.running is None:
+            self.running = _begun(self.run, batch)
+        reached = self.running.send((start, stop))
         if reached >= 0:
             if reached > start:
                 self.apart = 1
@@ -217,10 +250,28 @@ class _Compiled:
             self.apart = 1
         end = min(stop, at + self.apart)
         self.apart = min(2 * self.apart, MOST_APART)
-        if self.plain is None:
-            self.plain = self.by_rows()
-        reached = self.plain(topics, payloads, captures, wall, rows, at, end)
+        if self.running_plain is None:
+            self.plain = self.plain or self.by_rows()
+            self.running_plain = _begun(self.plain, batch)
+        reached = self.running_plain.send((at, end))
         return reached if reached >= 0 else ~reached  # what it took until then are rows already
+
+    def end(self) -> None:
+        """The batch is decoded."""
+        running, plain = self.running, self.running_plain
+        self.running = self.running_plain = None
+        try:
+            if plain is not None:
+                plain.close()
+        finally:
+            if running is not None:
+                running.close()
+
+
+def _begun(run: Run, batch: Batch) -> Reached:
+    reached = run(*batch)
+    next(reached)
+    return reached
 
 
 class Shapes(Generic[Shape]):
@@ -235,6 +286,8 @@ class Shapes(Generic[Shape]):
         self._active: list[_Compiled] = []
         self._looked = 0
         """Messages learned from since the last compilation."""
+        self._dear = 1
+        """Of what takes so much longer to compile than a short function the next one waits so much longer."""
         self._misses = 0
         self._fruitless = 0
 
@@ -251,32 +304,31 @@ class Shapes(Generic[Shape]):
     ) -> Decoded:
         """`Codec.decode_batch_untrusted`: by shapes where they fit, else by the `codec`, message by message."""
         decoded = Decoded()
+        batch = Batch(topics, payloads, captures, wall, decoded.rows)
+        begun: dict[_Compiled, None] = {}
         total = len(payloads)
         index = 0
-        while index < total:
-            index = self.run(topics, payloads, captures, wall, decoded.rows, index, total)
-            if index < total:
-                decode_into(decoded, codec, index, topics[index], payloads[index], captures(topics[index]), wall)
-                index += 1
+        try:
+            while index < total:
+                index = self._span(batch, index, total, begun)
+                if index < total:
+                    decode_into(decoded, codec, index, topics[index], payloads[index], captures(topics[index]), wall)
+                    index += 1
+        finally:
+            for shape in begun:
+                shape.end()
         return decoded
 
-    def run(
-        self,
-        topics: Sequence[str],
-        payloads: Sequence[bytes],
-        captures: Captures,
-        wall: float,
-        rows: list[Row],
-        start: int,
-        stop: int,
-    ) -> int:
-        """As `Run`, with whichever shape fits. The message at the index returned (if below `stop`) fits none."""
+    def _span(self, batch: Batch, start: int, stop: int, begun: dict[_Compiled, None]) -> int:
+        """As `Reached`, with whichever shape fits, but never negative. The message at the index returned (if below
+        `stop`) fits none. Shapes that were tried are `begun`."""
         index = start
         fitted = True
         while fitted and index < stop:
             fitted = False
             for place, shape in enumerate(self._active):
-                reached = shape.take(topics, payloads, captures, wall, rows, index, stop)
+                begun[shape] = None
+                reached = shape.take(batch, index, stop)
                 if reached > index:
                     index, fitted = reached, True
                     if place:
@@ -306,11 +358,12 @@ class Shapes(Generic[Shape]):
         function = self._compiled.pop(shape, None)
         if function is None:
             if len(self._compiled) >= COMPILED:
-                if self._looked < COMPILE_EVERY:
+                if self._looked < COMPILE_EVERY * self._dear:
                     return
                 del self._compiled[next(iter(self._compiled))]
             function = self._make(shape, frozenset(captures))
             self._looked = 0
+            self._dear = max(1, function.length // SHORT)
         del self._seen[shape]
         self._compiled[shape] = function
         if function not in self._active:

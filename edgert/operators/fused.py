@@ -81,8 +81,9 @@ class Fused(Inlinable):
         )
 
     def _count(self, rows: int) -> None:
-        self.count_lacking(rows)
-        self.count_missed()
+        if rows:
+            self.count_lacking(rows)
+            self.count_missed()
 
     def count_missed(self) -> None:
         """Rows that were dropped because a table says nothing of them."""

@@ -87,6 +87,11 @@ class Guard:
         object."""
         self._tried = 0
 
+    @property
+    def careful(self) -> bool:
+        """Whether rows are given one by one at present."""
+        return self._careful > 0
+
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         """As `Logic.process`, but no error is raised; and `held` is to be looked at."""
         if self._careful and len(batch) > 1:

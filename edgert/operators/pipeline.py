@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from edgert.codecs.shapes import Body, Fusible, Value
+from edgert.codecs.shapes import Body, Fusible, Value, fuses
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.operators.fused import Fused
 from edgert.operators.guard import Guard
@@ -42,25 +42,23 @@ class Pipeline(Region):
         assert isinstance(source, Source)
         self._source = source
         self.sampled_s = APART_S
-        self._tree = Tree(self.parts, edges, frozenset(part for part, _ in exits))
-        models = [entry.logic for entry in self._tree.entries if isinstance(entry.logic, Fused)]
-        self._models = [chain for chain in models if chain.predictions.nodes]
+        self._edges, self._leaving = edges, frozenset(part for part, _ in exits)
+        self._models = [part for part in parts if isinstance(part, Fused) and part.predictions.nodes]
         self._generations: list[int] = []
         self._given: tuple[bool, float, dict[str, float]] = (True, 0.0, {})
         """Whether all of this batch is to become rows, else `Source.limit` and `Source.recent`."""
         self._arrival = 0.0
         self._came = 0
         """Messages of this batch that went by the lines."""
-        self._rows: dict[int, list[Row]] = {part: [] for part in self._tree.gives}
+        self._rows: dict[int, list[Row]] = {}
         """By part: what its lines have given to who takes rows."""
         self._known: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {}
         """What follows from topics, by what that is."""
         # a message that went by the lines is there: then a batch in which the codec raises cannot be given again
-        head = Guard(source, self._head, repeatable=not isinstance(source.codec, Fusible))
+        head = Guard(source, self._head, repeatable=not fuses(source.codec))
         self.guard_by((head, *self.guards[1:]))
-        self._outward = {part: self.ordinary[part]._replace(to={0: to}) for part, to in self._tree.outward.items()}
         self._renew()
-        self._fuse()
+        self._plan()
 
     @staticmethod
     def fits(parts: Sequence[Logic], edges: Sequence[Edge]) -> bool:
@@ -71,13 +69,13 @@ class Pipeline(Region):
         if isinstance(batch, Batch):
             return super().process(batch, source, now)
         if self._models and self._renew():
-            self._fuse()
+            self._plan()
         steps = self.steps(now)
-        # what is timed by parts has to go through them, and nothing overtakes what is held
-        by_rows = steps is not self.ordinary or bool(self.held)
+        head, process = steps[0].guard, steps[0].process
+        # what is timed by parts has to go through them, and nothing overtakes what is held or comes one by one
+        by_rows = steps is not self.ordinary or head.careful or bool(self.held)
         self._given = by_rows, self._source.limit(batch.wall), {}
         self._arrival = batch.arrival
-        head, process = steps[0].guard, steps[0].process
         self.took[0] += len(batch)
         emissions = process(batch, source, now)
         if head.held:
@@ -95,9 +93,16 @@ class Pipeline(Region):
         before, self._generations = self._generations, [chain.generation for chain in self._models]
         return before != self._generations
 
-    def _fuse(self) -> None:
-        if isinstance(self._source.codec, Fusible):
-            self._source.codec.fuse(self)
+    def _plan(self) -> None:
+        """Lines for the models that there are now: a large one may have none."""
+        tree = self._tree = Tree(self.parts, self._edges, self._leaving)
+        self._order = (0, *(part for part in tree.gives if part))
+        """The source, and the other parts that give rows."""
+        self._rows = {part: [] for part in tree.gives}
+        codec = self._source.codec
+        if fuses(codec):
+            assert isinstance(codec, Fusible)
+            codec.fuse(self)
 
     def _head(self, batch: Batch | RawBatch, _: int, now: Now) -> Sequence[Emission]:
         """Decodes; what comes out are the messages that became rows."""
@@ -115,33 +120,59 @@ class Pipeline(Region):
 
     def _go_on(self, rest: Batch, now: Now, steps: Sequence[Step]) -> list[Emission]:
         """The ordinary way: for rows that lines have given or completed, for the `rest` of the messages, and for time,
-        behind all of them, where it matters. Each part gives first what its lines have given."""
+        behind all of them, where it matters."""
         out: list[Emission] = []
-        given = Batch([], rest.arrival, NO_WATERMARK if rest.rows else rest.watermark)
-        timely = given.watermark != NO_WATERMARK
-        waiting: dict[int, Waiting] = {
-            part: [(source, given)]
-            for part, logic, _, source in self._tree.ends
-            if logic.completed or (timely and part in self._tree.timely)
-        }
-        self._give(0, given, waiting, out)
+        waiting: dict[int, Waiting] = {}
+        given = Batch([], rest.arrival)
+        """With the watermark, unless that comes with the rest."""
         if rest.rows:
             self.gave[0] += len(rest.rows)
-            self.pass_on(self.ordinary[0], (Emission(0, rest),), waiting, out)
-        for part in self._tree.gives:
-            if part:
-                if waiting:
-                    out += self.through(waiting, now, steps[:part])
-                self._give(part, given, waiting, out)
-        return out + self.through(waiting, now, steps) if waiting else out
+        else:
+            given.watermark = rest.watermark
+            timely = self._tree.timely if rest.watermark != NO_WATERMARK else ()
+            waiting = {p: [(at, given)] for p, logic, _, at in self._tree.ends if logic.completed or p in timely}
+        for part in self._order:
+            after: dict[int, Waiting] = {}
+            gone: list[Emission] = []
+            if not part and rest.rows:
+                self.pass_on(self.ordinary[0], (Emission(0, rest),), after, gone)
+            elif part and waiting:
+                out += self.through(waiting, now, steps[:part])
+                if part in waiting:
+                    after[part] = waiting.pop(part)
+                    gone += self.through(after, now, steps[: part + 1])
+            self._give(part, given, after, gone)
+            for to, batches in after.items():
+                waiting.setdefault(to, []).extend(batches)
+            out += gone
+        if waiting:
+            out += self.through(waiting, now, steps)
+        if rest.rows:  # what it has not reached
+            waiting = {p: [(at, given)] for p, logic, _, at in self._tree.ends if logic.completed}
+            out += self.through(waiting, now, steps)
+        return out
 
-    def _give(self, part: int, given: Batch, waiting: dict[int, Waiting], out: list[Emission]) -> None:
-        """What lines have given, with arrival and watermark of `given`."""
+    def _give(self, part: int, given: Batch, after: dict[int, Waiting], gone: list[Emission]) -> None:
+        """Puts the rows that lines of `part` have given in front of those that it gives in the ordinary way, `after`
+        and `gone`, in the same batches: whoever takes them must not see them come apart. Else with what is `given`."""
         rows = self._rows.get(part)
-        if rows or (self._tree.gives.get(part) and given.watermark != NO_WATERMARK):
-            self._rows[part] = []
-            batch = Batch(rows or [], given.arrival, given.watermark)
-            self.pass_on(self._outward[part], (Emission(0, batch),), waiting, out)
+        if rows is None or not (rows or (given.watermark != NO_WATERMARK and self._tree.gives[part])):
+            return
+        self._rows[part] = []
+        alone = Batch(rows, given.arrival, given.watermark)
+        for to, at in self._tree.outward[part]:
+            batches = after.setdefault(to, [])
+            place = next((n for n, (source, _) in enumerate(batches) if source == at), None)
+            if place is None:
+                batches.append((at, alone))
+            else:
+                batches[place] = (at, _joined(rows, batches[place][1]))
+        if (leaves := self.ordinary[part].exit.get(0)) is not None:
+            place = next((n for n, emission in enumerate(gone) if emission.port == leaves), None)
+            if place is None:
+                gone.append(Emission(leaves, alone))
+            else:
+                gone[place] = Emission(leaves, _joined(rows, gone[place].batch))
 
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
@@ -149,21 +180,26 @@ class Pipeline(Region):
         """As `Tail`. A message is refused that comes behind one that was, or has no time (NaN)."""
         row, bind = _bind(values)
         text = self._tree.text(row, self.took, self.gave, self._rows)
-        setup = ["by_rows, limit, recent = given()", "if by_rows or rows:", "    return ~start"]
-        setup += ["newest = NEVER", "ahead = 0", *text.setup]
+        setup = ["by_rows, limit, recent = given()", "newest = NEVER", "ahead = 0", *text.setup]
         refused = "not t <= limit" if self._source.drops_ahead else "t != t"
         check = [f"if {refused}:", "    break", *bind, *text.check]
         effect = ["seen = t", "if t > limit:", "    seen = wall", "    ahead += 1"]
         effect += ["if seen > newest:", "    newest = seen", "recent[source] = seen", *text.effect]
         constants: dict[str, Any] = {"given": lambda: self._given, "taken": self._taken, "NEVER": NO_WATERMARK}
         known = self._known.setdefault(tuple(text.of_topic), {})
-        finish = [*text.finish, "taken(n_0, newest, ahead)"]
-        return Body([*check, *effect], constants | text.constants, setup, finish, text.of_topic, known)
+        finish = [*text.finish, "taken(done, newest, ahead)"]
+        every = constants | text.constants
+        return Body([*check, *effect], every, setup, "by_rows or rows", finish, text.of_topic, known)
 
     def _taken(self, messages: int, newest: float, ahead: int) -> None:
         self._came += messages
         if messages:
             self._source.observed(newest, self._arrival, ahead)
+
+
+def _joined(rows: list[Row], batch: Batch | RawBatch) -> Batch:
+    assert isinstance(batch, Batch)
+    return Batch(rows + batch.rows, batch.arrival, batch.watermark)
 
 
 def _bind(values: Mapping[str, Value]) -> tuple[Fields, list[str]]:

@@ -13,8 +13,8 @@ from edgert.operators.region import Edge
 
 DEEPEST: Final = 16
 """Parts one behind the other: Python bounds how deep lines may be indented."""
-LONGEST: Final = 40_000
-"""Characters of the whole, about: on a board it takes a third of a second to compile so many, for each shape."""
+LONGEST: Final = 20_000
+"""Characters of the whole, about: to compile so many takes 20 ms, on a board some ten times that, for each shape."""
 
 
 class Entry(NamedTuple):
@@ -115,7 +115,7 @@ class _Writer:
         self._tree, self._rows = tree, rows
         self.text = text = Text()
         text.constants |= {"took": took, "gave": gave}
-        text.finish += ["n_0 = i - start", "gave[0] += n_0"]
+        text.finish.append("gave[0] += done")
         text.check, text.effect = self._behind(0, row)
 
     def _behind(self, part: int, row: Fields) -> tuple[list[str], list[str]]:
@@ -134,11 +134,15 @@ class _Writer:
             self._count(entry, own)
             more = self._behind(entry.part, own.row) if own.row else ([], [])
             if own.lets_go:
-                kept = f"kept_{entry.part}"
-                check += [f"{kept} = False", "while True:", *indented([*own.check, f"{kept} = True", "break"])]
-                check += [f"if {kept}:", *indented(more[0])] if more[0] else []
-                effect += [f"if {kept}:", *indented([*own.effect, *more[1], "pass"])]
-                effect += ["else:", *indented([*own.gone, f"lost_{entry.part} += 1"])]
+                goes = f"goes{entry.part}"
+                check += [
+                    f"{goes} = False",
+                    "while True:",
+                    *indented([*own.check, f"{goes} = True", "break"]),
+                ]
+                check += [f"if {goes}:", *indented(more[0])] if more[0] else []
+                effect += [f"if {goes}:", *indented([*own.effect, *more[1], "pass"])]
+                effect += ["else:", *indented([*own.gone, f"lost{entry.part} += 1"])]
             else:
                 check += [*own.check, *more[0]]
                 effect += [*own.effect, *more[1]]
@@ -153,15 +157,15 @@ class _Writer:
         return own.effect
 
     def _count(self, entry: Entry, own: Lines) -> None:
-        """`n_0`, `n_1`, ...: how many rows parts have given."""
+        """`done`, `gave1`, `gave2`, ...: how many rows parts have given. No name of an operator ends like that."""
         part, text = entry.part, self.text
-        came, given = f"n_{entry.above}", f"n_{part}"
+        came, given = f"gave{entry.above}" if entry.above else "done", f"gave{part}"
         text.finish += [f"took[{part}] += {came}", f"{given} = {came}"]
         if own.lets_go:
-            text.setup.append(f"lost_{part} = 0")
-            text.finish.append(f"{given} -= lost_{part}")
+            text.setup.append(f"lost{part} = 0")
+            text.finish.append(f"{given} -= lost{part}")
         if entry.logic.at_once:
             text.finish.append(f"gave[{part}] += {given}")
         if own.count:
-            text.constants[f"count_{part}"] = own.count
-            text.finish.append(f"count_{part}({came})")
+            text.constants[f"count{part}"] = own.count
+            text.finish.append(f"count{part}({came})")

@@ -344,7 +344,7 @@ def predicted(operator: str, model: dict[str, Any], rows: list[dict[str, Any]]) 
     made.predictions.offer(operator, made.predictions.checked_untrusted(operator, model))
     made.renew()
     output = made.predictions.nodes[operator].parameters["output"]
-    return [row[output] for row in made.chain.apply(rows)[0]]
+    return [row[output] for row in made._chain.apply(rows)[0]]
 
 
 def valid(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

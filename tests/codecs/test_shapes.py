@@ -9,12 +9,15 @@ from edgert.codecs.shapes import (
     COMPILED,
     MOST_APART,
     SIGHTINGS,
+    Batch,
     Body,
+    Reached,
     Rows,
     Run,
     Shapes,
     Tail,
     Value,
+    _Compiled,
     function,
 )
 from edgert.core.batch import Row
@@ -39,15 +42,7 @@ class Log:
         refused = tail.refused if isinstance(tail, Refusing) else ()
         self.compiled.append((shape, bool(refused)))
 
-        def run(
-            topics: Sequence[str],
-            payloads: Sequence[bytes],
-            captures: object,
-            wall: float,
-            rows: list[Row],
-            start: int,
-            stop: int,
-        ) -> int:
+        def reached(payloads: Sequence[bytes], rows: list[Row], start: int, stop: int) -> int:
             if refused:
                 self.tried.append((start, stop))
             for at in range(start, stop):
@@ -57,6 +52,13 @@ class Log:
                     return ~at
                 rows.append({"at": at, "fused": bool(refused)})
             return stop
+
+        def run(
+            topics: Sequence[str], payloads: Sequence[bytes], captures: object, wall: float, rows: list[Row]
+        ) -> Reached:
+            start, stop = yield 0
+            while True:
+                start, stop = yield reached(payloads, rows, start, stop)
 
         return run
 
@@ -70,9 +72,17 @@ def learned(shapes: Shapes[str], shape: str) -> None:
         shapes.learn(shape, {})
 
 
+def span(shapes: Shapes[str], batch: Batch, start: int) -> int:
+    begun: dict[_Compiled, None] = {}
+    reached = shapes._span(batch, start, len(batch.topics), begun)
+    for shape in begun:
+        shape.end()
+    return reached
+
+
 def run(shapes: Shapes[str], payloads: list[bytes]) -> tuple[int, list[bool]]:
     rows: list[Row] = []
-    reached = shapes.run([""] * len(payloads), payloads, captures, 0.0, rows, 0, len(payloads))
+    reached = span(shapes, Batch([""] * len(payloads), payloads, captures, 0.0, rows), 0)
     assert [row["at"] for row in rows] == list(range(reached)), "each once, in their order"
     return reached, [row["fused"] for row in rows]
 
@@ -147,7 +157,7 @@ def test_no_message_is_decoded_twice_where_rows_cannot_be_made_either() -> None:
     fits_none = []
     index = 0
     while index < len(topics):
-        index = made.run(topics, [b""] * len(topics), there.__getitem__, 0.0, rows, index, len(topics))
+        index = span(made, Batch(topics, [b""] * len(topics), there.__getitem__, 0.0, rows), index)
         fits_none.append(index)
         index += 1
     assert (fits_none, len(rows)) == ([5, 8], 7)

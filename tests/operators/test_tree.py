@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,11 +13,19 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.riotbench.flows import APPLICATIONS
+from edgert.codecs.base import Captures, Decoded
+from edgert.codecs.json import JsonCodec
+from edgert.core.batch import RawBatch
+from edgert.core.topic_template import TopicTemplate
 from edgert.flow.check import check
 from edgert.operators import tree
+from edgert.operators.fused import Fused
 from edgert.operators.inline import Fields, Lines, alone
+from edgert.operators.logic import Now
 from edgert.operators.pipeline import APART_S, Pipeline
+from edgert.operators.region import Edge
 from edgert.operators.registry import REGISTRY
+from edgert.operators.sinks import Publish
 from edgert.operators.source import Source
 from tests.operators.test_pipeline import STREAMS, WALL, Way, payload, times
 
@@ -51,16 +59,20 @@ SINKS: list[dict[str, Any]] = [
     {"type": "publish", "topic": "of/{room}/{source}", "payload_field": "k"},
     {"type": "publish", "topic": "num/{k}"},
 ]
-WINDOW = {"type": "tumbling_window", "size_s": 10, "lateness_s": 2, "aggregates": {"n": "count()", "s": "sum(k)"}}
+WINDOW = {"type": "tumbling_window", "size_s": 10, "lateness_s": 20, "aggregates": {"n": "count()", "s": "sum(k)"}}
 KEYS: list[dict[str, Any]] = [
     {"type": "key_by", "keys": ["source"]},
     {"type": "key_by", "keys": ["h"], "key_types": {"h": "long"}},
     {"type": "key_by", "keys": ["room", "source"]},
 ]
 JOIN = {"type": "join_latest", "fields": ["mean_t", "k"]}
-JOINS: list[dict[str, Any]] = [JOIN, JOIN | {"missing": "drop"}, JOIN | {"max_age_s": 3.0}, JOIN | {"on": ["room"]}]
-
-
+JOINS: list[dict[str, Any]] = [
+    JOIN,
+    JOIN | {"missing": "drop"},
+    JOIN | {"max_age_s": 3.0},
+    JOIN | {"missing": "drop", "max_age_s": 3.0},
+    JOIN | {"on": ["room"]},
+]
 VALUES = {"temperature": 20.0, "humidity": 50.0, "light": 3.0, "dust": 400.0, "airquality_raw": 20.0}
 PACK = json.dumps({"e": [{"v": str(v), "u": "x", "n": n} for n, v in VALUES.items()], "bt": WALL * 1e3}).encode()
 
@@ -114,6 +126,33 @@ def said(way: Way) -> dict[str, list[bytes]]:
     return letters
 
 
+def deltas(way: Way) -> dict[str, Any]:
+    """As a checkpoint takes them."""
+    return {name: place.logic.delta() for name, place in way.run.places.items()}
+
+
+def offer(way: Way, model: dict[str, Any]) -> None:
+    """A message brings it for all who predict."""
+    for place in way.run.places.values():
+        if isinstance(place.logic, Fused):
+            predictions = place.logic.predictions
+            for name, node in predictions.nodes.items():
+                if "h" in node.parameters["fields"] or model is TREE:
+                    predictions.offer(name, predictions.checked_untrusted(name, model))
+
+
+ABOVE: dict[str, Any] = {"in": {"type": "mqtt_source", "topic": "{room}/{source}"}}
+EACH = [{"a": {"input": "in", **operator}} for operator in STATELESS + OTHERS + [WINDOW] + SINKS]
+EACH += [{"a": {"input": "in", "type": "map", "set": {"k": "t", "mean_t": "t"}}, "b": {"inputs": ["in", "a"], **join}}
+         for join in JOINS]  # fmt: skip
+
+
+@pytest.mark.parametrize("operators", EACH, ids=lambda operators: str(list(operators.values())[-1])[:60])
+def test_nothing_is_left_out_of_the_comparison_for_being_wrong(operators: dict[str, Any]) -> None:
+    _, problems = check({"name": "f", "operators": ABOVE | operators}, REGISTRY)
+    assert not problems
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plain=FLOWS, stream=STREAMS, timed=st.booleans())
 def test_a_tree_says_what_its_operators_say_one_by_one(
@@ -125,7 +164,7 @@ def test_a_tree_says_what_its_operators_say_one_by_one(
     if timed:  # then some turns go the ordinary way
         for instance in whole.run.all:
             instance.time_by(lambda: 0.0)
-    for moment, messages in times(stream):
+    for number, (moment, messages) in enumerate(times(stream)):
         payloads = [payload(codec, m[0], time, m[3], m[4]) for m, time in messages]
         topics = [f"{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
         for way in (whole, parts):
@@ -133,6 +172,10 @@ def test_a_tree_says_what_its_operators_say_one_by_one(
         assert said(whole) == said(parts)
         assert whole.drops() == parts.drops()
         assert whole.rows() == parts.rows()
+        if number % 4 == 2:
+            assert deltas(whole) == deltas(parts)
+            for way in (whole, parts):
+                offer(way, TREE if number % 8 == 2 else LINE)
     for name, place in whole.run.places.items():
         assert place.logic.snapshot() == parts.run.places[name].logic.snapshot()
 
@@ -203,3 +246,45 @@ def test_names_in_lines_are_an_operators_own_and_texts_are_not_touched() -> None
     assert made.row.sure == {"t", "a_7"}
     assert made.constants.keys() == {"find_7", "sink_7"}
     assert made.lets_go
+
+
+def test_a_model_that_is_too_large_for_lines_is_used_all_the_same() -> None:
+    def split(low: float, high: float, depth: int) -> dict[str, Any]:
+        middle = (low + high) / 2
+        halves = {"at_most": split(low, middle, depth - 1), "above": split(middle, high, depth - 1)} if depth else {}
+        return {"field": "t", "threshold": middle, **halves} if depth else {"value": middle}
+
+    predict = {"type": "predict", "input": "in", "model": "later", "fields": ["t"], "output": "k"}
+    way = Way({"name": "f", "operators": ABOVE | {"a": predict, "b": {"input": "a", **SINKS[0]}}}, "full")
+    region = way.run.all[0].region
+    assert isinstance(region, Pipeline)
+    assert len(region._tree.entries) == 2
+    model = {"kind": "decision_tree", "tree": split(0.0, 512.0, 9)}
+    for moment in (0.0, 1.0):
+        way.feed(["x/a"] * 5, [b'{"time": 1700000000, "t": 3.5}'] * 5, moment)
+        offer_to = way.run.places["a"].logic
+        assert isinstance(offer_to, Fused)
+        offer_to.predictions.offer("a", offer_to.predictions.checked_untrusted("a", model))
+    assert region._tree.entries == []
+    assert [json.loads(message)["k"] for _, message in way.letters] == [None] * 5 + [3.5] * 5
+
+
+class Warmer(JsonCodec):
+    """A codec of a package that builds on one of ours."""
+
+    def decode_batch_untrusted(
+        self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
+    ) -> Decoded:
+        decoded = super().decode_batch_untrusted(topics, payloads, captures, wall)
+        for row in decoded.rows:
+            row["t"] += 100
+        return decoded
+
+
+def test_a_codec_that_builds_on_another_decodes_what_it_decodes() -> None:
+    source = Source(TopicTemplate("{room}/{source}"), Warmer())
+    sink = Publish(TopicTemplate("{source}", sink=True), JsonCodec())
+    made = Pipeline([source, sink], [Edge(0, 0, 1, 0)])
+    for moment in (0.0, 1.0):
+        made.process(RawBatch(["x/a"] * 5, [b'{"time": 1, "t": 1}'] * 5, moment, WALL), 0, Now(moment, WALL))
+    assert [json.loads(message.payload)["t"] for message in made.messages] == [101] * 10
