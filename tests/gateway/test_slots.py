@@ -358,12 +358,16 @@ async def test_a_halt_that_came_to_nothing_takes_nothing_from_what_may_have_to_b
     (process,) = walk.processes
     process.start()
     walk.draw = random.Random(2)
+    walk.feed()
     assert await walk.while_it_waits(lambda: walk.slots.capture(walk.run, walk.position))
     hosted = walk.slots._hosted[walk.run]
     since = len(hosted.since_mark())
     for _ in range(3):
         walk.feed()
     assert not walk.slots.halt(walk.run, walk.position, -1.0)
+    form = walk.run.form()
+    assert form is not None
+    walk.run.committed(form)
     walk.slots.committed(walk.run)
     assert len(hosted.fed) == since + 3
 
