@@ -121,7 +121,7 @@ class Host(Protocol):
         """For the end of the process: works off what is queued, as far as that is possible in the time, and computes
         nothing from then on. Returns the flows that stand still: all that they gave out has come then, and they may
         have a last checkpoint, by `capture`, or where it was taken here by what is pending. There is none of the others
-        from then on. On a thread of its own."""
+        from then on, and `capture` is false at once. On a thread of its own."""
         ...
 
     def recount(self, run: FlowRun) -> None:

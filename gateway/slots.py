@@ -310,8 +310,8 @@ class Slots:
     def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
         """What is queued goes into the last checkpoint, which is taken here, of all flows at the same time: one whose
         slot hangs holds up no other."""
-        ends = time.monotonic() + timeout_s
         hold_s = min(HOLD_S, timeout_s - ANSWER_S)
+        ends = time.monotonic() + hold_s + ANSWER_S
         asked = [self._ask(run, position, hold_s, stop=True) for run in runs]
         return [hosted.run for hosted in asked if hosted and self._rests(hosted, ends - time.monotonic())]
 
