@@ -62,7 +62,8 @@ def test_what_is_not_kept_is_counted_and_what_a_commit_covers_is_forgotten(
             marks.pop()
         elif kind < 0.96:
             committed = draw.randint(0, len(marks))
-            hosted.run.pending[:] = marks[committed:]  # type: ignore[arg-type]
+            pending: list[Any] = marks[committed:]
+            hosted.run.pending[:] = pending
             hosted.trim()
             since = [(n, owed) for n, owed in since if not committed or n > marks[committed - 1]]
             marks = marks[committed:]

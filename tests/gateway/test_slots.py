@@ -417,9 +417,12 @@ async def test_what_gave_its_last_part_computes_nothing_more_and_what_did_not_is
     walk.draw = random.Random(2)
     walk.feed()
     rests: list[FlowRun] = []
-    assert await walk.while_it_waits(
-        lambda: bool(rests.extend(walk.slots.rest([walk.run], walk.position, 5.0)) or rests)
-    )
+
+    def rest() -> bool:
+        rests.extend(walk.slots.rest([walk.run], walk.position, 5.0))
+        return bool(rests)
+
+    assert await walk.while_it_waits(rest)
     assert rests == [walk.run]
     assert len(walk.run.pending) == 1
     assert process.slot is not None
