@@ -25,6 +25,7 @@ from gateway.ingest import Ingest
 from gateway.merging import Merging
 from gateway.once import Once
 from gateway.outbox_watch import OutboxWatch
+from gateway.tasks import to_its_end
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,8 @@ class Checkpointer:
         self._idle = False
         self._fault = ""
         """Why the last checkpoint left a flow out."""
+        self.hurries = False
+        """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
         self.merging = Merging(database, store, lambda run: self.runs.get(run.flow.name) is run)
         self.blocked = Blocked(host, ingest.clock.monotonic, database.spill_room)
         self.drops = DropLedger(database, ingest.clock.monotonic)
@@ -123,34 +126,39 @@ class Checkpointer:
         return bool(blocked) and self._ingest.inbox.held_up_by(blocked)
 
     async def checkpoint(self, runs: Iterable[FlowRun]) -> bool:
-        """Captures and commits `runs`; false when the commit failed (all of it stays pending)."""
+        """Captures and commits `runs`; false when the commit failed (all of it stays pending). One that has begun is
+        brought to its end though the caller is cancelled: there are never two captures of a flow at a time, and what is
+        in the database is acknowledged."""
         async with self.busy:
-            chosen = [run for run in runs if self.runs.get(run.flow.name) is run]
-            started = time.monotonic()
+            return await to_its_end(self._checkpoint(runs))
+
+    async def _checkpoint(self, runs: Iterable[FlowRun]) -> bool:
+        chosen = [run for run in runs if self.runs.get(run.flow.name) is run]
+        started = time.monotonic()
+        for run in chosen:
+            self._due[run] = started + run.flow.checkpoint_interval_s
+        try:
+            written: list[tuple[FlowRun, CommitForm]]
+            spills: list[tuple[FlowRun, Spill]]
+            written, spills = await self._store(lambda: self._commit(chosen))
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                log.exception("a checkpoint failed in a way that was not foreseen")
+            self.failed(error)
             for run in chosen:
-                self._due[run] = started + run.flow.checkpoint_interval_s
-            try:
-                written: list[tuple[FlowRun, CommitForm]]
-                spills: list[tuple[FlowRun, Spill]]
-                written, spills = await self._store(lambda: self._commit(chosen))
-            except Exception as error:
-                if not isinstance(error, StoreError):
-                    log.exception("a checkpoint failed in a way that was not foreseen")
-                self.failed(error)
-                for run in chosen:
-                    run.progress.hold(True)
-                return False
-            for run in chosen:
-                run.progress.hold(run.flow.name in self.outbox.blocked)
-            for run, form in written:
-                run.progress.commit(form.position)
-            for run, spill in spills:
-                run.progress.spilled = spill.position
-            if written:
-                self.status.commits += 1
-                self.status.last_ms = (time.monotonic() - started) * 1e3
-                self.status.pause_ms = max(run.pause_s for run, _ in written) * 1e3
-                self.status.error = self._fault
+                run.progress.hold(True)
+            return False
+        for run in chosen:
+            run.progress.hold(run.flow.name in self.outbox.blocked)
+        for run, form in written:
+            run.progress.commit(form.position)
+        for run, spill in spills:
+            run.progress.spilled = spill.position
+        if written:
+            self.status.commits += 1
+            self.status.last_ms = (time.monotonic() - started) * 1e3
+            self.status.pause_ms = max(run.pause_s for run, _ in written) * 1e3
+            self.status.error = self._fault
         self._ingest.acknowledge()  # PUBCOMPs may be due though no flow had anything to write
         if written or spills:
             self._ingest.check_pressure()
@@ -191,7 +199,7 @@ class Checkpointer:
         self._fault = ""
         self.blocked.begin(self.runs.values())
         for run in runs:
-            if run.ended:  # its last words and its end are one transaction, which was not reached
+            if self.hurries or run.ended:  # its last words and its end are one transaction, which was not reached
                 continue
             if form := self._captured(run):
                 forms.append((run, form))

@@ -40,6 +40,7 @@ from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
 from gateway.settings_from_afar import apply_settings
 from gateway.status import Status
+from gateway.tasks import to_its_end
 from gateway.uplink import Uplink
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ FILES_S = 60.0
 """So long a start waits for the documents of `flows.files`: a change may wait for a full disk, and what frees it waits
 for the start."""
 END_S = 5.0
-"""So long an end lets flows work off their queues, and then waits for the broker's answers to what they published."""
+"""So long an end waits for a change of a flow, then lets flows work off their queues, and then waits for the broker's
+answers to what they published."""
 COMMAND_S = 10.0
 """So long a command waits for a change of a flow."""
 LOST_IDS = (
@@ -111,7 +113,7 @@ class Daemon:
 
     async def store(self, call: Callable[[], Any]) -> Any:
         """Runs `call` on the store thread, the only one that touches the database."""
-        return await asyncio.get_running_loop().run_in_executor(self._store_thread, call)
+        return await to_its_end(asyncio.get_running_loop().run_in_executor(self._store_thread, call))
 
     def _make_host(self) -> Host:
         settings = self.settings.pool
@@ -248,20 +250,24 @@ class Daemon:
 
     async def _end(self) -> None:
         """What was taken in is processed and committed, so that the next start has nothing to do again."""
+        self.ingest.close()
+        self.checkpointer.hurries = True
+        await self.flows.settled(END_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.ingest.close()
+        await self.host.leave()
         await self.checkpointer.merging.stop()
-        runs = sorted(self.flows.runs.values(), key=self.checkpointer.blocked.is_blocked)
-        runs = await asyncio.to_thread(self.host.rest, runs, self.checkpointer.position, END_S)
+        async with self.checkpointer.busy:
+            runs = [run for run in self.flows.runs.values() if not run.ended]
+            runs = await asyncio.to_thread(self.host.rest, runs, self.checkpointer.position, END_S)
         await asyncio.sleep(0)  # lets what was given out last be published
         await self.ingest.publishing.settled(END_S)
         self.ingest.publishing.give_up()
         for run in runs:
             self.host.recount(run)
-        self.checkpointer.drops.ending = True
-        written = await self.checkpointer.checkpoint(runs)
+        self.checkpointer.drops.ending, self.checkpointer.hurries = True, False
+        written = await self.checkpointer.checkpoint(self.flows.runs.values())
         if written and self.ingest.drops.unsaved:  # nothing else was to be written
             try:
                 await self._write_table()

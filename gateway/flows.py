@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -179,6 +180,12 @@ class Flows:
         self.dropped.ends(run)
         self._host.remove(run)
         self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
+
+    async def settled(self, timeout_s: float) -> None:
+        """Waits for the change that is under way, no longer than that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._changing:
+                pass
 
     async def stop(self) -> None:
         """Gives up what is still to be said: a start brings the flow back, with what is not acknowledged."""

@@ -13,6 +13,7 @@ from edgert.runtime.flow_run import FlowRun
 from gateway.checkpointer import Checkpointer
 from gateway.gaps import ABANDONED
 from gateway.hosts import Host
+from gateway.tasks import to_its_end
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ async def held(old: FlowRun, host: Host, checkpointer: Checkpointer) -> AsyncIte
         async with checkpointer.changing, checkpointer.busy:
             before = fault
             try:
-                stands = await asyncio.to_thread(host.halt, old, checkpointer.position, HOLD_TURN_S)
+                halt = asyncio.to_thread(host.halt, old, checkpointer.position, HOLD_TURN_S)
+                stands = await to_its_end(halt)
                 fault = ""
             except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
                 stands, fault = False, repr(error)

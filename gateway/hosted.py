@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,10 @@ class Hosted:
     spilling: int = 0
     """How many had been fed in all when `spill` was called last."""
     checkpoint: int = 0
+    at: Position = Position()
+    """Of the checkpoint under way."""
+    asked: float = 0.0
+    """When the slots were asked for that, on the performance counter."""
     rewriting: bool = False
     """Whether the slots are to give all state for the checkpoint under way: what is stored of it is damaged."""
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -139,6 +144,7 @@ class Hosted:
     def mark(self, stop: bool = False) -> None:
         """All that was fed until now belongs to the next capture; after which the flow stands still, with `stop`."""
         self.checkpoint += 1
+        self.at, self.asked = self.run.progress.position(), time.perf_counter()
         self.answers = {}
         self.marks.append(self.fed_in_all)
         # all state may be too much for the time that there is: then the next capture takes what has changed
@@ -149,14 +155,15 @@ class Hosted:
         return [fed for fed in self.fed if fed.number > self.marks[-1]]
 
     def trim(self) -> None:
-        """What was captured is committed."""
-        if self.marks:
+        """What was captured is committed, but for what is pending still."""
+        last = len(self.marks) - len(self.run.pending)
+        committed, self.marks = self.marks[:last], self.marks[last:]
+        if committed and not self.marks:
             self.committed = self.captured
-        while self.marks and self.fed and self.fed[0].number <= self.marks[-1]:
+        while committed and self.fed and self.fed[0].number <= committed[-1]:
             fed = self.fed.popleft()
             if fed.batch is not None and not fed.batch.owed:
                 self.kept_bytes -= fed.batch.size
-        self.marks.clear()
 
     def spill(self, locked: Callable[[Callable[[], None]], None]) -> tuple[Position, dict[str, list[Entry]]]:
         """See `Host.spill`."""
@@ -197,13 +204,13 @@ class Hosted:
         given = (answer.queues is not None and not answer.fault for answer in self.answers.values())
         return not self.down and self.answers.keys() == self.slots and all(given)
 
-    def take(self, at: Position) -> None:
+    def take(self) -> None:
         """The checkpoint under way is whole: it is pending from now on."""
         run, answers = self.run, self.answers.values()
         queues = {name: found for answer in answers if answer.queues for name, found in answer.queues.items()}
         entries = {name: [_entry(packed) for packed in found] for name, found in queues.items()}
         deltas = [answer.state for answer in answers] if self.rewriting else run.taken
-        run.pending.append(Captured(at, [delta for delta in deltas if delta], self.rows, entries, self.rewriting))
+        run.pending.append(Captured(self.at, [delta for delta in deltas if delta], self.rows, entries, self.rewriting))
         run.taken, self.rows = [], []
         run.rewrite = run.rewrite and not self.rewriting
         self.captured = {name: report for answer in answers for name, report in answer.reports.items()}

@@ -19,8 +19,9 @@ from edgert.runtime.report import Report, report
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 
-STOP_S: Final = 5.0
-"""A turn that does not end by then is left to the end of the process: what it took is in the last checkpoint."""
+TURN_S: Final = 1.0
+"""So long a turn has at the end of the process, when queues are not worked on any more. What took longer is not in the
+last checkpoint, but fed again."""
 PROFILE_S: Final = 1.0
 """How often the policy is told what operators cost."""
 Send = Callable[[Instance, Sequence[Message]], None]
@@ -46,8 +47,12 @@ class Host(Protocol):
         """Rows may be worked on from now on."""
         ...
 
+    async def leave(self) -> None:
+        """The process ends: no flow is brought back to its checkpoint any more."""
+        ...
+
     async def stop(self) -> None:
-        """Ends all work; rows in queues stay where they are."""
+        """Ends all work, after `rest`; rows in queues stay where they are."""
         ...
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
@@ -114,8 +119,9 @@ class Host(Protocol):
 
     def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
         """For the end of the process: works off what is queued, as far as that is possible in the time, and computes
-        nothing from then on. All that was given out has come then. Returns the flows that may have a last checkpoint:
-        `capture`, or where it was taken here what is pending. On a thread of its own."""
+        nothing from then on. Returns the flows that stand still: all that they gave out has come then, and they may
+        have a last checkpoint, by `capture`, or where it was taken here by what is pending. There is none of the others
+        from then on, and `capture` is false at once. On a thread of its own."""
         ...
 
     def recount(self, run: FlowRun) -> None:
@@ -159,6 +165,8 @@ class InProcess:
         self._next_profile = clock.monotonic()
         self._leaving: list[FlowRun] = []
         """Removed, but a turn of them is under way."""
+        self._late: set[FlowRun] = set()
+        """A turn of theirs did not end before the process: it may still give out something, which nobody sends."""
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall())
@@ -166,10 +174,11 @@ class InProcess:
     async def start(self) -> None:
         self.pool.start()
 
-    async def stop(self) -> None:
-        import asyncio
+    async def leave(self) -> None:
+        """None is."""
 
-        await asyncio.to_thread(self.pool.stop, STOP_S)
+    async def stop(self) -> None:
+        self.pool.stop(0.0)  # turns under way have had their time
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
         run.restore(blobs, queue, self._now())
@@ -195,7 +204,7 @@ class InProcess:
         before = self._clock.monotonic() - flow_run.HOLD_S
 
         def long() -> bool:
-            return any(instance.running and instance.started < before for instance in run.all)
+            return run in self._late or any(instance.running and instance.started < before for instance in run.all)
 
         if not long():
             return False
@@ -229,9 +238,11 @@ class InProcess:
         return lambda: run.drain(self._now(), send, turned)
 
     def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
-        self.pool.wait_empty([instance for run in runs for instance in run.all], timeout_s)
-        self.pool.stop(STOP_S)
-        return list(runs)
+        self.pool.wait_empty([instance for run in runs for instance in run.all], timeout_s - TURN_S)
+        self.pool.stop(TURN_S)
+        resting = [run for run in runs if self.pool.at_rest(run.all)]
+        self._late = set(runs) - set(resting)
+        return resting
 
     def recount(self, run: FlowRun) -> None:
         """The last checkpoint is taken later."""

@@ -58,8 +58,6 @@ class SlotDeaths:
 
     def died(self, process: SlotProcess, flows: Iterable[Hosted]) -> None:
         """A slot, which has a new link already; `flows`: those that it had instances of."""
-        if self._stopping:
-            return
         for other in self._processes:
             if other is not process:
                 process.pair(other)
@@ -81,7 +79,7 @@ class SlotDeaths:
                 hosted.deaths = ran + (hosted.deaths if lived_s < STEADY_S else 0)
             self._end_life(hosted)
             hosted.lock.notify_all()
-        if not was_down:
+        if not (was_down or self._stopping):
             self._recoveries.begin(self._bring_back(hosted))
 
     async def _bring_back(self, hosted: Hosted) -> None:

@@ -95,8 +95,10 @@ class Slots:
         for process in self._processes:
             process.start(loop)
 
-    async def stop(self) -> None:
+    async def leave(self) -> None:
         await self._deaths.stop()
+
+    async def stop(self) -> None:
         await asyncio.gather(*(process.stop() for process in self._processes))
 
     def _died(self, process: SlotProcess) -> None:
@@ -240,28 +242,33 @@ class Slots:
         return self._capture(run, position, timeout_s, stop=True)
 
     def _capture(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> bool:
-        """Marks the place in the input and waits for every slot's answer. With `stop` they wait then: to be dropped,
-        or told to go on."""
+        hosted = self._ask(run, position, timeout_s, stop=stop)
+        return hosted is not None and self._answered(hosted, timeout_s + ANSWER_S)
+
+    def _ask(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> Hosted | None:
+        """Marks the place in the input, and asks every slot for its part. With `stop` they wait then: to be dropped, or
+        told to go on. Not while another checkpoint of the flow is under way: see `Checkpointer.busy`."""
         hosted = self._hosted.get(run)
         if hosted is None or not self.is_up(run):
-            return False  # soon; meanwhile no other flow's checkpoint has to wait for that
-        at: list[Position] = []
+            return None  # soon; meanwhile no other flow's checkpoint has to wait for that
 
         def mark() -> None:
             with hosted.lock:
                 hosted.mark(stop)
-                at.append(run.progress.position())
                 if not hosted.down:
                     asked = hosted.checkpoint, stop, timeout_s, hosted.rewriting
                     self._to_all(hosted, frame(frames.MARK, hosted.number, *asked))
 
-        began = time.perf_counter()
         position(mark)
+        return hosted
+
+    def _answered(self, hosted: Hosted, timeout_s: float) -> bool:
+        """Waits for every slot's part, and takes it."""
         with hosted.lock:
-            hosted.lock.wait_for(hosted.answered, timeout_s + ANSWER_S)
-            run.pause_s = time.perf_counter() - began
+            hosted.lock.wait_for(hosted.answered, timeout_s)
+            hosted.run.pause_s = time.perf_counter() - hosted.asked
             if hosted.whole():
-                hosted.take(at[0])
+                hosted.take()
                 return True
             hosted.marks.pop()
             faults = hosted.faults()
@@ -301,16 +308,24 @@ class Slots:
         return self._copies.drain(self._hosted[run], send, turned)  # it needs no slot any more
 
     def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
-        """What is queued goes into the last checkpoint, which is taken here."""
-        ends = time.monotonic() + timeout_s
-        return [run for run in runs if self._rests(run, position, max(0.1, min(HOLD_S, ends - time.monotonic())))]
+        """What is queued goes into the last checkpoint, which is taken here, of all flows at the same time: one whose
+        slot hangs holds up no other."""
+        hold_s = min(HOLD_S, timeout_s - ANSWER_S)
+        ends = time.monotonic() + hold_s + ANSWER_S
+        asked = [self._ask(run, position, hold_s, stop=True) for run in runs]
+        return [hosted.run for hosted in asked if hosted and self._rests(hosted, ends - time.monotonic())]
 
-    def _rests(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
+    def _rests(self, hosted: Hosted, timeout_s: float) -> bool:
+        """If not, it is ended without."""
         try:
-            return self._capture(run, position, timeout_s, stop=True)
+            if self._answered(hosted, timeout_s):
+                return True
         except RuntimeError as error:
-            log.error("flow %s ends without a last checkpoint: %s", run.flow.name, error)
-            return False
+            log.error("flow %s ends without a last checkpoint: %s", hosted.run.flow.name, error)
+        with hosted.lock:
+            hosted.down = True
+            self._end_life(hosted)
+        return False
 
     def recount(self, run: FlowRun) -> None:
         if (hosted := self._hosted.get(run)) is not None:

@@ -1,10 +1,12 @@
-"""Work on the loop that whoever begins it does not wait for."""
+"""Work on the loop that whoever begins it does not wait for, or waits for in any case."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Tasks:
@@ -30,3 +32,19 @@ class Tasks:
         self.running.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self._failed(error)
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """The result of `work`. Who is cancelled meanwhile is so when it has ended: what a thread does goes on in any case,
+    and a lock that is held for it must be."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled:
+        await asyncio.gather(task, return_exceptions=True)  # nobody takes what it raises
+        raise cancelled
+    return task.result()

@@ -69,6 +69,8 @@ class CommitForm:
     rows: list[list[Any]]
     whole: bool = False
     drops: Sequence[Drop] = ()
+    captures: int = 0
+    """How many of what was pending are in it."""
 
 
 class FlowRun:
@@ -299,7 +301,8 @@ class FlowRun:
             self.pending.clear()
             return None
         packed = [pack_state(d) for d in deltas]
-        return CommitForm(last.position, packed, queue, self.columns, self.listed(rows), whole, drops)
+        listed, captures = self.listed(rows), len(self.pending)
+        return CommitForm(last.position, packed, queue, self.columns, listed, whole, drops, captures)
 
     def pending_state(self) -> tuple[list[dict[str, Any]], bool]:
         """Deltas of what is pending, as far as they count, and whether they say everything."""
@@ -317,9 +320,9 @@ class FlowRun:
 
     def committed(self, form: CommitForm) -> None:
         """The database has it."""
-        for captured in self.pending:
+        for captured in self.pending[: form.captures]:
             self.latest.extend(captured.rows[-5:])
-        self.pending.clear()
+        del self.pending[: form.captures]
         self.input_is_safe()
         self.rows_shipped += len(form.rows)
         self._queue_was_empty = not form.queue

@@ -153,11 +153,13 @@ class Slot:
 
     def _lost(self, number: int) -> None:
         """The daemon sends a new link when the slot is there again, and ends the runs that used it."""
-        link = self._links.pop(number)
+        link = self._links[number]
         self._selector.unregister(link)
         link.close()
         if number == DAEMON:
-            self._ended = True
+            self._ended = True  # turns under way may still say something, to a link that is closed
+        else:
+            del self._links[number]
 
     # -- frames
 

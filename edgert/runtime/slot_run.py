@@ -254,6 +254,8 @@ class SlotRun:
 
     def _begin(self, checkpoint: int, stop: bool, timeout_s: float, rewrite: bool = False) -> None:
         """`rewrite`: all state is wanted, not only what has changed."""
+        if self.capturing:  # given up by the daemon: what came since its mark belongs to this one
+            self._go_on()
         self.capturing, self._stop, self._marked, self._captured = checkpoint, stop, False, False
         self._rewrite = rewrite
         self._deadline = self._clock.monotonic() + timeout_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from edgert.core.results import GapBatch
 from edgert.mqtt.packets import Publish
 from edgert.runtime import flow_run
 from edgert.store import spill
-from gateway import holding
+from gateway import holding, hosts
 from gateway.blocked import PATIENCE_S, TRIED_S
 from tests.gateway.test_fallback import results, rot
 from tests.gateway.test_flows import Gateway, document
@@ -405,3 +406,46 @@ async def test_what_a_slot_that_is_away_would_need_again_is_not_given_up(
     assert spilled.lost == 0
     world.die()
     assert await counted(tmp_path / "db", 3, 4) == {"f": 4, "other": 4}
+
+
+@in_loop
+async def test_a_checkpoint_under_way_takes_no_more_flows_when_the_gateway_ends(tmp_path: Path) -> None:
+    world = Blocking(tmp_path / "db")
+    await world.deploy()
+    world.feed(1)
+    await world.go_on()
+    gateway, taken = world.gateway, []
+    capture = gateway.host.capture
+
+    def once(run: Any, position: Any) -> bool:
+        taken.append(run.flow.name)
+        gateway.checkpointer.hurries = True
+        return capture(run, position)
+
+    gateway.host.capture = once  # type: ignore[method-assign]
+    assert await gateway.checkpoint()
+    assert taken == ["f"]
+    assert [run.progress.committed.index for run in gateway.flows.runs.values()] == [1, 0]
+    gateway.crash()
+
+
+@in_loop
+async def test_at_the_end_its_turn_is_waited_for_once_and_it_has_no_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "TURN_S", 0.2)
+    world = Blocking(tmp_path / "db")
+    await world.deploy()
+    await world.block()
+    gateway = world.gateway
+    runs = list(gateway.flows.runs.values())
+    began = time.monotonic()
+    assert [run.flow.name for run in gateway.host.rest(runs, gateway.checkpointer.position, 0.4)] == ["other"]
+    await gateway.host.stop()
+    assert time.monotonic() - began < 0.9
+    world.free.set()  # too late
+    gateway.pool.hold(runs[0].all, 10.0)
+    gateway.pool.release(runs[0].all)
+    assert await gateway.checkpoint()
+    assert [run.progress.committed.index for run in runs] == [0, 2]
+    world.die()

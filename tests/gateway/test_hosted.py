@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from edgert.core.batch import RawBatch
+from edgert.core.position import Position
+from edgert.runtime.progress import Progress
 from gateway import hosted as hosted_module
 from gateway.hosted import Hosted
 
 
 def hosted_of() -> Hosted:
-    run: Any = SimpleNamespace(pending=[], taken=[], places={}, rewrite=False)
+    run: Any = SimpleNamespace(pending=[], taken=[], places={}, rewrite=False, progress=Progress(Position()))
     return Hosted(run, [0])
 
 
@@ -59,9 +61,12 @@ def test_what_is_not_kept_is_counted_and_what_a_commit_covers_is_forgotten(
             hosted.marks.pop()  # the capture came to nothing
             marks.pop()
         elif kind < 0.96:
+            committed = draw.randint(0, len(marks))
+            pending: list[Any] = marks[committed:]
+            hosted.run.pending[:] = pending
             hosted.trim()
-            since = [(n, owed) for n, owed in since if not marks or n > marks[-1]]
-            marks = []
+            since = [(n, owed) for n, owed in since if not committed or n > marks[committed - 1]]
+            marks = marks[committed:]
         elif kind < 0.98:
             kept = numbers(hosted.fed)
             before = hosted.drops.copy()

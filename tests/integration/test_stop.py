@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,9 @@ from typing import Any
 import pytest
 
 from tests.brokers import Broker
+from tests.integration import truth
 from tests.integration.rig import Rig
+from tests.integration.test_blocked import package, with_waiting
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -58,3 +62,38 @@ def test_what_waits_for_the_brokers_small_window_is_published_before_the_end(
         listener.disconnect()
         listener.loop_stop()
         rig.close()
+
+
+@pytest.mark.parametrize("slots", [0, 2])
+def test_nothing_is_lost_where_a_checkpoint_waits_for_a_turn_in_that_moment(rig: Rig, slots: int) -> None:
+    """Neither of the flow that it waits for, whether the turn ends in time or not, nor of one beside it."""
+    packs, there = truth.packs()[:400], rig.folder / "there"
+    gateway, collector = rig.gateway(pool={"slots": slots}), rig.collector()
+    gateway.env = package(rig.folder / "installed")
+    there.touch()
+    collector.start()
+    gateway.start_ready()
+    for document in (truth.document("free", size_s=3600.0, interval_s=0.5), with_waiting(there)):
+        assert rig.deploy(gateway, document)["accepted"]
+    for stop in (1, 2):
+        first, second = packs[200 * stop - 200 : 200 * stop - 100], packs[200 * stop - 100 : 200 * stop]
+        rig.publish(truth.as_messages(first))
+        wait_until(lambda: gateway.text().count("flow stuck has no checkpoint") == stop, "one that waits")  # noqa: B023
+        came = gateway.status()["ingest"]["messages"]
+        rig.publish(truth.as_messages(second))
+        gateway.wait(lambda s: s["ingest"]["messages"] >= came + 100, "what comes meanwhile")  # noqa: B023
+        began = time.monotonic()
+        assert gateway.process is not None
+        gateway.process.send_signal(signal.SIGTERM)
+        if stop == 2:
+            wait_until(lambda: gateway.text().count("gateway.daemon: stopping") == 2, "the stop")
+            there.unlink()
+        assert gateway.process.wait(20.0) == 0
+        assert time.monotonic() - began < 12.0
+        gateway.start_ready()
+    for flow in ("stuck", "free"):
+        rig.finish(gateway, flow, 0)
+    wanted = Counter({key: row["n"] for key, row in truth.expected(packs, 3600.0).items()})
+    assert rig.counts("free") == wanted
+    assert rig.counts("stuck") == wanted
+    assert gateway.status()["drops"] == []

@@ -62,9 +62,14 @@ def at_once() -> Iterator[None]:
     async def ends(work: Callable[[], None], turns: Turns, name: str) -> None:
         work()
 
+    async def to_its_end(work: Awaitable[Any]) -> Any:
+        return await work
+
     with (
         mock.patch.object(asyncio, "to_thread", inline),
         mock.patch("gateway.last_words.on_a_thread", ends),
+        mock.patch("gateway.checkpointer.to_its_end", to_its_end),
+        mock.patch("gateway.holding.to_its_end", to_its_end),
         mock.patch.object(flow_run, "HOLD_S", 0.0),
         mock.patch("gateway.holding.HOLD_S", 0.0),
         mock.patch("gateway.holding.HOLD_TURN_S", 0.0),

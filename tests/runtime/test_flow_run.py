@@ -298,6 +298,21 @@ def test_what_a_failed_commit_held_goes_with_the_next_once_and_in_order() -> Non
     assert rig.run.rows_shipped == 3
 
 
+def test_what_is_captured_while_a_commit_is_under_way_goes_with_the_next() -> None:
+    rig = Rig(flow_run())
+    rig.feed(1, 1.0, 10.0)
+    rig.work(0.0)
+    form = rig.checkpoint()
+    rig.feed(2, 11.0, 20.0)
+    rig.work(1.0)
+    after = rig.checkpoint()
+    assert form
+    assert after
+    rig.run.committed(form)
+    (left,) = rig.run.pending
+    assert left.position.index == after.position.index == 2
+
+
 def test_a_compacted_state_says_the_same_as_its_parts() -> None:
     rig, blobs = Rig(flow_run()), []
     for number in range(5):

@@ -157,6 +157,20 @@ def test_with_stop_it_waits_to_be_told_what_next() -> None:
     assert half.source.queue.rows == 1
 
 
+def test_a_mark_gives_up_the_checkpoint_before_it_and_holds_what_came_in_between() -> None:
+    half = Half()
+    half.source.running = True  # as in a turn that takes long
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.data(DAEMON)
+    half.run.frame(DAEMON, [frames.MARK, 5, 2, True, 2.0])
+    half.source.running = False
+    half.run.frame(1, [frames.MARKER, 5, 2])
+    half.run.advance(0.1)
+    ((_, _, checkpoint, queues, *_),) = half.daemon.sent
+    assert checkpoint == 2
+    assert [len(entries) for entries in queues.values()] == [1]
+
+
 def test_a_checkpoint_that_fits_no_flow_is_an_error_that_says_why() -> None:
     half = Half()
     links: Any = {DAEMON: half.daemon, 1: half.other}
