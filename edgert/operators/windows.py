@@ -15,16 +15,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Raw
-
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
-from edgert.core.packing import pack
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.aggregates import (
     FUNCTIONS,
-    SKETCH_MEMORY_BYTES,
     Aggregate,
     Aggregates,
     Slots,
@@ -32,23 +28,21 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
+from edgert.operators.by_key import KEY_BYTES, MEMORY_BYTES, SLOT_BYTES
 from edgert.operators.columns import check_names, check_table
 from edgert.operators.division import divided
-from edgert.operators.fields import hashable
+from edgert.operators.groups import Groups, Key, Room, make_source
 from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
 from edgert.operators.keys import AS_KEY, CONSTANTS, key_source, may_fail
 from edgert.operators.logic import Build, Emission, Now
 
 RESULT, CONTRIBUTION = 0, 1
-MAX_GROUPS: Final = 200_000
-"""Of a key and a window, kept at a time."""
 EARLY: Final = "window ended early (groups)"
-Key = Any
-"""The value of a single key field, a tuple of several, or the empty tuple."""
-
+_MOST_GROUPS: Final = MEMORY_BYTES // (KEY_BYTES + 2 * SLOT_BYTES)
+"""With short keys, of `count()` alone."""
 
 _ADD = """\
-def add(rows, open_window, generation, dirty):
+def add(rows, open_window, generation, dirty, weighs):
     late = bad = bad_keys = 0
     current = accs = None
     for row in rows:
@@ -97,18 +91,12 @@ class TumblingWindow(Inlinable):
         self.ports = ports
         self.ships_late = late == "ship" and CONTRIBUTION in ports
         self.aggregates = Aggregates(aggregates)
-        self.windows: dict[float, dict[Key, Slots]] = {}
-        self.emitted: dict[float, dict[Key, Slots]] = {}
+        self.windows = Groups("windows", "gone", self.aggregates)
+        self.emitted = Groups("emitted", "forgotten", self.aggregates)
+        self._room = Room(self.windows, self.emitted)
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)
         self._generation = 1
-        self._measured = 0
-        """The generation in which the memory of sketches was last looked at."""
-        self._dirty: list[tuple[float, Key, Slots]] = []
-        self._emitted_dirty: list[tuple[float, Key, Slots]] = []
-        self._gone: set[float] = set()
-        self._forgotten: set[float] = set()
-        """Since the last delta: windows whose accumulators left, and whose emitted values are no longer kept."""
         self._too_late: set[float] = set()
         """Windows opened in this turn by rows later than the lateness, which are shipped and nothing else."""
         self._saved_marks = list(self._marks)
@@ -143,9 +131,8 @@ class TumblingWindow(Inlinable):
 
     def _add_source(self, variables: Mapping[str, str], finite: frozenset[str] = frozenset()) -> list[str]:
         """Lines that add a row, whose fields are `variables`, to its accumulator."""
-        make = ["if acc is None:", "    accs[key] = acc = initial()"]
         mark = ["if acc[0] != generation:", "    acc[0] = generation", "    dirty.append((w, key, acc))"]
-        return [*make, *mark, *self.aggregates.add_source(variables, finite)]
+        return [*make_source(self.keys), *mark, *self.aggregates.add_source(variables, finite)]
 
     # -- inside a decoder's function (see `edgert.operators.pipeline`)
 
@@ -156,7 +143,11 @@ class TumblingWindow(Inlinable):
             check=["late_row = False", *find, *keys, *self._key_source(["break"])],
             effect=self._add_source({column: row.of(column) for column in self.aggregates.fields}, row.floats()),
             gone=["if late_row:", "    late += 1", "else:", "    bad_keys += 1"],
-            setup=["open_window, generation, dirty = adding()", "current = accs = None", "late = bad = bad_keys = 0"],
+            setup=[
+                "open_window, generation, dirty, weighs = adding()",
+                "current = accs = None",
+                "late = bad = bad_keys = 0",
+            ],
             finish=["added(late, bad, bad_keys)"],
             constants={**self.aggregates.constants, **CONSTANTS, "adding": self.adding, "added": self.added},
         )
@@ -164,9 +155,9 @@ class TumblingWindow(Inlinable):
     def time_by(self, source: int) -> TimeUse:
         return "heeds"
 
-    def adding(self) -> tuple[Callable[[float], dict[Key, Slots] | None], int, list[tuple[float, Key, Slots]]]:
-        """What the lines need in this turn: `open_window`, `generation`, `dirty`."""
-        return self._open, self._generation, self._dirty
+    def adding(self) -> tuple[Any, ...]:
+        """What the lines need in this turn: `open_window`, `generation`, `dirty`, `weighs`."""
+        return self._open, self._generation, self.windows.dirty, self.windows.weighs
 
     def added(self, late: int, bad: int, bad_keys: int) -> None:
         """Counts what could not be added."""
@@ -207,11 +198,11 @@ class TumblingWindow(Inlinable):
         contributions: list[Row] = []
         size = self.size_s
         for window in sorted(w for w in self.windows if (w + 1) * size <= watermark):
-            self._emit(window, self.windows.pop(window), watermark, results, contributions)
-        while self._too_much():
-            self._end_early(min((*self.windows, *self.emitted)), results, contributions)
+            self._emit(window, self.windows.leave(window), watermark, results, contributions)
+        for window in self._room.lacking(self._generation):
+            self._end_early(window, results, contributions)
         for window in [w for w in self.emitted if (w + 1) * size + self.lateness_s <= watermark]:
-            self._forget(window)
+            self.emitted.leave(window)  # no more late rows correct what it gave
         self._too_late.clear()
         out = []
         if RESULT in self.ports and (results or advanced):
@@ -220,30 +211,13 @@ class TumblingWindow(Inlinable):
             out.append(Emission(CONTRIBUTION, Batch(contributions, arrival, watermark)))
         return out
 
-    def _too_much(self) -> bool:
-        """Whether there are too many groups, or since the last checkpoint their sketches take too much memory."""
-        if sum(map(len, self.windows.values())) + sum(map(len, self.emitted.values())) > MAX_GROUPS:
-            return True
-        if self._measured == self._generation:
-            return False
-        groups = (acc for kept in (self.windows, self.emitted) for accs in kept.values() for acc in accs.values())
-        if self.aggregates.sketch_bytes(groups) > SKETCH_MEMORY_BYTES:
-            return True
-        self._measured = self._generation
-        return False
-
     def _end_early(self, window: float, results: list[Row], contributions: list[Row]) -> None:
         """The oldest goes, so that a sensor which makes up names cannot fill the memory. Contributions merge, so what
         is shipped stays right; of results there will be another row if more comes, of that alone."""
-        accs = self.windows.pop(window, {})
+        accs = self.windows.leave(window)
         self.drops[EARLY] += len(accs.keys() | self.emitted.get(window, {}).keys())
         self._emit(window, accs, math.inf, results, contributions)
-        self._forget(window)
-
-    def _forget(self, window: float) -> None:
-        """No more late rows correct what it gave."""
-        if self.emitted.pop(window, None) is not None:
-            self._forgotten.add(window)
+        self.emitted.leave(window)
 
     def _promise(self, watermark: float) -> float:
         """The watermark of what leaves: rows carry their window's start, so it is that of the oldest window to come."""
@@ -256,7 +230,6 @@ class TumblingWindow(Inlinable):
         start, end = window * self.size_s, (window + 1) * self.size_s
         keeps = RESULT in self.ports and self.lateness_s > 0 and end + self.lateness_s > watermark
         before = self.emitted.get(window, {})
-        self._gone.add(window)
         for key, acc in accs.items():
             head = self._head(start, end, key)
             if head is None:
@@ -270,8 +243,8 @@ class TumblingWindow(Inlinable):
                     acc = before[key]
                 results.append({**head, **self.aggregates.result(acc)})
                 if keeps:
-                    self.emitted.setdefault(window, {})[key] = acc
-                    self._emitted_dirty.append((window, key, acc))
+                    self.emitted.put(window, key, acc)
+                    self.emitted.dirty.append((window, key, acc))
 
     def _head(self, start: float, end: float, key: Key) -> Row | None:
         """The columns every emitted row begins with; None when a key has no form in its type."""
@@ -290,62 +263,25 @@ class TumblingWindow(Inlinable):
     # -- checkpoints
 
     def delta(self) -> Any | None:
-        dirty, emitted, gone, forgotten = self._dirty, self._emitted_dirty, self._gone, self._forgotten
-        if not (dirty or emitted or gone or forgotten) and self._saved_marks == self._marks:
+        if not (self.windows.changed or self.emitted.changed) and self._saved_marks == self._marks:
             return None
-        told = {
-            "gone": sorted(gone),
-            "forgotten": sorted(forgotten),
-            **self._changed("windows", dirty, self.windows, gone),
-            **self._changed("emitted", emitted, self.emitted, forgotten),
-            "marks": list(self._marks),
-            "watermark": self.watermark,
-        }
+        told = {**self.windows.changes(), **self.emitted.changes(), **self._times()}
         # only now: what cannot be packed, or finds no memory, is told the next time
-        self._dirty, self._emitted_dirty, self._gone, self._forgotten = [], [], set(), set()
+        self.windows.told()
+        self.emitted.told()
         self._generation += 1
         self._saved_marks = list(self._marks)
         return told
 
-    def _changed(
-        self, name: str, dirty: Sequence[tuple[float, Key, Slots]], kept: Mapping[float, Mapping[Key, Slots]],
-        left: set[float],
-    ) -> dict[str, Any]:  # fmt: skip
-        """What of `dirty` is still kept. The flow stands still meanwhile, so nothing is looked up for windows that have
-        not `left`, and accumulators are packed as they are, with their own slot: to copy 10,000 of them, for the
-        collector of garbage to look at, would take four times as long."""
-        if left:
-            dirty = [one for one in dirty if one[0] not in left or kept.get(one[0], {}).get(one[1]) is one[2]]
-        if self.aggregates.plain:
-            return {f"whole_{name}": Raw(pack(dirty))} if dirty else {}
-        stored = self.aggregates.stored
-        return {name: [[window, key, stored(acc)] for window, key, acc in dirty]}
+    def _times(self) -> dict[str, Any]:
+        return {"marks": list(self._marks), "watermark": self.watermark}
 
     def snapshot(self) -> Any | None:
-        def pack(kept: dict[float, dict[Key, Slots]]) -> list[list[Any]]:
-            return [[w, k, self.aggregates.stored(a)] for w, accs in kept.items() for k, a in accs.items()]
-
-        return {
-            "gone": [],
-            "forgotten": [],
-            "windows": pack(self.windows),
-            "emitted": pack(self.emitted),
-            "marks": list(self._marks),
-            "watermark": self.watermark,
-        }
+        return {**self.windows.snapshot(), **self.emitted.snapshot(), **self._times()}
 
     def restore(self, state: Any) -> None:
-        for window in state["gone"]:
-            self.windows.pop(window, None)
-        for window in state["forgotten"]:
-            self.emitted.pop(window, None)
-        for kept, name in ((self.windows, "windows"), (self.emitted, "emitted")):
-            for window, key, slots in state.get(name, ()):
-                accs = kept.setdefault(window, {})
-                accs[hashable(key)] = self.aggregates.restored(slots)
-            for window, key, acc in state.get(f"whole_{name}", ()):
-                accs = kept.setdefault(window, {})
-                accs[hashable(key)] = self.aggregates.restored(acc[1:])
+        self.windows.restore(state)
+        self.emitted.restore(state)
         marks = state["marks"]
         self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
         self._saved_marks = list(self._marks)
@@ -382,9 +318,10 @@ SPECS = (
     OperatorSpec(
         type="tumbling_window",
         doc="Aggregates rows per key over event-time windows of one size, aligned to the epoch (UTC). Emits when the "
-        f"watermark passes a window's end, and earlier, counted as `{EARLY}`, where open windows would have more than "
-        f"{MAX_GROUPS:,} groups, or sketches of {SKETCH_MEMORY_BYTES >> 20} MB: what is "
-        "shipped merges, of results another row follows if more comes.",
+        f"watermark passes a window's end, and earlier, counted as `{EARLY}`, the oldest first, where the groups "
+        f"of all windows take more than {MEMORY_BYTES >> 20} MB (about {_MOST_GROUPS // 1000},000 with short keys and "
+        "a `count()`, fewer with more aggregates or long keys), or their sketches as much again: what is shipped "
+        "merges, of results another row follows if more comes.",
         check=_check,
         fields=_fields,
         logic=make_window,

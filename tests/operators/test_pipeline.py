@@ -173,11 +173,18 @@ def shown(column: str, packed: bytes) -> object:
     return kind.results(kind.unpack(packed))
 
 
+def held_bytes(way: Way) -> int:
+    window = way.run.places["w"].logic
+    assert isinstance(window, TumblingWindow)
+    return window.windows.held_bytes()
+
+
 @pytest.mark.parametrize(("codec", "chain", "key"), QUERIES, ids=["-".join(query) for query in QUERIES])
 @settings(max_examples=20)
 @given(stream=STREAMS)
 @example(stream=[[GOOD] * 5, *ALL_KINDS, [GOOD] * 5, [GOOD], [GOOD]])
 @example(stream=[[GOOD] * 5, [GOOD] * 5, [("good", "a", "y", 1.0, 2.0)] * 3])
+@example(stream=[[GOOD] * 5, [("good", "a" * 100, "x", 1.0, 2.0)] * 3])
 def test_with_fusion_and_without_a_flow_says_the_same(
     codec: str, chain: str, key: str, stream: list[list[Any]]
 ) -> None:
@@ -196,6 +203,7 @@ def test_with_fusion_and_without_a_flow_says_the_same(
             one, other = (way.run.places[name].logic for way in (fused, parts))
             assert getattr(one, "devices", None) == getattr(other, "devices", None)
             assert getattr(one, "watermark", None) == getattr(other, "watermark", None)
+        assert held_bytes(fused) == held_bytes(parts)
     assert in_order(told(fused.end())) == in_order(told(parts.end()))
 
 

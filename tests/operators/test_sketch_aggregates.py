@@ -14,7 +14,7 @@ from edgert.core.packing import pack, unpack
 from edgert.core.result_schema import Schema, row_columns
 from edgert.operators import aggregates as aggregates_module
 from edgert.operators import count_windows as counts_module
-from edgert.operators import windows as windows_module
+from edgert.operators import groups as groups_module
 from edgert.operators.aggregates import parse_aggregate
 from edgert.operators.count_windows import CountWindow
 from edgert.operators.logic import Now
@@ -173,7 +173,7 @@ def test_sketches_that_take_too_much_memory_end_the_oldest_window_early(monkeypa
     groups = [acc for accs in made.windows.values() for acc in accs.values()]
     held = [made.aggregates.sketch_bytes([acc]) for acc in groups]
     assert made.aggregates.sketch_bytes(groups) == sum(held) > 3 * 5_000
-    monkeypatch.setattr(windows_module, "SKETCH_MEMORY_BYTES", sum(held[1:]) + 1_000)
+    monkeypatch.setattr(groups_module, "SKETCH_MEMORY_BYTES", sum(held[1:]) + 1_000)
     assert fed(made, [], 1.0, RESULT) == [], "it was measured since the last checkpoint"
     made.delta()
     out = made.process(Batch(rows([9.5], 11.0), 0.0, 2.0), 0, NOW)

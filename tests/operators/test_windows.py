@@ -22,11 +22,14 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.operators.aggregates import Aggregate, Aggregates, parse_aggregate
+from edgert.operators.by_key import KEY_BYTES, SHORT, SLOT_BYTES, beyond_short
+from edgert.operators.groups import WINDOW_BYTES, Groups
 from edgert.operators.logic import Emission, Now
 from edgert.operators.registry import REGISTRY
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
 
 SIZE = 10.0
+LONG = "a" * 10 * SHORT
 NOW = Now(0.0, 0.0)
 WRITTEN = {
     "n": "count()", "some": "count(v)", "total": "sum(v)", "mean_v": "mean(v)", "var_v": "variance(v)",
@@ -125,7 +128,7 @@ VALUES = st.one_of(
 )  # fmt: skip
 ROWS = st.builds(
     lambda time, v, source, text: {"time": time, "source": source, "v": v, **({"text": text} if text else {})},
-    st.floats(-15, 60), VALUES, st.sampled_from("ab"), st.sampled_from(["", "x"]),
+    st.floats(-15, 60), VALUES, st.sampled_from(["a", "b", LONG]), st.sampled_from(["", "x"]),
 )  # fmt: skip
 BATCHES = st.lists(
     st.builds(lambda rows, mark: Batch(rows, 0.0, mark), st.lists(ROWS, max_size=6),
@@ -190,7 +193,17 @@ def plain_state(made: TumblingWindow) -> Any:
     return state
 
 
-@given(STEPS, st.sampled_from([0.0, 25.0]), st.sampled_from([(("source", "string"),), ()]), st.integers(1, 2))
+def reckoned(kept: Groups) -> int:
+    """Looked at one by one."""
+    groups = [(key, acc) for accs in kept.values() for key, acc in accs.items()]
+    each = [KEY_BYTES + beyond_short(key) + SLOT_BYTES * len(acc) for key, acc in groups]
+    return WINDOW_BYTES * len(kept) + sum(each)
+
+
+KEYS = [(("source", "string"),), (("source", "string"), ("text", "string")), ()]
+
+
+@given(STEPS, st.sampled_from([0.0, 25.0]), st.sampled_from(KEYS), st.integers(1, 2))
 def test_a_crash_and_replay_gives_what_no_crash_gives(
     steps: list[tuple[Batch, str]], lateness_s: float, keys: Any, inputs: int
 ) -> None:
@@ -230,6 +243,8 @@ def test_a_crash_and_replay_gives_what_no_crash_gives(
             for again, by in replay:
                 shaky.process(again, by, NOW)
         assert plain_state(shaky) == plain_state(steady)
+        for kept in (steady.windows, steady.emitted, shaky.windows, shaky.emitted):
+            assert kept.held_bytes() == reckoned(kept) == sum(map(kept.bytes_of, kept))
 
 
 # -- single rules
@@ -328,9 +343,10 @@ def test_rows_without_the_key_make_a_group_of_their_own_and_no_key_means_one_gro
 def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_merges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("edgert.operators.windows.MAX_GROUPS", 3)
     made = window(lateness_s=5.0)
     out = list(made.process(at(0.0, row(1.0, 2.0), row(11.0), row(12.0, source="b")), 0, NOW))
+    monkeypatch.setattr("edgert.operators.groups.MEMORY_BYTES", made.windows.held_bytes())
+    out += made.process(at(0.0, row(12.0, source="b")), 0, NOW)
     assert not rows_at(out, RESULT)
     out += made.process(at(0.0, row(13.0, source="c")), 0, NOW)
     assert [(r["window_start"], r["total"]) for r in rows_at(out, RESULT)] == [(0.0, 2.0)]
@@ -342,6 +358,50 @@ def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_me
         shipped = [r for r in rows_at([*out, *later], CONTRIBUTION) if r["window_start"] == 0.0]
         assert add_up(shipped)["total"] == 5.0
         assert len([r for r in rows_at(later, RESULT) if r["window_start"] == 10.0]) == 3
+
+
+def test_long_keys_leave_room_for_fewer_groups_restored_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50 kB each twenty are kept in 1 MB, of which those that may still be corrected are part."""
+    monkeypatch.setattr("edgert.operators.groups.MEMORY_BYTES", 1_000_000)
+    keys = (("source", "string"), ("room", "string"))
+    made = window(keys=keys, lateness_s=100.0)
+    for number in range(18):
+        batch = at(11.0, row(1.0 if number < 10 else 12.0, source=f"{number:02d}" + "a" * 50_000, room="r"))
+        assert not rows_at(made.process(batch, 0, NOW), RESULT) or number < 10
+    assert (len(made.emitted[0.0]), len(made.windows[1.0]), made.drops) == (10, 8, {})
+    again = window(keys=keys, lateness_s=100.0)
+    again.restore(unpack(pack(made.snapshot())))
+    for each in (made, again):
+        each.process(at(11.0, row(13.0), row(13.0, room="r")), 0, NOW)
+        assert not each.drops, "short ones have room"
+        each.process(at(11.0, *(row(13.0, source=s, room="r" * 50_000) for s in "abc")), 0, NOW)
+        assert (list(each.emitted), len(each.windows[1.0])) == ([], 13)
+        assert each.drops == {"window ended early (groups)": 10}
+
+
+@pytest.mark.parametrize("variances", [0, 20])
+def test_more_aggregates_and_windows_leave_room_for_fewer_groups(
+    variances: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgert.operators.groups.MEMORY_BYTES", 1_000_000)
+    made = window((AGGREGATES[0], *(Aggregate(f"v{n}", "variance", f"f{n}") for n in range(variances))))
+    made.process(at(0.0, *(row(SIZE * n) for n in range(5_000))), 0, NOW)
+    kept = 1_000_000 // (WINDOW_BYTES + KEY_BYTES + SLOT_BYTES * (2 + 4 * variances))
+    assert list(made.windows) == list(range(5_000 - kept, 5_000))
+    assert made.drops == {"window ended early (groups)": 5_000 - kept}
+
+
+def test_what_left_is_not_kept_for_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose delta says the same of it, and of what came again."""
+    monkeypatch.setattr("edgert.operators.groups.STALE_BYTES", 10_000)
+    made = window(lateness_s=10.0)
+    for number in range(100):
+        made.process(at(number * SIZE, row(number * SIZE, source=LONG), row(number * SIZE - 5.0)), 0, NOW)
+        assert made.windows.held_bytes() < 10_000
+        assert len(made.windows.dirty) < 20 > len(made.emitted.dirty)
+    again = window(lateness_s=10.0)
+    again.restore(unpack(pack(made.delta())))
+    assert plain_state(again) == plain_state(made)
 
 
 def test_partials_stand_in_the_columns_that_the_wire_format_names() -> None:
