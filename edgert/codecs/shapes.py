@@ -25,11 +25,11 @@ ACTIVE: Final = 4
 """Shapes that are tried on a message, the last that fitted first: each that does not fit costs about a microsecond."""
 COMPILED: Final = 32
 """Shapes whose functions are kept; then the one that was learned longest ago goes."""
-SHORT: Final = 2_000
-"""Bytes of code that take about a millisecond to compile."""
+SHORT: Final = 250
+"""Bytes of code."""
 COMPILE_EVERY: Final = 64
-"""Messages looked at, at least, between two compilations once there are so many: a publisher who changes shape all the
-time must not have us compile all the time."""
+"""Messages looked at, at least, between two compilations once there are so many, for each `SHORT` of the code that was
+compiled last: a publisher who changes shape all the time must not have us compile all the time."""
 MOST_APART: Final = 1024
 """Messages that go by rows, at most, before the tail is tried again after it refused."""
 SEEN: Final = 256
@@ -287,7 +287,7 @@ class Shapes(Generic[Shape]):
         self._looked = 0
         """Messages learned from since the last compilation."""
         self._dear = 1
-        """Of what takes so much longer to compile than a short function the next one waits so much longer."""
+        """How much longer than for a short function the next compilation waits."""
         self._misses = 0
         self._fruitless = 0
 
