@@ -21,7 +21,7 @@ from edgert.operators.guard import Guard
 from edgert.operators.inline import Fields
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.region import SAMPLED_S, Edge, Region, Step, Waiting
-from edgert.operators.source import Source
+from edgert.operators.source import RECOMPUTE_S, UNHEEDED_S, Source
 from edgert.operators.tree import Tree
 
 APART_S: Final = 10 * SAMPLED_S
@@ -99,6 +99,7 @@ class Pipeline(Region):
         self._order = (0, *(part for part in tree.gives if part))
         """The source, and the other parts that give rows."""
         self._rows = {part: [] for part in tree.gives}
+        self._source.looks_s = RECOMPUTE_S if tree.heeds_time else UNHEEDED_S
         codec = self._source.codec
         if fuses(codec):
             assert isinstance(codec, Fusible)

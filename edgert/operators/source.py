@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from edgert.codecs.base import Codec
 from edgert.codecs.registry import codec_name
@@ -27,8 +27,10 @@ from edgert.flow.spec import OperatorSpec, Parameter
 from edgert.operators.devices import Board, Devices
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
-RECOMPUTE_S = 0.05
+RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
+UNHEEDED_S: Final = 1.0
+"""The same where the watermark matters to nobody."""
 _SOURCE = itemgetter("source")
 NO_TIME = "no time, and the clock is not set"
 SAMPLES = 5
@@ -82,6 +84,8 @@ class Source(Logic):
         self.drops_ahead = ahead == "drop"
         self._dead_letter = dead_letter
         self._captures = Captures(topic).__getitem__
+        self.looks_s = RECOMPUTE_S
+        """How often the watermark is reckoned anew."""
         self._next_look = 0.0
         self._next_expiry = 0.0
         self._recent: dict[str, float] = {}
@@ -125,7 +129,7 @@ class Source(Logic):
         """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited
         in the queue, however long, was heard when it came."""
         if looks:
-            self._next_look = now.monotonic + RECOMPUTE_S
+            self._next_look = now.monotonic + self.looks_s
             self._look(arrival)
         return self.devices.watermark
 

@@ -52,6 +52,8 @@ class Tree:
             self._matters_behind[part] = part in leaving or any(
                 self._matters(e.to, e.input) for e in self._behind[part]
             )
+        self.heeds_time = self._matters_behind[0]
+        """Whether the source's watermark matters to anybody."""
         by_lines = {(entry.above, entry.part) for entry in self.entries}
         self.outward = {
             part: [(edge.to, edge.input) for edge in self._behind[part] if (part, edge.to) not in by_lines]

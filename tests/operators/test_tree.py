@@ -26,7 +26,7 @@ from edgert.operators.pipeline import APART_S, Pipeline
 from edgert.operators.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import Publish
-from edgert.operators.source import Source
+from edgert.operators.source import RECOMPUTE_S, UNHEEDED_S, Source
 from tests.operators.test_pipeline import STREAMS, WALL, Way, payload, times
 
 SPLIT = {"field": "t", "threshold": 2, "at_most": {"value": "low"}, "above": {"value": 7}}
@@ -290,3 +290,17 @@ def test_a_codec_that_builds_on_another_decodes_what_it_decodes() -> None:
     for moment in (0.0, 1.0):
         made.process(RawBatch(["x/a"] * 5, [b'{"time": 1, "t": 1}'] * 5, moment, WALL), 0, Now(moment, WALL))
     assert [json.loads(message.payload)["t"] for message in made.messages] == [101] * 10
+
+
+@pytest.mark.parametrize(("last", "looks_s"), [(SINKS[0], UNHEEDED_S), (WINDOW, RECOMPUTE_S)])
+def test_the_watermark_is_reckoned_rarely_where_it_matters_to_nobody(last: dict[str, Any], looks_s: float) -> None:
+    operators = ABOVE | {"a": {"input": "in", **STATELESS[0]}, "b": {"input": "a", **last}}
+    if last is WINDOW:
+        operators["c"] = {"input": "b", **SINKS[0]}
+    way = Way({"name": "f", "operators": operators}, "full")
+    source = way.run.places["in"].logic
+    assert isinstance(source, Source)
+    assert source.looks_s == looks_s
+    for moment in (0.0, 0.1):
+        way.feed(["x/a"], [b'{"time": %d, "t": 1}' % (WALL + 10 * moment)], moment)
+    assert source.devices.watermark == WALL - 2.0 + (1.0 if last is WINDOW else 0.0)
