@@ -125,7 +125,7 @@ class _Writer:
         self._captured = captured
         self._base = dict(shape.base)
         self.values = {"time": Value("t", sure=True, finite=True), "source": Value("source", sure=True)}
-        """Fields, the captured ones first."""
+        """Fields, the captured ones last, as the tolerant way has them."""
         self._values: dict[int, str] = {}
         self._numbers: list[str] = []
         self._own_source = ""

@@ -57,7 +57,7 @@ class Lines:
     row: Fields | None = None
     """What the operator gives by its port 0 at once."""
     setup: Sequence[str] = ()
-    """Before the first row of a batch, or of a part of one."""
+    """Before the first row of a batch."""
     finish: Sequence[str] = ()
     """Behind the last."""
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Inlinable(Logic):
 
     def inline(self, row: Fields, source: int) -> Lines:
         """The lines for one row that comes by that input."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no lines")
 
     def time_by(self, source: int) -> TimeUse:
         """What becomes of a watermark that comes by that input without rows."""

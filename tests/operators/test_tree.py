@@ -304,3 +304,43 @@ def test_the_watermark_is_reckoned_rarely_where_it_matters_to_nobody(last: dict[
     for moment in (0.0, 0.1):
         way.feed(["x/a"], [b'{"time": %d, "t": 1}' % (WALL + 10 * moment)], moment)
     assert source.devices.watermark == WALL - 2.0 + (1.0 if last is WINDOW else 0.0)
+
+
+def both_ways(operators: dict[str, Any], batches: list[tuple[float, list[tuple[str, float, float]]]]) -> list[Any]:
+    """What is said and dropped with lines and without; of each message its device, time and `t`."""
+    found = []
+    for fusion in ("full", "chains"):
+        way = Way({"name": "f", "operators": ABOVE | operators}, fusion)
+        for moment, messages in batches:
+            payloads = [json.dumps({"time": WALL + time, "t": t}).encode() for _, time, t in messages]
+            way.feed([f"x/{device}" for device, _, _ in messages], payloads, moment)
+        found.append((said(way), way.drops(), way.rows()))
+    return found
+
+
+def test_what_is_too_old_to_be_joined_is_let_go_and_takes_no_other_devices_value() -> None:
+    operators = {
+        "a": {"input": "in", "type": "count_window", "size": 1, "aggregates": {"mean_t": "max(t)"}},
+        "j": {"inputs": ["in", "a"], **JOIN, "fields": ["mean_t"], "missing": "drop", "max_age_s": 3.0},
+        "p": {"input": "j", **SINKS[0]},
+    }
+    both = [(n, [("a", n, n), ("b", n, 1000.0 + n)]) for n in map(float, range(6))]
+    later = [(n, [("a", n, n)]) for n in map(float, range(6, 20))]
+    one, other = both_ways(operators, [*both, *later, (20.0, [("a", 20.0, 20.0), ("b", 20.0, 5000.0)])])
+    assert one == other
+    assert one[1]["j"]["nothing to join"] == 3, "the first of each, and the last of b"
+
+
+def test_rows_by_lines_and_rows_of_the_same_batch_come_to_a_window_at_once() -> None:
+    """Else it would say a correction twice."""
+    operators = {
+        "m": {"input": "in", **STATELESS[3]},
+        "s": {"input": "m", **OTHERS[2]},
+        "w": {"input": "s", **WINDOW},
+        "p": {"input": "w", "type": "publish", "topic": "w"},
+    }
+    early = [(n, [("a", n, 1.0)]) for n in (3.0 * k for k in range(8))]
+    late = (26.0, [("a", 5.0, 1.0), ("a", 6.0, 0.0), ("a", 7.0, 1.0)])  # by zero, which lines refuse
+    one, other = both_ways(operators, [*early, late, (29.0, [("a", 29.0, 1.0)])])
+    assert one == other
+    assert one[1]["m"] == {"division by zero in m": 1}
