@@ -23,7 +23,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.flow.document import load
 from edgert.flow.physical import Fusion
 from edgert.mqtt.control_plane import ControlConnection, Request
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.garbage import Garbage
@@ -138,7 +138,7 @@ class Daemon:
     def _flow_failed(self, run: FlowRun, why: str) -> None:
         self.flows.fail(run, why)
 
-    def _send(self, instance: Instance, messages: Sequence[Message]) -> None:
+    def _send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         self.ingest.publishing.send(instance, messages)
 
     def _ask(self) -> None:

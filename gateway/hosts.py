@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
 from edgert.core.position import Position as Covered
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime import flow_run
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
@@ -24,7 +24,7 @@ TURN_S: Final = 1.0
 last checkpoint, but fed again."""
 PROFILE_S: Final = 1.0
 """How often the policy is told what operators cost."""
-Send = Callable[[Instance, Sequence[Message]], None]
+Send = Callable[[Instance, Sequence[PlainMessage]], None]
 Turned = Callable[[], None]
 """Called after each turn of a flow that is brought to its end; what it raises ends that."""
 Position = Callable[[Callable[[], None]], None]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import reason_text
 from edgert.mqtt.transport import MqttClient
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from edgert.runtime.instance import Instance
 
 log = logging.getLogger(__name__)
@@ -24,9 +24,9 @@ class Publishing:
         self._client: MqttClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting = threading.Lock()
-        self._early: list[tuple[Instance, Sequence[Message]]] = []
+        self._early: list[tuple[Instance, Sequence[PlainMessage]]] = []
         """Messages from before the start: of what a checkpoint had found in queues."""
-        self._unanswered: dict[int, tuple[Instance, Message]] = {}
+        self._unanswered: dict[int, tuple[Instance, PlainMessage]] = {}
         """Messages of QoS 1 and 2 that the broker has not acknowledged, by packet id."""
         self._answer = asyncio.Event()
         """It has answered to the last of them, or is away."""
@@ -39,7 +39,7 @@ class Publishing:
         for instance, messages in early:
             self._publish(instance, messages)
 
-    def send(self, instance: Instance, messages: Sequence[Message]) -> None:
+    def send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         """Publishes what an instance of a flow gave out."""
         if self._loop is None:
             with self._waiting:
@@ -82,18 +82,19 @@ class Publishing:
             instance.unacknowledged[instance.giver(message)] += 1
         self._unanswered.clear()
 
-    def _publish(self, instance: Instance, messages: Sequence[Message]) -> None:
+    def _publish(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         client = self._client
         assert client is not None, "it was started"
         for message in messages:
+            topic, payload, qos, retain, reason = message
             properties = None
-            if message.reason and client.status.protocol == "5":
-                properties = {"user_property": [("reason", message.reason[:1_000])]}
+            if reason and client.status.protocol == "5":
+                properties = {"user_property": [("reason", reason[:1_000])]}
             try:
-                packet_id = client.publish(message.topic, message.payload, message.qos, message.retain, properties)
+                packet_id = client.publish(topic, payload, qos, retain, properties)
             except (PublishRefused, ValueError) as error:
                 instance.unsent[instance.giver(message)] += 1
-                log.debug("a message to %s was not sent: %s", message.topic, error)
+                log.debug("a message to %s was not sent: %s", topic, error)
                 continue
             if packet_id:
                 self._unanswered[packet_id] = instance, message

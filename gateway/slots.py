@@ -24,7 +24,6 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
-from edgert.operators.logic import Message
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.report import Report
@@ -357,7 +356,7 @@ class Slots:
                 hosted.results.setdefault(process.number, []).extend(frames.unpack_rows(rest[1]))
         elif kind == frames.MESSAGES:
             _, name, messages = rest
-            self._send(hosted.run.instances[name], [Message(*message) for message in messages])
+            self._send(hosted.run.instances[name], list(map(tuple, messages)))
         elif kind == frames.FAILED:
             self._failed(hosted.run, rest[1])
 

@@ -22,7 +22,7 @@ from edgert.core.position import Position
 from edgert.core.settings import GatewaySettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
@@ -60,7 +60,7 @@ class Engine:
         self.sent: Counter[str] = Counter()
         """By instance: one count for all would lose some when two threads add to it."""
 
-    def _send(self, instance: Instance, sent: Sequence[Message]) -> None:
+    def _send(self, instance: Instance, sent: Sequence[PlainMessage]) -> None:
         self.sent[instance.name] += len(sent)
 
     @property

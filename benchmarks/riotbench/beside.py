@@ -22,7 +22,7 @@ from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
 from benchmarks.riotbench.probe import BY_HAND, ENGINE, LOOP
 from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
@@ -57,7 +57,7 @@ def counted(told: list[int]) -> Callable[[Sequence[object]], None]:
 def pooled(run: FlowRun, told: list[int]) -> tuple[Callable[[RawBatch], None], Pool]:
     """The engine, as a gateway has it by default."""
 
-    def send(instance: Instance, sent: Sequence[Message]) -> None:
+    def send(instance: Instance, sent: Sequence[PlainMessage]) -> None:
         told[0] += len(sent)
 
     pool = make_pool(

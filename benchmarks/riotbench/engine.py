@@ -24,7 +24,7 @@ from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
@@ -212,7 +212,7 @@ def one(given: argparse.Namespace, rate: float) -> dict[str, Any]:
     """One load."""
     told = [0]
 
-    def send(instance: Instance, sent: Sequence[Message]) -> None:
+    def send(instance: Instance, sent: Sequence[PlainMessage]) -> None:
         told[0] += len(sent)
 
     run = flow_run(given.application, given.fusion)

@@ -19,7 +19,7 @@ from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.links.unix import UnixLink
 from edgert.operators.division import CopiesByTopic
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.doing import Doing
 from edgert.runtime.instance import Instance
@@ -60,7 +60,7 @@ class FeedingSlot(Slot):
         found: list[Feed] = run.feeds
         return found
 
-    def _send(self, instance: Instance, messages: Sequence[Message]) -> None:
+    def _send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         self.told += len(messages)
 
     def figures(self) -> dict[str, Any]:

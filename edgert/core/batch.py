@@ -6,6 +6,7 @@ Rows are shared between branches and queues: an operator never changes a row tha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from sys import getsizeof
 from typing import Any, ClassVar, Final
@@ -93,13 +94,13 @@ def size_of(rows: list[Row], nth: int = 0) -> int:
 
 def row_bytes(row: Row) -> int:
     """The same of one row."""
-    return ROW_BASE_BYTES + FIELD_BYTES * len(row) + great_bytes(row)
+    return ROW_BASE_BYTES + FIELD_BYTES * len(row) + great_bytes(row.values())
 
 
-def great_bytes(row: Row) -> int:
-    """Of its values for which `FIELD_BYTES` has no room: long texts, lists and what is in them."""
+def great_bytes(values: Iterable[Any]) -> int:
+    """Of those for which `FIELD_BYTES` has no room: long texts, lists and what is in them."""
     size = 0
-    for value in row.values():
+    for value in values:
         kind = type(value)
         if kind is float:  # as most are
             continue

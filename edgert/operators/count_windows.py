@@ -53,8 +53,8 @@ def add(rows, adding):
             continue
         acc = accs.get(key)
         {add}
-        acc[-1] += 1
-        if acc[-1] == size:
+        acc[{at}] = count = acc[{at}] + 1
+        if count == size:
             full(row['time'], row['source'], key, acc)
     return bad, bad_keys
 """
@@ -67,8 +67,9 @@ class CountWindow(Inlinable):
         super().__init__()
         self.size = size
         self.aggregates = Aggregates(aggregates)
-        slots = len(self.aggregates.initial()) + 1
-        self._by_key: ByKey[Slots] = ByKey("open", WINDOW_BYTES + SLOT_BYTES * slots)
+        self._at = len(self.aggregates.initial())
+        """The last slot. (Python finds it at once by its number, by -1 it does not.)"""
+        self._by_key: ByKey[Slots] = ByKey("open", WINDOW_BYTES + SLOT_BYTES * (self._at + 1))
         self.open = self._by_key.kept
         self._keys = tuple(keys)
         self._generation = 1
@@ -89,7 +90,7 @@ class CountWindow(Inlinable):
         key = "\n            ".join(key_source(self._keys))
         begin = "\n    ".join(_BEGIN)
         read, read_or_none = values("row[{!r}]"), values("get({!r})")
-        return _ADD.format(begin=begin, values=read, values_or_none=read_or_none, key=key, add=add)
+        return _ADD.format(begin=begin, values=read, values_or_none=read_or_none, key=key, add=add, at=self._at)
 
     def _adding(self) -> tuple[Any, ...]:
         """What the lines need until the next checkpoint."""
@@ -106,7 +107,8 @@ class CountWindow(Inlinable):
     def inline(self, row: Fields, source: int) -> Lines:
         keys = [f"k{number} = {row.of(name)}" for number, (name, _) in enumerate(self._keys)]
         add = self.aggregates.add_source({column: row.of(column) for column in self.aggregates.fields}, row.floats())
-        full = ["acc[-1] += 1", "if acc[-1] == size:", f"    full({row.of('time')}, {row.of('source')}, key, acc)"]
+        full = [f"acc[{self._at}] = count = acc[{self._at}] + 1", "if count == size:"]
+        full.append(f"    full({row.of('time')}, {row.of('source')}, key, acc)")
         make = ["try:", *indented([*keys, *key_source(self._keys)]), "except BadKey:", "    break"]
         return Lines(
             check=[*(make if may_fail(self._keys) else [*keys, *key_source(self._keys)]), "acc = accs.get(key)"],

@@ -19,7 +19,7 @@ from edgert.operators.logic import Build, Emission, Now
 
 AHEAD_S = 60.0
 """How far a remembered row's time may be ahead of the clock."""
-ROW_BYTES: Final = 250
+ROW_BYTES: Final = 100
 FIELD_BYTES: Final = 60
 """What is remembered of a key takes so much, and so much per field, as measured; long text and lists beside it."""
 
@@ -32,13 +32,14 @@ class JoinLatest(Inlinable):
 
     def __init__(self, on: Sequence[str], fields: Sequence[str], missing: str = "null", max_age_s: float = 0.0) -> None:
         super().__init__()
-        self._by_key: ByKey[tuple[float, dict[str, Any]]] = ByKey("latest", ROW_BYTES + FIELD_BYTES * len(fields))
+        self._by_key: ByKey[tuple[Any, ...]] = ByKey("latest", ROW_BYTES + FIELD_BYTES * len(fields))
         self.latest = self._by_key.kept
+        """The time, then the fields: one object rather than a dict within another, since for each row another key's is
+        looked at, which the processor's caches do not hold."""
         self._on, self._fields = tuple(on), tuple(fields)
         self._key_of = key_reader(on)
         self._drops_missing = missing == "drop"
         self._max_age_s = max_age_s
-        self._nothing = dict.fromkeys(fields)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
@@ -60,8 +61,8 @@ class JoinLatest(Inlinable):
             kept = latest.get(key)
             time = min(row["time"], limit)
             if kept is None or time >= kept[0]:
-                values = {name: row.get(name) for name in fields}
-                latest[key] = (time, values)
+                values = [row.get(name) for name in fields]
+                latest[key] = (time, *values)
                 dirty[key] = None
                 great = great_bytes(values)
                 if kept is None or great or heavy:
@@ -69,7 +70,7 @@ class JoinLatest(Inlinable):
         self._by_key.forget_beyond(self.drops)
 
     def _join(self, rows: Sequence[Row]) -> list[Row]:
-        get, key_of, nothing, oldest = self.latest.get, self._key_of, self._nothing, self._max_age_s
+        get, key_of, fields, oldest = self.latest.get, self._key_of, self._fields, self._max_age_s
         out = []
         missing = 0
         for row in rows:
@@ -78,9 +79,9 @@ class JoinLatest(Inlinable):
                 missing += 1
                 if self._drops_missing:
                     continue
-                out.append({**row, **nothing})
+                out.append({**row, **dict.fromkeys(fields)})
             else:
-                out.append({**row, **kept[1]})
+                out.append({**row, **dict(zip(fields, kept[1:], strict=True))})
         if self._drops_missing:
             self._lacked(missing)
         return out
@@ -97,8 +98,7 @@ class JoinLatest(Inlinable):
         find = f"kept = find({key})" if len(self._on) == 1 else f"kept = find(({key}))"
         old = f" or {row.of('time')} - kept[0] > {self._max_age_s!r}" if self._max_age_s else ""
         made = {name: f"j{number}" for number, name in enumerate(self._fields)}
-        names = {f"K{number}": name for number, name in enumerate(self._fields)}
-        take = ["kept = kept[1]", *(f"j{number} = kept[K{number}]" for number in range(len(made)))]
+        take = [f"_, {', '.join(made.values())}, = kept"]
         if self._drops_missing:
             check = [find, f"if kept is None{old}:", "    break", *take]
         else:
@@ -109,22 +109,26 @@ class JoinLatest(Inlinable):
             counts if self._drops_missing else Lines(),
             check=check,
             row=replace(row, variables={**row.variables, **made}),
-            constants={"find": self.latest.get, "lacked": self._lacked, **names},
+            constants={"find": self.latest.get, "lacked": self._lacked},
         )
 
     def time_by(self, source: int) -> TimeUse:
         return "ignores" if source else "passes"
 
     def delta(self) -> Any | None:
-        return self._by_key.delta(lambda kept: kept)
+        return self._by_key.delta(self._stored)
 
     def snapshot(self) -> Any | None:
-        return self._by_key.snapshot(lambda kept: kept)
+        return self._by_key.snapshot(self._stored)
+
+    def _stored(self, kept: Sequence[Any]) -> tuple[float, dict[str, Any]]:
+        return kept[0], dict(zip(self._fields, kept[1:], strict=True))
 
     def restore(self, state: Any) -> None:
-        for key, time, kept in self._by_key.told(state):
-            self.latest[key] = (time, kept)
-            self._by_key.weighs(key, great_bytes(kept))
+        for key, time, stored in self._by_key.told(state):
+            values = list(map(stored.get, self._fields))
+            self.latest[key] = (time, *values)
+            self._by_key.weighs(key, great_bytes(values))
 
     def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
         return shared_by_key("latest", snapshots, copies, copy_of)

@@ -112,7 +112,7 @@ class JoinObservations(Logic):
                 if None not in values(kept):
                     out.append(self._taken(at))
                     continue
-            if (great := great_bytes(kept)) > _TEXT_BYTES or heavy:
+            if (great := great_bytes(kept.values())) > _TEXT_BYTES or heavy:
                 bounded.weighs(at, max(0, great - _TEXT_BYTES))
             self._dirty[at] = None
         if repeated:
@@ -198,7 +198,7 @@ class JoinObservations(Logic):
                 self._wait(at)
             kept = self.open[at] = {**self._nothing, **row}
             self._bounded.beyond_bytes += FIELD_BYTES * (len(kept) - before)
-            self._bounded.weighs(at, max(0, great_bytes(kept) - _TEXT_BYTES))
+            self._bounded.weighs(at, max(0, great_bytes(kept.values()) - _TEXT_BYTES))
             self._told.add(at)
         if marks := state.get("marks"):  # what was written before they were kept has none
             self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]

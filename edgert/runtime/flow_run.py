@@ -19,7 +19,7 @@ from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, PhysicalInstance, Plan, plan
 from edgert.flow.spec import Registry
 from edgert.operators.guard import as_errors
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Now, PlainMessage
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
 from edgert.runtime.build import Built, build, schema_of
@@ -259,7 +259,7 @@ class FlowRun:
     def drain(
         self,
         now: Now,
-        send: Callable[[Instance, Sequence[Message]], None],
+        send: Callable[[Instance, Sequence[PlainMessage]], None],
         turned: Callable[[], None] = lambda: None,
     ) -> None:
         """Runs a held flow to its very end on the caller's thread: queues, what windows still hold, a capture. `turned`

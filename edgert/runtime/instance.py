@@ -11,7 +11,7 @@ from typing import Final
 
 from edgert.core.batch import Batch, RawBatch, size_of
 from edgert.operators.guard import FAILED, Guard
-from edgert.operators.logic import Emission, Logic, Message, Now, foreign
+from edgert.operators.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.region import Region
 from edgert.operators.sinks import Publish
 from edgert.runtime.latency import Latency
@@ -238,23 +238,24 @@ class Instance:
             for target in targets:
                 yield from target.instances
 
-    def take_messages(self) -> list[Message]:
+    def take_messages(self) -> list[PlainMessage]:
         """What is to be sent and was not taken yet."""
         messages = self.logic.messages
         if messages:
             self.logic.messages = []
         return messages
 
-    def giver(self, message: Message) -> int:
+    def giver(self, message: PlainMessage) -> int:
         """The part, from 0, that gave a message: a dead letter names it, other topics tell. For messages that are lost:
         too dear for all. Of parts that publish to the same topic the first."""
         guards = self.guards
         if len(guards) == 1:
             return 0
-        if message.reason:
-            gave = (n for n, guard in enumerate(guards) if message.reason.startswith(f"{guard.operator}: "))
+        topic, *_, reason = message
+        if reason:
+            gave = (n for n, guard in enumerate(guards) if reason.startswith(f"{guard.operator}: "))
         else:
-            ours = [n for n, g in enumerate(guards) if isinstance(g.logic, Publish) and g.logic.may_give(message.topic)]
+            ours = [n for n, g in enumerate(guards) if isinstance(g.logic, Publish) and g.logic.may_give(topic)]
             gave = (n for n in ours or [n for n, guard in enumerate(guards) if foreign(guard.logic)])
         return next(gave, 0)
 
@@ -383,7 +384,7 @@ def _waits(logic: Logic) -> bool:
 class Turn:
     """What one turn of an instance gave. (Of what most turns lack, the class has the value.)"""
 
-    messages: Sequence[Message] = ()
+    messages: Sequence[PlainMessage] = ()
     failed: BaseException | None = None
     """The last error of an operator, for the log."""
     failing: str = ""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime.doing import Doing
 from edgert.runtime.instance import Instance, Turn
 from edgert.runtime.lending import FAST_TURNS, MOST_WORKERS, SLOW_S, Lending, Mine, fast
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 """How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
-Send = Callable[[Instance, Sequence[Message]], None]
+Send = Callable[[Instance, Sequence[PlainMessage]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
 
@@ -401,7 +401,7 @@ class Pool(Pauses):
         self._gate.resting[number] = turn.ended + turn.wait_s
         self._work.notify()  # somebody has to wait for that
 
-    def _send_safely(self, instance: Instance, messages: Sequence[Message]) -> None:
+    def _send_safely(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         try:
             self._send(instance, messages)
         except Exception:

@@ -26,7 +26,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from edgert.runtime.doing import Doing
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance import Instance
@@ -234,7 +234,7 @@ class Slot:
 
     # -- to the daemon
 
-    def _send(self, instance: Instance, messages: Sequence[Message]) -> None:
+    def _send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         """On a worker's thread."""
         for number, run in list(self._runs.items()):
             if run.flow_run.instances.get(instance.name) is instance:

@@ -26,7 +26,7 @@ from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.bloom import Known
-from edgert.operators.logic import Message, Now
+from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
@@ -75,7 +75,7 @@ def finish(run: FlowRun, told: list[int]) -> None:
 def test_a_pool_does_what_the_loop_does(application: str, fusion: Fusion, dedicated: bool) -> None:
     told, looped = [0], [0]
 
-    def send(instance: Instance, sent: Sequence[Message]) -> None:
+    def send(instance: Instance, sent: Sequence[PlainMessage]) -> None:
         told[0] += len(sent)
 
     run = engine.flow_run(application, fusion)

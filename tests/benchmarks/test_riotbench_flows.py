@@ -37,6 +37,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
+from tests.named import named
 from tests.operators.test_cart import tried
 
 pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"the SYS trace is not there: {TRACE}")
@@ -76,7 +77,7 @@ def feed(made: FlowRun, first: int, last: int, devices: int, size: int = 50) -> 
     for at in range(first, last, size):
         now = Now(at / 100, WALL + at / 100)
         raw = RawBatch(topics[at : at + size], payloads[at : at + size], now.monotonic, now.wall, 1)
-        messages += turns(made, raw, now)
+        messages += named(turns(made, raw, now))
     return messages
 
 
@@ -88,7 +89,7 @@ def turns(made: FlowRun, raw: RawBatch, now: Now) -> list[Message]:
     for instance in made.all:
         turn = instance.run(instance.queue.take_all(), now)
         assert turn.failed is None
-        messages += turn.messages
+        messages += named(turn.messages)
         for target, batch in turn.out:
             target.instance.queue.put(Entry(target.source, batch))
     return messages
@@ -96,7 +97,7 @@ def turns(made: FlowRun, raw: RawBatch, now: Now) -> list[Message]:
 
 def end(made: FlowRun) -> list[Message]:
     messages: list[Message] = []
-    made.drain(Now(1e3, WALL + 1e3), lambda instance, sent: messages.extend(sent))
+    made.drain(Now(1e3, WALL + 1e3), lambda instance, sent: messages.extend(named(sent)))
     return messages
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from edgert.codecs import make
+from edgert.codecs.json import JsonCodec
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError
 
@@ -136,3 +137,18 @@ def test_wrong_option_and_unknown_codec_are_refused_with_what_there_is() -> None
         make("xml")
     with pytest.raises(DocumentError, match="speed: expected an option of the codec 'senml'"):
         make("senml", speed=9)
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), True, None, '\u00fc"\n', 1 << 70, [1, {"a": 2.0}]])
+def test_a_record_is_written_as_its_row(value: object) -> None:
+    codec = JsonCodec()
+    names = ("time", "source", "a b", "f0", "\u00fc", "type")
+    record = codec.record(names)
+    assert record is not None
+    values = (1.0, "x", value, 2, value, "t")
+    assert codec.encode_row(record(*values)) == codec.encode_row(dict(zip(names, values, strict=True)))
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "\n", "\ud800"])
+def test_there_is_no_record_of_names_that_are_written_otherwise(name: str) -> None:
+    assert JsonCodec().record(("time", name)) is None

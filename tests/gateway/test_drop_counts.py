@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgert.mqtt.packets import Publish
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from gateway.drop_counts import DropCounts, Drops
 from tests.gateway.test_flows import Gateway, document
 from tests.gateway.test_slots import JOINED, Walk
@@ -115,7 +115,7 @@ async def test_messages_of_the_end_of_a_flow_in_slots_are_those_of_its_own_insta
     assert await walk.while_it_waits(lambda: walk.slots.halt(walk.run, walk.position, 5.0))
     for _ in range(3):
         walk.feed()
-    sent: list[tuple[Any, list[Message]]] = []
+    sent: list[tuple[Any, list[PlainMessage]]] = []
     walk.slots.drain(walk.run, lambda instance, messages: sent.append((instance, list(messages))), lambda: None)()
     assert sent
     assert all(any(instance is own for own in walk.run.all) for instance, _ in sent)

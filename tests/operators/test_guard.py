@@ -20,6 +20,7 @@ from edgert.operators.sinks import Publish, Ship
 from edgert.operators.source import Source
 from edgert.operators.trackers import Kalman
 from edgert.operators.windows import TumblingWindow
+from tests.named import named
 
 NOW = Now(0.0, 0.0)
 BATCHES = st.lists(st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 3, 9]), max_size=8), max_size=8)
@@ -109,8 +110,8 @@ def test_of_a_repeatable_operator_only_rows_at_fault_are_lost_and_nothing_is_sai
     logic, guard = driven.logic, driven.guard
     assert driven.out == good == logic.state
     assert logic.drops == ({"values": len(good)} if good else {}) | ({FAILED: len(bad)} if bad else {})
-    assert [m.topic for m in logic.messages if m.topic.startswith("t/")] == [f"t/{n}" for n in good]
-    letters = [m for m in logic.messages if m.topic == "bad/op/a"]
+    assert [m.topic for m in named(logic.messages) if m.topic.startswith("t/")] == [f"t/{n}" for n in good]
+    letters = [m for m in named(logic.messages) if m.topic == "bad/op/a"]
     assert [json.loads(m.payload)["row"]["n"] for m in letters] == (sorted(bad) if topic else [])
     assert guard.dead_letters == len(letters)
     assert guard.failures == len(bad)
@@ -187,7 +188,7 @@ def test_an_operator_that_may_have_kept_part_of_a_batch_is_given_no_row_twice(
     assert len(set(logic.state)) == len(logic.state)
     assert len(driven.out) + logic.drops[FAILED] == len(numbers)
     assert driven.out == sorted(driven.out)
-    letters = [json.loads(m.payload) for m in logic.messages if m.topic == "bad"]
+    letters = [json.loads(m.payload) for m in named(logic.messages) if m.topic == "bad"]
     assert sorted([letter["row"]["n"] for letter in letters] + driven.out) == (numbers if topic else driven.out)
     assert driven.guard.retries == 0
 
@@ -235,7 +236,7 @@ def test_what_is_no_exception_is_an_error_of_the_row_too(kind: type[BaseExceptio
     out = [row["n"] for batch in batches for e in guard.process(batch, 0, NOW) for row in e.batch.rows]
     assert out == [3], "with 6 comes the watermark on which it raises"
     assert logic.drops[FAILED] == len(logic.messages) == 3
-    assert logic.messages[0].reason.endswith(f"{kind.__name__}: as told")
+    assert named(logic.messages)[0].reason.endswith(f"{kind.__name__}: as told")
     failures = guard.failures
     assert (guard.flush(NOW), guard.failures) == ((), failures + 1)
 
@@ -292,7 +293,7 @@ def test_a_row_that_an_operator_itself_found_at_fault_is_a_dead_letter_too() -> 
     guard.policy = OnError("dead-letter", TopicTemplate("bad/{flow}/{operator}", sink=True))
     guard.flow, guard.operator = "f", "a+b"
     guard.process(batches_of([[0, 0, 0, 0]])[0], 0, NOW)
-    assert [(m.topic, m.reason, json.loads(m.payload)["row"]["n"]) for m in guard.logic.messages] == [
+    assert [(m.topic, m.reason, json.loads(m.payload)["row"]["n"]) for m in named(guard.logic.messages)] == [
         ("bad/f/a_b", "a+b: odd", 1), ("bad/f/a_b", "a+b: odd", 3),
     ]  # fmt: skip
     assert guard.failures == 0
@@ -330,7 +331,7 @@ def test_whatever_an_error_says_a_dead_letter_can_be_written(error: Exception) -
     guard.policy = OnError("dead-letter", TopicTemplate("bad/{source}", sink=True))
     row: Row = {"time": 0.0, "source": "a/+#\0\ud800"}
     assert guard.process(Batch([row], 0.0, 5.0), 0, NOW) == []
-    (message,) = guard.logic.messages
+    (message,) = named(guard.logic.messages)
     assert message.topic == "bad/a___\ufffd?"
     assert json.loads(message.payload)["error"].startswith(type(error).__name__)
     message.reason.encode()

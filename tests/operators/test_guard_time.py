@@ -14,6 +14,7 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow.on_error import Action, OnError
 from edgert.operators.guard import APART_S, FAILED, Guard
 from edgert.operators.logic import Emission, Now
+from tests.named import named
 from tests.operators.test_guard import BATCHES, Driven, Fussy, batches_of
 
 
@@ -58,7 +59,7 @@ def test_a_turn_in_which_tries_take_long_ends_and_with_the_rest_it_goes_as_if_it
     assert (driven.out, driven.marks, driven.waits) == (other.out, other.marks, other.waits)
     assert driven.logic.state == other.logic.state
     assert driven.logic.drops == other.logic.drops
-    letters = [[m.payload for m in d.logic.messages if m.topic == "bad"] for d in (driven, other)]
+    letters = [[m.payload for m in named(d.logic.messages) if m.topic == "bad"] for d in (driven, other)]
     assert letters[0] == letters[1]
     for name in ("failures", "retries", "dead_letters"):
         assert getattr(driven.guard, name) == getattr(other.guard, name)

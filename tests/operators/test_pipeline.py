@@ -121,7 +121,7 @@ class Way:
             instance.counters.rows_in += sum(len(entry.batch) for entry in entries)
             turn = instance.run(entries, now)
             assert turn.failed is None
-            self.letters += [(m.topic, m.payload) for m in turn.messages]
+            self.letters += [(topic, payload) for topic, payload, *_ in turn.messages]
             for target, emitted in turn.out:
                 target.instance.queue.put(Entry(target.source, emitted))
 

@@ -9,6 +9,7 @@ from edgert.flow.on_error import OnError
 from edgert.operators.guard import FAILED
 from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.operators.region import Edge, Region
+from tests.named import named
 
 NOW = Now(0.0, 0.0)
 
@@ -54,7 +55,7 @@ def test_only_the_port_that_feeds_the_next_is_followed_and_the_last_gives_all() 
     assert values(region.process(rows("x", "y"), 0, NOW)) == [
         (0, ["xabc", "yabc"]), (1, ["xabc", "yabc", "xabc", "yabc"]),
     ]  # fmt: skip
-    assert [m.topic for m in region.messages] == ["a", "b", "c"]
+    assert [m.topic for m in named(region.messages)] == ["a", "b", "c"]
     assert region.left == 0
     assert region.gave == [6, 6, 6], "what goes by other ports is given, too"
 
@@ -87,7 +88,7 @@ def test_a_part_that_raises_loses_the_rows_at_fault_and_no_others() -> None:
     assert [part.drops[FAILED] for part in parts] == [0, 0, 1]
     assert [guard.failures for guard in region.guards] == [0, 0, 1]
     assert isinstance(region.guards[2].errors[0][1], ValueError)
-    assert [m.topic for m in region.messages] == ["a", "b"], "what a try that raised has said is taken back"
+    assert [m.topic for m in named(region.messages)] == ["a", "b"], "what a try that raised has said is taken back"
     assert region.took == [1, 1, 3]
 
 
@@ -151,7 +152,7 @@ def test_branches_part_and_meet_again_each_part_after_all_that_feed_it() -> None
     out = values(region.process(rows("x"), 0, NOW))
     assert out == [(0, ["xab", "xab"]), (1, ["xabj"]), (1, ["xacj"])]
     assert parts[4].seen == [0, 1], "by the input of each"
-    assert [m.topic for m in region.messages] == ["a", "b", "c", "d", "j", "j"]
+    assert [m.topic for m in named(region.messages)] == ["a", "b", "c", "d", "j", "j"]
     assert region.took == [1, 1, 1, 1, 2]
     assert region.left == 1, "what came to d, behind which nothing is"
 

@@ -18,6 +18,7 @@ from edgert.operators.fused import Fused
 from edgert.operators.logic import Build, Now
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import Publish, Ship, make_publish
+from tests.named import named
 
 NOW = Now(0.0, 0.0)
 
@@ -29,14 +30,17 @@ def rows(*values: Any) -> Batch:
 def test_publish_sends_a_message_per_row_to_the_topic_that_the_row_gives() -> None:
     made = Publish(TopicTemplate("alerts/{source}/{v}", sink=True), make("json"), 1, True)
     assert made.process(rows(1, 2), 0, NOW) == ()
-    assert [(m.topic, m.qos, m.retain) for m in made.messages] == [("alerts/a/1", 1, True), ("alerts/a/2", 1, True)]
-    assert json.loads(made.messages[0].payload)["v"] == 1
+    assert [(m.topic, m.qos, m.retain) for m in named(made.messages)] == [
+        ("alerts/a/1", 1, True),
+        ("alerts/a/2", 1, True),
+    ]
+    assert json.loads(named(made.messages)[0].payload)["v"] == 1
 
 
 def test_a_row_that_cannot_be_written_is_counted_and_lost_alone() -> None:
     made = Publish(TopicTemplate("alerts/{v}", sink=True), make("json"))
     made.process(rows("ok", "a/b", None, "#", "", "fine"), 0, NOW)
-    assert [m.topic for m in made.messages] == ["alerts/ok", "alerts/fine"]
+    assert [m.topic for m in named(made.messages)] == ["alerts/ok", "alerts/fine"]
     assert made.drops == {"unwritable row": 4}
     assert [row["v"] for row, _ in made.lost] == ["a/b", None, "#", ""], "for the dead letters"
     assert "expected field 'v' to hold a topic level" in made.lost[0][1]
@@ -56,7 +60,7 @@ def test_a_field_can_be_published_alone() -> None:
     made = make_publish(Build(flow.nodes["out"], flow, None, (), 1, frozenset()))
     values = [21.5, 3, "warm ü", True, {"a": [1]}, None, "", "\ud800"]
     made.process(Batch([{"time": 1.0, "source": "a", "room": "r", "v": v} for v in values], 0.0), 0, NOW)
-    assert [m.payload for m in made.messages] == [b"21.5", b"3", "warm ü".encode(), b"true", b'{"a":[1]}', b""]
+    assert [m.payload for m in named(made.messages)] == [b"21.5", b"3", "warm ü".encode(), b"true", b'{"a":[1]}', b""]
     assert made.drops == {"unwritable row": 2}
 
 

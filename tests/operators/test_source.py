@@ -22,6 +22,7 @@ from edgert.flow.document import from_plain
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
+from tests.named import named
 
 WALL = 1_000.0
 """The wall clock says this at monotonic 0."""
@@ -201,8 +202,8 @@ def test_malformed_payloads_are_counted_sampled_and_sent_on_and_nothing_else_suf
     assert made.drops == {"bad_payload": 7}
     assert [s.topic for s in made.samples] == ["room/b"] * SAMPLES
     assert made.samples[0].beginning == broken[:SAMPLE_BYTES]
-    assert [(m.topic, m.payload) for m in made.messages] == [("bad/payloads", broken)] * 7
-    assert all("expected JSON" in m.reason for m in made.messages)
+    assert [(m.topic, m.payload) for m in named(made.messages)] == [("bad/payloads", broken)] * 7
+    assert all("expected JSON" in m.reason for m in named(made.messages))
 
 
 def test_bad_values_are_counted_and_their_rows_stay() -> None:

@@ -27,6 +27,7 @@ from edgert.operators.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import Publish
 from edgert.operators.source import RECOMPUTE_S, UNHEEDED_S, Source
+from tests.named import named
 from tests.operators.test_pipeline import STREAMS, WALL, Way, payload, times
 
 SPLIT = {"field": "t", "threshold": 2, "at_most": {"value": "low"}, "above": {"value": 7}}
@@ -289,7 +290,7 @@ def test_a_codec_that_builds_on_another_decodes_what_it_decodes() -> None:
     made = Pipeline([source, sink], [Edge(0, 0, 1, 0)])
     for moment in (0.0, 1.0):
         made.process(RawBatch(["x/a"] * 5, [b'{"time": 1, "t": 1}'] * 5, moment, WALL), 0, Now(moment, WALL))
-    assert [json.loads(message.payload)["t"] for message in made.messages] == [101] * 10
+    assert [json.loads(message.payload)["t"] for message in named(made.messages)] == [101] * 10
 
 
 @pytest.mark.parametrize(("last", "looks_s"), [(SINKS[0], UNHEEDED_S), (WINDOW, RECOMPUTE_S)])

@@ -23,6 +23,7 @@ from edgert.flow.on_error import OnError
 from edgert.operators.guard import FAILED, Guard
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.values import DEEPEST, plain_rows
+from tests.named import named
 
 NOW = Now(0.0, 0.0)
 HEAD = {"time": 1.0, "source": "a"}
@@ -161,11 +162,11 @@ def test_of_what_somebody_elses_operator_gives_only_rows_at_fault_are_lost_each_
     ((_, batch),) = guard.flush(NOW)
     assert batch.rows == [HEAD | {"n": 8}]
     assert (guard.failures, guard.dead_letters, logic.drops) == (3, 3, {FAILED: 3})
-    letters = [json.loads(message.payload) for message in logic.messages]
+    letters = [json.loads(message.payload) for message in named(logic.messages)]
     assert [letter["row"]["n"] for letter in letters] == [0, 3, 9]
     assert letters[0]["error"].startswith("TypeError: v: expected ")
     assert letters[0]["error"].endswith("got set")
-    assert {message.topic for message in logic.messages} == {"bad/op/a"}
+    assert {message.topic for message in named(logic.messages)} == {"bad/op/a"}
     assert str(guard.errors[0][1]).endswith("got numpy.datetime64")
 
 

@@ -19,7 +19,7 @@ from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.division import CopiesByTopic
-from edgert.operators.logic import Logic, Message, Now
+from edgert.operators.logic import Logic, Message, Now, PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.operators.trackers import Tracker
 from edgert.operators.windows import TumblingWindow
@@ -33,6 +33,7 @@ from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
 from edgert.scheduling.policies import POLICIES
 from gateway.models import Models
+from tests.named import named
 from tests.runtime.pools import DEADLINE_S
 
 WALL = 1_700_000_000.0
@@ -83,7 +84,7 @@ class Way:
             instance = self.draw.choice(waiting)
             turn = instance.run(instance.queue.take(self.draw.randint(1, 8)), Now(moment, WALL + moment))
             assert turn.failed is None, turn.failed
-            self.sent += turn.messages
+            self.sent += named(turn.messages)
             for target, batch in turn.out:
                 target.instance.queue.put(Entry(target.source, batch, producer=target.producer))
             turns = turns - 1 if turns is not None else None
@@ -111,7 +112,7 @@ class Way:
         self.pool()
 
     def pool(self) -> Pool:
-        pool = Pool(VirtualClock(), send=lambda instance, messages: self.sent.extend(messages))
+        pool = Pool(VirtualClock(), send=lambda instance, messages: self.sent.extend(named(messages)))
         pool.add(self.run.all)
         return pool
 
@@ -122,7 +123,7 @@ class Way:
                 self.drops[at] = self.drops.get(at, 0) + rows
 
     def end(self) -> Rows:
-        self.run.drain(Now(1e6, WALL + 1e6), lambda instance, messages: self.sent.extend(messages))
+        self.run.drain(Now(1e6, WALL + 1e6), lambda instance, messages: self.sent.extend(named(messages)))
         self.commit()
         self.keep_drops()
         return self.shipped
@@ -294,8 +295,8 @@ def test_copies_on_threads_under_any_policy_say_what_one_says(policy: str) -> No
     one, many = Way(SPLIT, random.Random(1), fission=False), Way(SPLIT, random.Random(1))
     sent: list[Message] = []
 
-    def send(instance: Instance, given: Sequence[Message]) -> None:
-        sent.extend(given)
+    def send(instance: Instance, given: Sequence[PlainMessage]) -> None:
+        sent.extend(named(given))
 
     clock = VirtualClock(wall=WALL)
     pool = (

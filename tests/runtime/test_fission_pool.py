@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import Message
+from edgert.operators.logic import PlainMessage
 from edgert.runtime.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
+from tests.named import named
 from tests.runtime.test_fission import DEVICES, MESSAGES, WALL, Way, by_device, documents, keeps_order, totals
 from tests.runtime.virtual import VirtualWorkers
 
@@ -37,8 +38,8 @@ class Pooled:
                 instance.fast_turns = FAST_TURNS  # a lent thread may take it
         self.workers = VirtualWorkers(self.pool, self.clock, workers, self._cost)
 
-    def _sent(self, instance: Instance, messages: Sequence[Message]) -> None:
-        self.way.sent += messages
+    def _sent(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
+        self.way.sent += named(messages)
 
     def _cost(self, instance: Instance, rows: int) -> float:
         return self.draw.choice([0.0, 0.0001, 0.001, 0.02])

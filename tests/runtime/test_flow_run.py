@@ -30,6 +30,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
 from edgert.scheduling.consumption import at_most
+from tests.named import named
 
 DOCUMENT: dict[str, Any] = {
     "name": "f",
@@ -85,7 +86,7 @@ class Rig:
     def turn(self, instance: Instance, moment: float = 0.0) -> None:
         for entry in instance.queue.take_all():
             turn = instance.run([entry], Now(moment, 1_000.0 + moment))
-            self.said += [message.topic for message in turn.messages]
+            self.said += [message.topic for message in named(turn.messages)]
             for target, batch in turn.out:
                 target.instance.queue.put(type(entry)(target.source, batch))
 
@@ -178,7 +179,7 @@ def test_what_waits_in_branches_and_where_they_meet_comes_back_by_the_input_it_c
     again = Rig(flow_run(fusions[1], BRANCHED))
     if form:
         again.run.restore(form.deltas, form.queue, NOW)
-    again.run.drain(NOW, lambda instance, messages: sent.extend(m.topic for m in messages))
+    again.run.drain(NOW, lambda instance, messages: sent.extend(m.topic for m in named(messages)))
     assert Counter(sent) == Counter({"all": 2 * fed, "joined": fed})
     got = again.run.form()
     assert [row[3:] for row in contributions(got)] == ([(fed, float(fed))] if fed else []) if got else not fed

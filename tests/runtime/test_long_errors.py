@@ -14,12 +14,13 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow.on_error import OnError
 from edgert.flow.physical import Fusion
 from edgert.operators.guard import APART_S, FAILED
-from edgert.operators.logic import Message
+from edgert.operators.logic import Message, PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
+from tests.named import named
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
 from tests.runtime.test_retry import NOW, Rig, flow_run
 
@@ -136,8 +137,8 @@ def test_workers_go_on_with_what_was_not_tried(dedicated: bool, repeatable: bool
     guard.policy = OnError("dead-letter", TopicTemplate("bad", sink=True))
     sent: list[Message] = []
 
-    def send(_: Instance, messages: Sequence[Message]) -> None:
-        sent.extend(messages)
+    def send(_: Instance, messages: Sequence[PlainMessage]) -> None:
+        sent.extend(named(messages))
         turns.add(clock.monotonic())
 
     pool: Pool = ThreadPerInstance(clock, send=send) if dedicated else Pool(clock, workers=1, send=send)

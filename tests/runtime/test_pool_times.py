@@ -9,7 +9,7 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
-from edgert.operators.logic import Emission, Message, Now
+from edgert.operators.logic import Emission, Message, Now, PlainMessage
 from edgert.operators.region import Edge, Region
 from edgert.runtime.instance import Instance
 from edgert.runtime.latency import quantile_s
@@ -219,9 +219,9 @@ def test_a_pause_is_not_waiting_for_a_worker() -> None:
 def test_to_send_what_a_turn_gives_is_part_of_it() -> None:
     clock = VirtualClock()
     one = instance("one", Pass(lambda batch: one.logic.messages.append(Message("t", b""))))
-    sent: list[Message] = []
+    sent: list[PlainMessage] = []
 
-    def send(sender: Instance, messages: Sequence[Message]) -> None:
+    def send(sender: Instance, messages: Sequence[PlainMessage]) -> None:
         assert sender.running
         clock.advance(2.0)
         sent.extend(messages)

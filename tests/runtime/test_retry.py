@@ -36,6 +36,7 @@ from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.report import report
 from edgert.scheduling.consumption import at_most
+from tests.named import named
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, until_asleep
 from tests.runtime.test_flow_run import flow_run as plain_flow_run
 
@@ -96,7 +97,7 @@ class Rig:
     def __init__(self, run: FlowRun) -> None:
         self.run, self.clock = run, VirtualClock(1_000.0)
         self.letters: list[Message] = []
-        self.pool = Pool(self.clock, send=lambda instance, messages: self.letters.extend(messages))
+        self.pool = Pool(self.clock, send=lambda instance, messages: self.letters.extend(named(messages)))
         for one in run.all:
             one.fast_turns = FAST_TURNS
         self.pool.add(run.all)
@@ -120,7 +121,7 @@ class Rig:
     def shipped(self) -> list[tuple[float, float]]:
         """(n, s) of the windows, after the end of the flow."""
         assert self.pool.hold(self.run.all, 0.0)
-        self.run.drain(NOW, lambda instance, messages: self.letters.extend(messages))
+        self.run.drain(NOW, lambda instance, messages: self.letters.extend(named(messages)))
         return [(row["n"], row["s"]) for captured in self.run.pending for row in captured.rows]
 
 
