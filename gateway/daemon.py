@@ -274,12 +274,12 @@ class Daemon:
             except StoreError as error:
                 log.warning("what the sensors' broker dropped last may be counted again at the next start: %s", error)
         await asyncio.sleep(0)  # lets the last acknowledgements be written
-        await self.ingest.stop()
+        ends = [self.ingest.stop(), self.host.stop()]  # at the same time: each may wait some seconds for what hangs
         if self.link:
-            await asyncio.to_thread(self.link.stop, self._death("stopped"))
+            ends.append(asyncio.to_thread(self.link.stop, self._death("stopped")))
         if self.web:
-            await self.web.stop()
-        await self.host.stop()
+            ends.append(self.web.stop())
+        await asyncio.gather(*ends)
         await self.flows.stop()
         self._store_thread.shutdown()
         self.database.close()
