@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from edgert import __version__
 from edgert.core.config import load
@@ -66,11 +68,25 @@ def _serve(settings: GatewaySettings) -> None:
     from gateway.daemon import Daemon
 
     async def serve() -> None:
-        daemon = Daemon(settings)
-        await daemon.run(Garbage(daemon.clock.monotonic()))
+        daemon, fault = Daemon(settings), ""
+        try:
+            await daemon.run(Garbage(daemon.clock.monotonic()))
+        except EdgertError as error:
+            fault = str(error)
+        _end(fault)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())
+
+
+def _end(fault: str) -> NoReturn:
+    """Without waiting for threads, as loop and interpreter would: what counts is written, and one may wait for a name
+    server, or for a file on a server that is away."""
+    if fault:
+        print(f"edgert-gateway: {fault}", file=sys.stderr)
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(1 if fault else 0)
 
 
 if __name__ == "__main__":

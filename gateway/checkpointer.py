@@ -300,7 +300,7 @@ class Checkpointer:
         try:
             yield
         finally:
-            await self.busy.acquire()
+            await to_its_end(self.busy.acquire())  # whoever is cancelled gives it back, too
 
     def position(self, read: Callable[[], None]) -> None:
         """Runs `read` while nothing can be fed."""

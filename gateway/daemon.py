@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +39,7 @@ from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
 from gateway.settings_from_afar import apply_settings
 from gateway.status import Status
+from gateway.systemd import notify
 from gateway.tasks import to_its_end
 from gateway.uplink import Uplink
 
@@ -154,9 +154,9 @@ class Daemon:
             loop.add_signal_handler(number, self.stop)
         await self._start()
         log.info("gateway %s of fleet %s is ready", self.gateway, self.settings.gateway.fleet)
-        _notify("READY=1")
+        notify("READY=1")
         await self._stop.wait()
-        _notify("STOPPING=1")
+        notify("STOPPING=1")
         log.info("stopping")
         await self._end()
         if self._fault:
@@ -268,28 +268,32 @@ class Daemon:
             self.host.recount(run)
         self.checkpointer.drops.ending, self.checkpointer.hurries = True, False
         written = await self.checkpointer.checkpoint(self.flows.runs.values())
-        if written and self.ingest.drops.unsaved:  # nothing else was to be written
-            try:
-                await self._write_table()
-            except StoreError as error:
-                log.warning("what the sensors' broker dropped last may be counted again at the next start: %s", error)
         await asyncio.sleep(0)  # lets the last acknowledgements be written
-        await self.ingest.stop()
+        ends = [self._leave_sensors(written), self.host.stop()]  # together: each may wait some seconds for what hangs
         if self.link:
-            await asyncio.to_thread(self.link.stop, self._death("stopped"))
+            ends.append(asyncio.to_thread(self.link.stop, self._death("stopped")))
         if self.web:
-            await self.web.stop()
-        await self.host.stop()
+            ends.append(self.web.stop())
+        await asyncio.gather(*ends)
         await self.flows.stop()
         self._store_thread.shutdown()
         self.database.close()
+
+    async def _leave_sensors(self, written: bool) -> None:
+        """`written`: the database takes something."""
+        await self.ingest.stop()
+        if written and (self.ingest.drops.unsaved or self.ingest.inbox.table.dirty):  # since the last commit
+            try:
+                await self._write_table()
+            except StoreError as error:
+                log.warning("what the sensors' broker said last may be counted again at the next start: %s", error)
 
     async def _tick(self) -> None:
         """Lets time pass for sources that hear nothing, and brings malformed payloads to the log, some of them; tells
         the policy what operators cost."""
         while True:
             await asyncio.sleep(TICK_S)
-            _notify("WATCHDOG=1")
+            notify("WATCHDOG=1")
             if self.database.damaged:  # a start sets it aside, if it is
                 raise StoreError(self.database.damaged)
             self.host.tick(list(self.flows.runs.values()))
@@ -393,15 +397,3 @@ def _own_id() -> str:
         return gateway_id(Path("/etc/machine-id").read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
         raise EdgertError(f"gateway.id is not set and /etc/machine-id gives none ({error}): set gateway.id") from None
-
-
-def _notify(state: str) -> None:
-    """Tells systemd, where it waits for that (sd_notify(3))."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-            sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)
-    except OSError as error:
-        log.warning("systemd was not told %s: %s", state, error)

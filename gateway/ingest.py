@@ -127,11 +127,13 @@ class Ingest:
         await self.client.start()
 
     def close(self) -> None:
-        """From now on what comes stays the broker's, for the next session. Its answers to what we send are read."""
+        """From now on what comes stays the broker's, for the next session. Its answers to what we send are read. (When
+        the last of it has come, the id table is to be written.)"""
         self._closed = True
         self.client.resume()
 
     async def stop(self) -> None:
+        self._closed = True
         if self._look is not None:
             self._look.cancel()
         await self.client.stop()
@@ -285,6 +287,8 @@ class Ingest:
 
     def _messages(self, messages: Publishes) -> None:
         if self._closed:
+            with self.lock:
+                self.inbox.leave(messages)
             return
         self.feed(messages)
         self.acknowledge()

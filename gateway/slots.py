@@ -311,19 +311,20 @@ class Slots:
         slot hangs holds up no other."""
         hold_s = min(HOLD_S, timeout_s - ANSWER_S)
         ends = time.monotonic() + hold_s + ANSWER_S
-        asked = [self._ask(run, position, hold_s, stop=True) for run in runs]
-        return [hosted.run for hosted in asked if hosted and self._rests(hosted, ends - time.monotonic())]
+        asked = [(run, self._ask(run, position, hold_s, stop=True)) for run in runs]
+        return [run for run, hosted in asked if self._rests(run, hosted, ends - time.monotonic())]
 
-    def _rests(self, hosted: Hosted, timeout_s: float) -> bool:
-        """If not, it is ended without."""
+    def _rests(self, run: FlowRun, asked: Hosted | None, timeout_s: float) -> bool:
+        """If not, it is ended without: also one that was not asked, whose slot may be heard of again."""
         try:
-            if self._answered(hosted, timeout_s):
+            if asked and self._answered(asked, timeout_s):
                 return True
         except RuntimeError as error:
-            log.error("flow %s ends without a last checkpoint: %s", hosted.run.flow.name, error)
-        with hosted.lock:
-            hosted.down = True
-            self._end_life(hosted)
+            log.error("flow %s ends without a last checkpoint: %s", run.flow.name, error)
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                hosted.down = True
+                self._end_life(hosted)
         return False
 
     def recount(self, run: FlowRun) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def log_as_before() -> Iterator[None]:
     if any(type(handler) is logging.StreamHandler and handler not in handlers for handler in root.handlers):
         root.handlers[:] = handlers
         root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def slots_end() -> Iterator[None]:
+    """Those that ran in this process close what they had open."""
+    yield
+    if (here := sys.modules.get("tests.slots_here")) is not None:
+        here.InThisProcess.close_all()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, ClassVar
 
 from edgert.core.clock import VirtualClock
 from edgert.links.unix import UnixLink
@@ -16,14 +17,42 @@ class InThisProcess(SlotProcess):
     """A slot that the test steps."""
 
     clock = VirtualClock()
+    made: ClassVar[list[InThisProcess]] = []
+    """What the end of a process would close, a fixture does: beyond 1,024 files paho's select takes no more."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.slot: Slot | None = None
+        super().__init__(*arguments)
+        self.made.append(self)
+
+    @classmethod
+    def close_all(cls) -> None:
+        for process in cls.made:
+            process._leave_slot()
+            process.doing.close()
+            process.link.close()
+            process._theirs.close()
+        cls.made.clear()
+
+    def _leave_slot(self) -> None:
+        slot = self.slot
+        if slot is None:
+            return
+        for link in slot._links.values():
+            link.close()
+        if slot._pool is not None:
+            slot._pool.stop()
+        slot._selector.close()
+        os.close(slot._wake)
+        self.slot = None
 
     def start(self, loop: Any = None) -> None:
         self._starting = None
-        self.slot: Slot | None = Slot(UnixLink(self._theirs), REGISTRY, self.clock, self.doing)
+        self.slot = Slot(UnixLink(self._theirs), REGISTRY, self.clock, self.doing)
 
     @property
     def running(self) -> bool:
-        return getattr(self, "slot", None) is not None
+        return self.slot is not None
 
     def step(self) -> None:
         """A bit of the slot's work."""
@@ -48,12 +77,9 @@ class InThisProcess(SlotProcess):
     def die(self) -> None:
         """With all its links; the daemon notices at once."""
         assert self.slot is not None
-        for link in self.slot._links.values():
-            link.close()
-        if self.slot._pool is not None:
-            self.slot._pool.stop()
-        self.slot = None
+        self._leave_slot()
         self.link.close()
+        self._theirs.close()
         self._died()
         self._renew()
         self._on_death(self)

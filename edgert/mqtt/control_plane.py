@@ -130,8 +130,14 @@ class ControlConnection:
                 self._client.subscribe(self._subscriptions)
 
     def stop(self, farewell: tuple[str, bytes] | None = None, timeout_s: float = 2.0) -> None:
-        """Publishes `farewell` (retained) if the connection stands, and ends it."""
+        """Publishes `farewell` (retained) if the connection stands, and ends it. Returns within twice the time: paho
+        waits for its thread, and that one for a name server or a host that does not answer."""
         self._stopping.set()
+        ending = threading.Thread(target=self._end, args=(farewell, timeout_s), name="mqtt-end", daemon=True)
+        ending.start()
+        ending.join(2 * timeout_s)
+
+    def _end(self, farewell: tuple[str, bytes] | None, timeout_s: float) -> None:
         with self._life:
             self._end_probe()
             if self.connected and farewell:

@@ -71,6 +71,8 @@ class Session:
         self._requests = Requests()
         self._last_id = 0
         self._began_at = 0.0
+        self._left = False
+        """We have said good-bye, and the broker may not have read it yet."""
         self._keep_alive = KeepAlive(0.0, 0.0, 0.0)
         self._handlers: dict[type, Callable[[Any, list[Event]], None]] = {
             list: self._on_messages,
@@ -107,7 +109,7 @@ class Session:
         self._decoder = Decoder(self._versions.level, self.options.max_packet_bytes)
         self._output.clear()
         self._requests.clear()
-        self._began_at = now
+        self._began_at, self._left = now, False
         return connect_packet(self.options, self._versions.level)
 
     def lost(self, text: str) -> list[Event]:
@@ -123,8 +125,9 @@ class Session:
 
     def disconnect(self, reason: int = 0) -> bool:
         """Say good-bye: returns whether there is one to say, a DISCONNECT in the output. The Will is not published
-        unless `reason` is 4."""
-        connected = self.state is State.CONNECTED
+        unless `reason` is 4. What the broker sends until it has read that is told as any other message, and cannot be
+        acknowledged."""
+        connected = self._left = self.state is State.CONNECTED
         if connected:
             self._output.append(encode.disconnect(self._versions.level, reason))
         if self.state is not State.IDLE:
@@ -241,7 +244,7 @@ class Session:
         """Events from `data`. A broker that breaks the rules yields `Closed`, after what was in order before."""
         events: list[Event] = []
         if self._idle():
-            return events
+            return self._behind_good_bye(data) if self._left else events
         self._keep_alive.received_at = now
         packets: list[Packet] = []
         fault: ProtocolError | None = None
@@ -263,6 +266,15 @@ class Session:
         if fault is not None and not self._idle():
             self._fail(fault, events)
         return events
+
+    def _behind_good_bye(self, data: bytes) -> list[Event]:
+        """Messages only: they come again, and what they are may have to be known then."""
+        packets: list[Packet] = []
+        try:
+            self._decoder.feed_untrusted(data, packets)
+        except ProtocolError:
+            self._left = False  # nothing that follows can be read
+        return [Messages(packet) for packet in packets if type(packet) is list]
 
     def _fail(self, fault: ProtocolError, events: list[Event]) -> None:
         early = self.state is State.CONNECTING

@@ -319,6 +319,14 @@ class Inbox:
         self.table.set(packet_id, 0, 0)
         self.owed.append((packet_id, qos, 0, (), 0))
 
+    def leave(self, messages: Sequence[Publish | PublishRun]) -> None:
+        """They stay the broker's, for the next session. One that is sent for the first time says that the broker has
+        the answer to what its packet id stood for: when it comes again it must not be taken for that."""
+        for message in messages:
+            if isinstance(message, Publish) and message.qos and not message.dup:
+                self._forget(self.table.indices[message.packet_id])
+                self.table.set(message.packet_id, 0, 0)
+
     def released(self, packet_id: int) -> None:
         """PUBREL came: a QoS 2 message is complete, so whatever comes next under its id is a new one. A restart must
         know that too before PUBCOMP lets the broker use the id."""

@@ -17,6 +17,7 @@ from edgert.core.results import RowsBatch, unpack_result_untrusted
 from edgert.core.settings import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected
+from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.inbox import Route
 from gateway.subscriptions import Subscriptions
@@ -370,3 +371,24 @@ async def test_a_flow_that_was_stopped_may_go_on_and_is_known_then(tmp_path: Pat
     await board.deploy("f", "{kind}/{source}")
     board.feed(1, 1.0, ids=old)  # had waited at the broker
     assert await board.counted() == {"f": 1}
+
+
+@in_loop
+async def test_an_equal_message_that_comes_while_the_gateway_ends_counts_when_it_comes_again(tmp_path: Path) -> None:
+    before, equal = daemon(tmp_path), Publish("x/a", b'{"time": %f}' % 1_700_000_001.0, 1, False, False, 1, ())
+    await before._start()
+    await before.flows.deploy(document(), "mqtt")
+    before.ingest.feed([equal])
+    good_bye = before.ingest.client.stop
+
+    async def stop() -> None:
+        before.ingest._messages([equal])  # behind the last checkpoint
+        await good_bye()
+
+    with patch.object(before.ingest.client, "stop", stop):
+        await ends(before)
+    after = Gateway(tmp_path / "gateway.db")
+    after.feed(1, 1.0, dup=True)
+    await after.flows.remove("f")
+    assert after.shipped() == 2
+    after.crash()

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, get_args
@@ -25,7 +24,6 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
 from edgert.runtime.progress import Progress
 from edgert.runtime.state import join_queues, pack_queues, pack_state
-from gateway import slots as slots_module
 from gateway.hosted import KEPT_BYTES
 from gateway.slot_process import QUIET_S
 from gateway.slots import Slots
@@ -387,63 +385,3 @@ async def test_a_slot_that_does_not_report_is_not_waited_for() -> None:
     assert not walk.slots.capture(walk.run, walk.position)
     assert not walk.slots.halt(walk.run, walk.position, 60.0)
     assert sent == []
-
-
-@in_loop
-async def test_at_the_end_one_that_hangs_costs_its_time_once_and_its_flows_are_not_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(slots_module, "HOLD_S", 0.1)
-    monkeypatch.setattr(slots_module, "ANSWER_S", 0.1)
-    walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
-    flow = from_plain(CHAINED, REGISTRY)
-    runs = [FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), "full") for _ in range(20)]
-    for run in runs:
-        walk.slots.begin(run)
-    (process,) = walk.processes
-    process.start()  # and is never stepped
-    began = time.monotonic()
-    assert walk.slots.rest(runs, walk.position, 5.0) == []
-    assert not any(walk.slots.capture(run, walk.position) for run in runs)
-    assert time.monotonic() - began < 1.0, "20 times 0.2 s"
-
-
-@in_loop
-async def test_what_gave_its_last_part_computes_nothing_more_and_what_did_not_is_ended() -> None:
-    walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
-    walk.slots.begin(walk.run)
-    (process,) = walk.processes
-    process.start()
-    walk.draw = random.Random(2)
-    walk.feed()
-    rests: list[FlowRun] = []
-
-    def rest() -> bool:
-        rests.extend(walk.slots.rest([walk.run], walk.position, 5.0))
-        return bool(rests)
-
-    assert await walk.while_it_waits(rest)
-    assert rests == [walk.run]
-    assert len(walk.run.pending) == 1
-    assert process.slot is not None
-    (run,) = process.slot._runs.values()
-    walk.feed()
-    process.step()
-    assert run.capturing, "it waits, and what comes waits aside"
-    assert walk.slots.rest([walk.run], walk.position, -1.0) == []
-    process.step()
-    assert not process.slot._runs
-    assert not walk.slots.is_up(walk.run)
-
-
-@in_loop
-async def test_a_turn_that_ends_after_the_daemon_says_what_it_has_to_nobody() -> None:
-    walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
-    walk.slots.begin(walk.run)
-    (process,) = walk.processes
-    process.start()
-    process.step()
-    assert process.slot is not None
-    (run,) = process.slot._runs.values()
-    process.stop_now()
-    process.slot._send(run.flow_run.all[0], [])

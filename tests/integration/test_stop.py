@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections import Counter
@@ -97,3 +98,15 @@ def test_nothing_is_lost_where_a_checkpoint_waits_for_a_turn_in_that_moment(rig:
     assert rig.counts("free") == wanted
     assert rig.counts("stuck") == wanted
     assert gateway.status()["drops"] == []
+
+
+def test_the_end_waits_for_no_thread_that_waits_for_the_system(rig: Rig) -> None:
+    """For a name server, or a file on a server that is away; here for somebody who writes into a pipe."""
+    pipe = rig.folder / "flow.toml"
+    os.mkfifo(pipe)
+    gateway = rig.gateway(flows={"files": [str(pipe)]})
+    gateway.start()
+    wait_until(lambda: "web page on" in gateway.text(), "the start")
+    began = time.monotonic()
+    assert gateway.terminate() == 0
+    assert time.monotonic() - began < 10.0

@@ -270,3 +270,26 @@ def test_that_the_broker_does_not_take_a_message_is_told() -> None:
     for number, reason in enumerate(("Success", "No matching subscribers", "Not authorized"), 1):
         made._published(made._client, None, number, ReasonCode(PacketTypes.PUBACK, reason), None)
     assert told == ["Not authorized"]
+
+
+def test_a_stop_waits_for_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def silent(*_arguments: Any, **_options: Any) -> Any:
+        asked.set()
+        answers.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    before = set(threading.enumerate())
+    made = ControlConnection(Connection(host="broker.example"), "test-stop")
+    made.start()
+    try:
+        assert asked.wait(10.0)
+        stopping = threading.Thread(target=made.stop, kwargs={"timeout_s": 0.1})
+        stopping.start()
+        stopping.join(5.0)
+        assert not stopping.is_alive()
+    finally:
+        answers.set()
+    wait_until(lambda: set(threading.enumerate()) <= before, "the end of all threads")

@@ -360,6 +360,20 @@ def test_wrong_number_of_results_ends_the_connection() -> None:
     assert "expected 2 results, got 1" in event.text
 
 
+def test_what_comes_behind_our_good_bye_is_told_and_nothing_else() -> None:
+    session = connected()
+    assert session.disconnect()
+    publish = b"\x32\x06\x00\x01t\x00\x07\x00"
+    (event,) = session.receive_untrusted(b"\xd0\x00" + publish[:3], 1.0) + session.receive_untrusted(publish[3:], 1.0)
+    assert isinstance(event, Messages)
+    assert [m.packet_id for m in event.messages if isinstance(m, Publish)] == [7]
+    session.acknowledge([(7, 1)])
+    session.take_output()
+    assert session.receive_untrusted(b"\xff" + publish, 1.0) == []
+    assert session.receive_untrusted(publish, 1.0) == [], "nobody knows where a packet begins"
+    assert not session.has_output
+
+
 def test_bad_filters_and_a_missing_connection_are_errors() -> None:
     session = connected()
     with pytest.raises(ValueError, match="# only as the whole last level"):

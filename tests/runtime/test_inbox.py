@@ -247,3 +247,18 @@ def test_an_equal_message_of_another_quality_of_service_is_another() -> None:
     inbox.due()
     assert taken(inbox, route, message(7, qos=2, dup=True)) == 1
     assert inbox.counters.redelivered == 0
+
+
+def test_what_is_left_to_the_broker_is_not_taken_for_an_equal_message_when_it_comes_again() -> None:
+    """Its packet id was free: the broker had the answer to what stood under it."""
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    assert taken(inbox, route, message(1), message(2), message(3)) == 3
+    flow.committed = flow.position()
+    inbox.due()
+    inbox.leave([message(1), message(2, dup=True), Publish("t", b"x"), PublishRun(["t"], [b"x"], ())])
+    restarted, route = inbox_of(Progress(flow.committed))
+    restarted.table.load(inbox.table.take_dirty().items())
+    restarted.resume()
+    assert taken(restarted, route, *(message(n, dup=True) for n in (1, 2, 3))) == 1
+    assert restarted.counters.ambiguous == 2
