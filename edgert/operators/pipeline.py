@@ -21,7 +21,7 @@ from edgert.operators.guard import Guard
 from edgert.operators.inline import Fields
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.region import SAMPLED_S, Edge, Region, Step, Waiting
-from edgert.operators.source import RECOMPUTE_S, UNHEEDED_S, Source
+from edgert.operators.source import Source
 from edgert.operators.tree import Tree
 
 APART_S: Final = 10 * SAMPLED_S
@@ -99,7 +99,7 @@ class Pipeline(Region):
         self._order = (0, *(part for part in tree.gives if part))
         """The source, and the other parts that give rows."""
         self._rows = {part: [] for part in tree.gives}
-        self._source.looks_s = RECOMPUTE_S if tree.heeds_time else UNHEEDED_S
+        self._source.heeded = tree.heeds_time
         codec = self._source.codec
         if fuses(codec):
             assert isinstance(codec, Fusible)
@@ -184,8 +184,11 @@ class Pipeline(Region):
         setup = ["by_rows, limit, recent = given()", "newest = NEVER", "ahead = 0", *text.setup]
         refused = "not t <= limit" if self._source.drops_ahead else "t != t"
         check = [f"if {refused}:", "    break", *bind, *text.check]
-        effect = ["seen = t", "if t > limit:", "    seen = wall", "    ahead += 1"]
-        effect += ["if seen > newest:", "    newest = seen", "recent[source] = seen", *text.effect]
+        if self._tree.heeds_time:
+            effect = ["seen = t", "if t > limit:", "    seen = wall", "    ahead += 1"]
+            effect += ["if seen > newest:", "    newest = seen", "recent[source] = seen", *text.effect]
+        else:
+            effect = ["if t > limit:", "    ahead += 1", *text.effect]
         constants: dict[str, Any] = {"given": lambda: self._given, "taken": self._taken, "NEVER": NO_WATERMARK}
         known = self._known.setdefault(tuple(text.of_topic), {})
         finish = [*text.finish, "taken(done, newest, ahead)"]

@@ -29,8 +29,6 @@ from edgert.operators.logic import Build, Emission, Logic, Message, Now
 
 RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
-UNHEEDED_S: Final = 1.0
-"""The same where the watermark matters to nobody."""
 _SOURCE = itemgetter("source")
 NO_TIME = "no time, and the clock is not set"
 SAMPLES = 5
@@ -84,8 +82,9 @@ class Source(Logic):
         self.drops_ahead = ahead == "drop"
         self._dead_letter = dead_letter
         self._captures = Captures(topic).__getitem__
-        self.looks_s = RECOMPUTE_S
-        """How often the watermark is reckoned anew."""
+        self.heeded = True
+        """Whether the watermark matters to anybody. If not, it stays as it is, and no device's time is noted: that
+        would be a good part of what a row costs in a small flow."""
         self._next_look = 0.0
         self._next_expiry = 0.0
         self._recent: dict[str, float] = {}
@@ -107,7 +106,7 @@ class Source(Logic):
 
     def begin(self, now: Now) -> bool:
         """Whether this turn looks at the devices' times."""
-        looks = now.monotonic >= self._next_look
+        looks = self.heeded and now.monotonic >= self._next_look
         if looks:
             self._tell()  # before this batch: what waits was heard when its own batch came, maybe long ago
         return looks
@@ -129,7 +128,7 @@ class Source(Logic):
         """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited
         in the queue, however long, was heard when it came."""
         if looks:
-            self._next_look = now.monotonic + self.looks_s
+            self._next_look = now.monotonic + RECOMPUTE_S
             self._look(arrival)
         return self.devices.watermark
 
@@ -150,7 +149,7 @@ class Source(Logic):
         were ahead of time: theirs there is that of their arrival."""
         if ahead:
             self.drops["ahead of time" if self.drops_ahead else "ahead of time (kept)"] += ahead
-        if newest > self.devices.greatest:  # now, since `_recent` may hold an older time of the same device by then
+        if self.heeded and newest > self.devices.greatest:  # now: `_recent` may hold an older time of the device then
             self.devices.greatest = newest
         self._heard = arrival
 
@@ -173,7 +172,8 @@ class Source(Logic):
                 rows = [row for row in rows if row["time"] <= limit]
             times = [row["time"] if row["time"] <= limit else batch.wall for row in rows]
             newest = max(times, default=NO_WATERMARK)
-        self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
+        if self.heeded:
+            self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
         self.observed(newest, batch.arrival, ahead)
         return rows
 
