@@ -71,6 +71,7 @@ class JoinLatest(Inlinable):
 
     def _join(self, rows: Sequence[Row]) -> list[Row]:
         get, key_of, fields, oldest = self.latest.get, self._key_of, self._fields, self._max_age_s
+        nothing = dict.fromkeys(fields)
         out = []
         missing = 0
         for row in rows:
@@ -79,7 +80,7 @@ class JoinLatest(Inlinable):
                 missing += 1
                 if self._drops_missing:
                     continue
-                out.append({**row, **dict.fromkeys(fields)})
+                out.append({**row, **nothing})
             else:
                 out.append({**row, **dict(zip(fields, kept[1:], strict=True))})
         if self._drops_missing:

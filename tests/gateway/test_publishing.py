@@ -6,11 +6,13 @@ import asyncio
 import logging
 from pathlib import Path
 from typing import Any
+from unittest.mock import call, patch
 
 import pytest
 
 from edgert.core.results import DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
+from edgert.operators.logic import Message
 from edgert.operators.registry import REGISTRY
 from tests.gateway.test_flows import Gateway
 from tests.waiting import in_loop
@@ -92,3 +94,18 @@ async def test_where_all_was_acknowledged_the_end_says_nothing(
     gateway.ingest.publishing.give_up()
     assert (not_taken(gateway), caplog.text) == ({}, "")
     gateway.crash()
+
+
+@in_loop
+async def test_a_message_goes_out_as_its_sink_and_a_dead_letter_as_its_reason_says(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    client, publishing = gateway.ingest.client, gateway.ingest.publishing
+    publishing.start(client)
+    await gateway.flows.deploy(alarms(), "mqtt")
+    instance = gateway.flows.runs["f"].all[0]
+    with patch.object(client, "publish", return_value=0) as publish:
+        client.status.protocol = "5"
+        publishing.send(instance, [("t", b"p", 0, True, ""), Message("bad", b"row", 1, reason="in: no")])
+        await asyncio.sleep(0)
+    told = {"user_property": [("reason", "in: no")]}
+    assert publish.call_args_list == [call("t", b"p", 0, True, None), call("bad", b"row", 1, False, told)]
