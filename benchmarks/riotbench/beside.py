@@ -1,9 +1,10 @@
 """What a row costs in the engine, in a bare loop over the same operator functions, and written by hand: in one process,
 by turns of 1.25 s each, since a machine's speed may change from one second to the next.
 
-Each side works on what is due while it has its turn, and its first fifth does not count: till then it brings back into
-the processor's caches what another has driven out. What the pool's own threads do while the engine has its turn is
-counted to it.
+Each side is warmed up first: a gateway runs for years, and its first twenty turns are left to a thread of their own
+until they have shown to be short. Then it works on what is due while it has its turn, whose first fifth does not count: till
+then it brings back into the processor's caches what another has driven out. What the pool's own threads do while the
+engine has its turn is counted to it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
 
+WARM_UP: Final = 50
+"""Batches of a hundred that each side is given before."""
 TURN_S: Final = 1.25
 COLD_S: Final = 0.25
 """Of each turn, in which it does not count."""
@@ -85,11 +88,15 @@ def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
     ]
     if application == "pred":
         sides.append(Side(BY_HAND, pred(counted(told[2])), told[2]))
+    for side in sides:
+        for number in range(WARM_UP):
+            side.step(feed.batch(100 * number, 100 * (number + 1), time.monotonic()))
+            pool.wait_empty(run.all, 10.0)
     before: Seen | None = None
     turns = max(1, round(seconds / (TURN_S - COLD_S))) * len(sides)
     at, counts, began = 0, False, time.monotonic()
     everything = mine = 0.0
-    for batch in feed.due((turns + 0.5) * TURN_S):  # the last half only ends the turn before it
+    for batch in feed.due((turns + 0.5) * TURN_S, 100 * WARM_UP):  # the last half only ends the turn before it
         turn, into = divmod(time.monotonic() - began, TURN_S)
         side = sides[at % len(sides)]
         if turn > at:

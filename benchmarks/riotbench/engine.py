@@ -56,16 +56,16 @@ class Feed:
         self._sizes = sum(map(len, self._payloads)) / len(trace)
         self._rate, self._tick_s = rate, tick_s
 
-    def due(self, seconds: float) -> Iterator[RawBatch]:
-        """Each batch when it is due, or at once if that is past."""
+    def due(self, seconds: float, first: int = 0) -> Iterator[RawBatch]:
+        """Each batch when it is due, or at once if that is past; they begin with message number `first`."""
         began = time.monotonic()
-        fed = 0
+        fed = first
         for tick in range(1, int(seconds / self._tick_s) + 1):
             due = began + tick * self._tick_s
             wait = due - time.monotonic()
             if wait > 0:
                 time.sleep(wait)
-            until = int(tick * self._tick_s * self._rate)
+            until = first + int(tick * self._tick_s * self._rate)
             if until > fed:
                 yield self.batch(fed, until, due)
             fed = until

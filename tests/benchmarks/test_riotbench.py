@@ -130,6 +130,11 @@ def test_a_batch_goes_on_where_the_last_ended_and_over_the_end_of_the_trace() ->
     assert [round(b.arrival - batches[0].arrival, 6) for b in batches] == [0.0, 0.01, 0.02]
 
 
+def test_a_load_may_go_on_where_a_warm_up_has_ended() -> None:
+    (batch,) = engine.Feed(2_000, 0.01).due(0.01, 300)
+    assert batch.payloads == engine.Feed(2_000, 0.01).batch(300, 320, 0.0).payloads
+
+
 def test_time_goes_on_when_the_trace_begins_anew() -> None:
     plain, later = (list(engine.Feed(90_000, 0.01, time_goes_on=on).due(0.03)) for on in (False, True))
     assert [batch.topics for batch in later] == [batch.topics for batch in plain]
