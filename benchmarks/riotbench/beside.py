@@ -2,9 +2,9 @@
 by turns of 1.25 s each, since a machine's speed may change from one second to the next.
 
 Each side is warmed up first: a gateway runs for years, and its first twenty turns are left to a thread of their own
-until they have shown to be short. Then it works on what is due while it has its turn, whose first fifth does not count: till
-then it brings back into the processor's caches what another has driven out. What the pool's own threads do while the
-engine has its turn is counted to it.
+until they have shown to be short. Then it works on what is due while it has its turn, whose first fifth does not count:
+till then it brings back into the processor's caches what another has driven out. What the pool's own threads do while
+the engine has its turn is counted to it.
 """
 
 from __future__ import annotations
