@@ -152,6 +152,11 @@ class Gateway(Process):
             raise AssertionError(f"{error}; ingest: {ingest}; log: {self.text()[-1500:]}") from None
         return seen[0]
 
+    def wait_anew(self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = 30.0) -> dict[str, Any]:
+        """The same of a status that is younger than this call: what the page shows may be a second old."""
+        now = self.wait(lambda s: s, "any status")["uptime_s"]
+        return self.wait(lambda s: s["uptime_s"] > now + 1 and holds(s), what, deadline_s)
+
     def start_ready(self) -> None:
         self.start()
         self.wait(lambda s: s["ingest"]["connected"], "the connection to the sensors' broker")
@@ -253,11 +258,9 @@ class Rig:
         self.drained(gateway)
 
     def drained(self, gateway: Gateway, deadline_s: float = 60.0) -> None:
-        """Waits until all results landed. What the page shows may be a second old, so only a later status counts."""
-        now = gateway.wait(lambda s: s["central"]["connected"], "the central connection")["uptime_s"]
-        gateway.wait(
-            lambda s: s["uptime_s"] > now + 1 and not s["central"]["outbox_batches"], "an empty outbox", deadline_s
-        )
+        """Waits until all results landed."""
+        gateway.wait(lambda s: s["central"]["connected"], "the central connection")
+        gateway.wait_anew(lambda s: not s["central"]["outbox_batches"], "an empty outbox", deadline_s)
 
     def counts(self, flow: str, column: str = "n") -> dict[tuple[float, str], int]:
         """(window start, source) → sum of a column over all that landed and counts."""

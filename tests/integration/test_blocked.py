@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -28,6 +29,8 @@ class Waiting(Logic):
         self.path = Path(path)
 
     def process(self, batch, source, now):
+        if self.path.exists():
+            self.path.with_suffix(".begun").touch()
         while self.path.exists():
             time.sleep(0.02)
         return [Emission(0, batch)]
@@ -72,13 +75,15 @@ def test_it_holds_up_nobody_and_loses_nothing_when_the_gateway_is_killed(rig: Ri
     gateway.start_ready()
     assert rig.deploy(gateway, with_waiting(there))["accepted"]
     assert rig.deploy(gateway, truth.document("free", size_s=3600.0, interval_s=0.5))["accepted"]
-    rig.publish(truth.as_messages(packs[:200]))
+    rig.publish(truth.as_messages(packs[:1]))  # from its turn on no checkpoint has any of what comes
+    wait_until(there.with_suffix(".begun").exists, "the turn that does not end")
+    rig.publish(truth.as_messages(packs[1:200]))
     _acknowledged(gateway, 200)
     rig.publish(truth.as_messages(packs[200:400]))
     status = _acknowledged(gateway, 400)
     assert (state(status, "stuck"), state(status, "free")) == ("stuck", "running")
     (spilled,) = [f["spilled_messages"] for f in status["flows"] if f["name"] == "stuck"]
-    assert spilled == 400
+    assert spilled in (399, 400)  # the first may be in a checkpoint from before its turn
     gateway.kill()
     there.unlink()
     gateway.start_ready()
