@@ -51,6 +51,8 @@ OTHERS: list[dict[str, Any]] = [
     {"type": "count_window", "size": 1, "aggregates": {"mean_t": "max(h)"}},
     {"type": "kalman", "field": "t"},
     {"type": "bloom_filter", "values": ["a"]},
+    {"type": "bloom_filter", "fields": ["t"], "values": ["1", "2", "-3", "warm"]},
+    {"type": "bloom_filter", "mode": "first_seen", "fields": ["h", "room"], "expected_items": 4},
 ]
 SINKS: list[dict[str, Any]] = [
     {"type": "publish", "topic": "all/{source}"},
@@ -92,7 +94,7 @@ def documents(draw: Callable[[st.SearchStrategy[Any]], Any], codec: str) -> dict
     for number in range(draw(st.integers(1, 7))):
         name = f"o{number}"
         above = draw(st.sampled_from(list(operators)))
-        kind = draw(st.sampled_from(["stateless"] * 4 + ["other"] * 2 + ["join", "window"]))
+        kind = draw(st.sampled_from(["stateless"] * 4 + ["other"] * 4 + ["join", "window"]))
         if kind == "stateless":
             operators[name] = {"input": above, **draw(st.sampled_from(STATELESS))}
         elif kind == "join" and len(operators) > 1:
@@ -166,7 +168,8 @@ def test_a_tree_says_what_its_operators_say_one_by_one(
     if timed:  # then some turns go the ordinary way
         for instance in whole.run.all:
             instance.time_by(lambda: 0.0)
-    for number, (moment, messages) in enumerate(times(stream)):
+    learned = [("good", device, "x", 3.0, 2.0) for device in "abba"]
+    for number, (moment, messages) in enumerate(times([learned, *stream])):
         payloads = [payload(codec, m[0], time, m[3], m[4]) for m, time in messages]
         topics = [f"{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
         for way in (whole, parts):
@@ -178,6 +181,7 @@ def test_a_tree_says_what_its_operators_say_one_by_one(
             assert deltas(whole) == deltas(parts)
             for way in (whole, parts):
                 offer(way, TREE if number % 8 == 2 else LINE)
+    assert deltas(whole) == deltas(parts)  # with models that came since the last batch
     for name, place in whole.run.places.items():
         assert place.logic.snapshot() == parts.run.places[name].logic.snapshot()
 
