@@ -27,7 +27,7 @@ from edgert.operators.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import Publish
 from edgert.operators.source import RECOMPUTE_S, UNHEEDED_S, Source
-from tests.operators.test_pipeline import STREAMS, WALL, Way, payload, times
+from tests.operators.test_pipeline import KINDS, NUMBERS, WALL, Way, payload, times
 
 SPLIT = {"field": "t", "threshold": 2, "at_most": {"value": "low"}, "above": {"value": 7}}
 TREE = {"kind": "decision_tree", "tree": SPLIT}
@@ -49,10 +49,17 @@ STATELESS: list[dict[str, Any]] = [
 OTHERS: list[dict[str, Any]] = [
     {"type": "count_window", "size": 3, "aggregates": {"mean_t": "mean(t)", "n": "count(k)", "rooms": "count(room)"}},
     {"type": "count_window", "size": 1, "aggregates": {"mean_t": "max(h)"}},
-    {"type": "kalman", "field": "t"},
+    {"type": "kalman", "field": "t", "output": "h"},
+    {"type": "kalman", "field": "k"},
+    {"type": "sliding_regression", "field": "t", "output": "k", "window": 2},
+    {"type": "interpolate", "field": "t", "window": 2},
+    {"type": "interpolate", "field": "k"},
+    {"type": "distinct_count", "field": "t", "output": "k"},
+    {"type": "second_moment", "field": "t", "output": "k", "standard_error": 0.5},
+    {"type": "second_moment", "field": "h", "period_s": 10},
     {"type": "bloom_filter", "values": ["a"]},
     {"type": "bloom_filter", "fields": ["t"], "values": ["1", "2", "-3", "warm"]},
-    {"type": "bloom_filter", "mode": "first_seen", "fields": ["h", "room"], "expected_items": 4},
+    {"type": "bloom_filter", "mode": "first_seen", "fields": ["h", "room"], "expected_items": 30},
 ]
 SINKS: list[dict[str, Any]] = [
     {"type": "publish", "topic": "all/{source}"},
@@ -77,6 +84,12 @@ JOINS: list[dict[str, Any]] = [
 ]
 VALUES = {"temperature": 20.0, "humidity": 50.0, "light": 3.0, "dust": 400.0, "airquality_raw": 20.0}
 PACK = json.dumps({"e": [{"v": str(v), "u": "x", "n": n} for n, v in VALUES.items()], "bt": WALL * 1e3}).encode()
+MESSAGES = st.tuples(
+    st.sampled_from(["good"] * 40 + KINDS), st.sampled_from("ab"), st.sampled_from("xy"),
+    st.one_of(NUMBERS, NUMBERS, NUMBERS, st.none(), st.booleans()), NUMBERS | st.none(),
+)  # fmt: skip
+STREAMS = st.lists(st.lists(MESSAGES, min_size=2, max_size=12), min_size=2, max_size=12)
+"""Most fit a shape: what does not makes rows of all that comes behind it in its batch."""
 
 
 def documents(draw: Callable[[st.SearchStrategy[Any]], Any], codec: str) -> dict[str, Any]:
