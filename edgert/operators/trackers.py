@@ -18,11 +18,11 @@ from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.by_key import SLOT_BYTES, ByKey, forgets
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
-from edgert.operators.inline import Fields, Inlinable, Lines
+from edgert.operators.inline import Fields, Inlinable, Lines, indented
 from edgert.operators.logic import Build, Emission, Now
 
 Track = list[float]
-_IS_VALUE = "(type({v}) is float or type({v}) is int) and -GREATEST <= {v} <= GREATEST"
+_IS_NUMBER = "(type({v}) is float or type({v}) is int)"
 
 
 class Tracker(Inlinable, ABC):
@@ -89,31 +89,39 @@ class Tracker(Inlinable, ABC):
         """What the lines need until the next checkpoint."""
         return self.tracks, self._by_key.changed, self._by_key.weighs
 
+    def look(self, value: str, number: str) -> list[str]:
+        """Lines that make `made` of a row's value; if `is_value`, that is a `number`. They change nothing."""
+        return ["if is_value:", f"    after, made = follow(track, {number})", "else:", "    made = absent(track)"]
+
+    def keep(self, number: str) -> list[str]:
+        """Lines by which the track has one more."""
+        return ["tracks[key] = after"]
+
     def inline(self, row: Fields, source: int) -> Lines:
         value = row.of(self._field)
         finite, sure = value in row.finite, value in row.sure
-        is_value = "True" if finite and sure else f"{value} is not None" if finite else _IS_VALUE.format(v=value)
+        number_or_none = finite or value in row.numbers
+        is_value = _IS_NUMBER.format(v=value) if not number_or_none else "True" if sure else f"{value} is not None"
+        if not finite:
+            is_value += f" and -GREATEST <= {value} <= GREATEST"
+        number = value if finite else f"float({value})"
         made = replace(
             row,
             variables={**row.variables, self._output: "made"},
-            numbers=row.numbers if self.fills and not finite else row.numbers | {"made"},
+            numbers=row.numbers | {"made"} if number_or_none or not self.fills else row.numbers,
         )
         return Lines(
             check=[
                 f"key = {row.key(self._keys)}",
                 "track = tracks.get(key)",
                 f"is_value = {is_value}",
-                "if is_value:",
-                f"    after, made = follow(track, {value if finite else f'float({value})'})",
-                "else:",
-                "    made = absent(track)",
-                *([f"if {value} is not None:", f"    made = {value}"] if self.fills else []),
+                *self.look(value, number),
             ],
             effect=[
                 "if is_value:",
                 "    if track is None:",
                 "        weighs(key)",
-                "    tracks[key] = after",
+                *indented(self.keep(number)),
                 "    dirty[key] = None",
                 f"elif {value} is not None:",
                 "    bad += 1",
@@ -173,7 +181,9 @@ class SlidingRegression(Tracker):
         self._weights = [1 / window + at * (x - middle) / square for x in range(window)]
 
     def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
-        track = _last(self._window, track, value)
+        if track is None:
+            return [value], None
+        track = [*track[1:], value] if len(track) >= self._window else [*track, value]
         if len(track) < self._window:
             return track, None
         return track, sum([weight * y for weight, y in zip(self._weights, track, strict=True)])
@@ -189,17 +199,19 @@ class Interpolate(Tracker):
         self._window = window
 
     def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
-        return _last(self._window, track, value), value
+        if track is None:
+            return [value], value
+        return [*track[1:], value] if len(track) >= self._window else [*track, value], value
+
+    def look(self, value: str, number: str) -> list[str]:
+        return [f"made = absent(track) if {value} is None else {value}"]
+
+    def keep(self, number: str) -> list[str]:
+        more = [f"track.append({number})", f"if len(track) > {self._window}:", "    del track[0]"]
+        return ["if track is None:", f"    tracks[key] = [{number}]", "else:", *indented(more)]
 
     def absent(self, track: Track | None) -> float | None:
         return sum(track) / len(track) if track else None
-
-
-def _last(count: int, track: Track | None, value: float) -> Track:
-    """The last `count` values with one more."""
-    if track is None:
-        return [value]
-    return [*track[1:], value] if len(track) >= count else [*track, value]
 
 
 def _fields(node: Node) -> FieldUse:

@@ -107,7 +107,7 @@ def documents(draw: Callable[[st.SearchStrategy[Any]], Any], codec: str) -> dict
     for number in range(draw(st.integers(1, 7))):
         name = f"o{number}"
         above = draw(st.sampled_from(list(operators)))
-        kind = draw(st.sampled_from(["stateless"] * 4 + ["other"] * 4 + ["join", "window"]))
+        kind = draw(st.sampled_from(["stateless"] * 4 + ["other"] * 4 + ["join", "window", "window"]))
         if kind == "stateless":
             operators[name] = {"input": above, **draw(st.sampled_from(STATELESS))}
         elif kind == "join" and len(operators) > 1:
@@ -170,7 +170,7 @@ def test_nothing_is_left_out_of_the_comparison_for_being_wrong(operators: dict[s
     assert not problems
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plain=FLOWS, stream=STREAMS, timed=st.booleans())
 def test_a_tree_says_what_its_operators_say_one_by_one(
     plain: dict[str, Any], stream: list[list[Any]], timed: bool
