@@ -22,7 +22,8 @@ from edgert.flow.parameters import MAX_ITEMS
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.by_key import SHORT
 from edgert.operators.fields import field_name, field_names, key_reader
-from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.operators.inline import Fields, Inlinable, Lines
+from edgert.operators.logic import Build, Emission, Now
 from edgert.sketches.bloom import Bloom, Seen
 from edgert.sketches.hashing import hash_of
 
@@ -32,11 +33,14 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 """As JSON spells it: with one of the groups it is no integer."""
 
 
-class _BloomFilter(Logic, ABC):
+class _BloomFilter(Inlinable, ABC):
     """What both modes share."""
+
+    at_once = True
 
     def __init__(self, fields: Sequence[str]) -> None:
         super().__init__()
+        self._fields = tuple(fields)
         self._key_of = key_reader(fields)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
@@ -50,6 +54,10 @@ class _BloomFilter(Logic, ABC):
     @abstractmethod
     def _passed(self, rows: Sequence[Row]) -> list[Row]:
         """Those that go through."""
+
+    def _lacked(self, rows: int) -> None:
+        if rows:
+            self.drops["no key"] += rows
 
 
 class _Verdicts(dict[Any, bool | None]):
@@ -90,9 +98,18 @@ class Known(_BloomFilter):
             verdicts = list(map(self._verdicts.__getitem__, keys))
         except TypeError:  # a key that no dictionary takes
             verdicts = list(map(self._verdicts.judged, keys))
-        if missing := verdicts.count(None):
-            self.drops["no key"] += missing
+        self._lacked(verdicts.count(None))
         return list(compress(rows, verdicts))
+
+    def inline(self, row: Fields, source: int) -> Lines:
+        return Lines(
+            check=[f"verdict = verdicts[{row.key(self._fields)}]", "if not verdict:", "    break"],
+            gone=["missing += verdict is None"],
+            row=row,
+            setup=["missing = 0"],
+            finish=["lacked(missing)"],
+            constants={"verdicts": self._verdicts, "lacked": self._lacked},
+        )
 
 
 def _hashes(value: str) -> list[int]:
@@ -111,16 +128,15 @@ class FirstSeen(_BloomFilter):
     def __init__(self, fields: Sequence[str], expected: int, rate: float) -> None:
         super().__init__(fields)
         self.seen = Seen(expected, rate)
+        self._said = 0
+        """Of `Seen.forgotten` so many were counted, or came from a checkpoint."""
         self._inserted = array("Q")
         self._all = False
         """Since the last delta came more than it is worth to tell one by one."""
 
     def _passed(self, rows: Sequence[Row]) -> list[Row]:
         seen, hashes = self.seen, list(map(hash_of, map(self._key_of, rows)))
-        if missing := hashes.count(None):
-            self.drops["no key"] += missing
-        forgotten, most = seen.forgotten, len(seen.current.array) // 8
-        current, previous, insert, inserted = seen.current, seen.previous, seen.insert, self._inserted
+        current, previous, insert = seen.current, seen.previous, self._insert
         out = []
         for row, hashed in zip(rows, hashes, strict=True):
             if hashed is None or hashed in current:
@@ -128,14 +144,37 @@ class FirstSeen(_BloomFilter):
             if hashed not in previous:
                 out.append(row)
             insert(hashed)
-            if not self._all:
-                inserted.append(hashed)
             current, previous = seen.current, seen.previous
-        if len(inserted) > most:
-            self._all, self._inserted = True, array("Q")
-        if seen.forgotten > forgotten:
-            self.drops["forgotten (keys)"] += seen.forgotten - forgotten
+        self._inserted_all(hashes.count(None))
         return out
+
+    def _insert(self, hashed: int) -> None:
+        self.seen.insert(hashed)
+        if not self._all:
+            self._inserted.append(hashed)
+
+    def _inserted_all(self, missing: int) -> None:
+        """Behind the rows of a batch."""
+        self._lacked(missing)
+        if len(self._inserted) > len(self.seen.current.array) // 8:
+            self._all, self._inserted = True, array("Q")
+        if forgotten := self.seen.forgotten - self._said:
+            self.drops["forgotten (keys)"] += forgotten
+            self._said += forgotten
+
+    def inline(self, row: Fields, source: int) -> Lines:
+        check = ["if hashed is None or hashed in seen.current or hashed in seen.previous:", "    break"]
+        return Lines(
+            check=[f"hashed = hash_of({row.key(self._fields)})", *check],
+            effect=["insert(hashed)"],
+            gone=["if hashed is None:", "    missing += 1", "elif hashed not in seen.current:", "    insert(hashed)"],
+            row=row,
+            setup=["missing = 0"],
+            finish=["inserted_all(missing)"],
+            constants={
+                "hash_of": hash_of, "seen": self.seen, "insert": self._insert, "inserted_all": self._inserted_all,
+            },
+        )  # fmt: skip
 
     def delta(self) -> Any | None:
         if self._all:
@@ -164,6 +203,7 @@ class FirstSeen(_BloomFilter):
             told: bytes = state["inserted"]
             for at in range(0, len(told), 8):
                 seen.insert(int.from_bytes(told[at : at + 8], "little"))
+            self._said = seen.forgotten
             return
         for kept, bits in zip((seen.previous, seen.current), state["filters"], strict=True):
             if len(bits) != len(kept.array):

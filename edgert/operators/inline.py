@@ -38,6 +38,11 @@ class Fields:
         """Code of a field's value."""
         return self.variables.get(name, "None")
 
+    def key(self, names: Sequence[str]) -> str:
+        """Code of a key, as `edgert.operators.fields.key_reader` reads it."""
+        values = [self.of(name) for name in names]
+        return f"({', '.join(values)})" if len(values) > 1 else (values or ["None"])[0]
+
     def floats(self) -> frozenset[str]:
         """The fields whose variables are `finite`."""
         return frozenset(name for name, variable in self.variables.items() if variable in self.finite)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
@@ -17,7 +18,8 @@ from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.by_key import ByKey
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
-from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.operators.inline import Fields, Inlinable, Lines
+from edgert.operators.logic import Build, Emission, Now
 from edgert.sketches import hyperloglog, second_moment
 from edgert.sketches.hashing import hash_of
 from edgert.sketches.hyperloglog import HyperLogLog, precision_for
@@ -40,15 +42,20 @@ class Kept(NamedTuple):
     sketch: Sketch
 
 
-class Sketched(Logic, ABC):
+class Sketched(Inlinable, ABC):
     """State: a sketch per key."""
+
+    at_once = True
 
     def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, sketch_bytes: int) -> None:
         super().__init__()
         self._by_key: ByKey[Kept] = ByKey("kept", sketch_bytes + OBJECTS_BYTES, memory_bytes=MEMORY_BYTES)
         self.kept = self._by_key.kept
         self._field, self._output, self._period_s = field, output, period_s
+        self._keys = tuple(keys)
         self._key_of = key_reader(keys)
+        self._empty = self.fresh()
+        """What lines ask of a key that is new."""
 
     @abstractmethod
     def fresh(self) -> Sketch:
@@ -88,12 +95,58 @@ class Sketched(Logic, ABC):
             elif held.sketch.add(hashed):
                 dirty[key] = None
             out.append({**row, output: held.sketch.estimate})
-        if bad:
-            self.drops["bad_value (values)"] += bad
         if late:
             self.drops["late (values)"] += late
-        self._by_key.forget_beyond(self.drops)
+        self._told_all(bad)
         return out
+
+    def _told_all(self, bad: int) -> None:
+        """Behind the rows of a batch."""
+        if bad:
+            self.drops["bad_value (values)"] += bad
+        self._by_key.forget_beyond(self.drops)
+
+    def _begin(self, key: Any) -> Kept:
+        self._by_key.weighs(key)
+        held = self.kept[key] = Kept(0, self.fresh())
+        self._by_key.changed[key] = None
+        return held
+
+    def inlines(self, source: int) -> bool:
+        return not self._period_s  # which asks for the time of the turn
+
+    def inline(self, row: Fields, source: int) -> Lines:
+        value = row.of(self._field)
+        return Lines(
+            check=[
+                f"key = {row.key(self._keys)}",
+                "held = kept.get(key)",
+                "sketch = empty if held is None else held.sketch",
+                f"hashed = hash_of({value})",
+                "made, change = (sketch.estimate, None) if hashed is None else sketch.after(hashed)",
+            ],
+            effect=[
+                "if held is None:",
+                "    sketch = begin(key).sketch",
+                "if change is not None:",
+                "    sketch.take(change)",
+                "    dirty[key] = None",
+                f"elif hashed is None and {value} is not None:",
+                "    bad += 1",
+            ],
+            row=replace(
+                row,
+                variables={**row.variables, self._output: "made"},
+                sure=row.sure | {"made"},
+                numbers=row.numbers | {"made"},
+            ),
+            setup=["dirty = by_key.changed", "bad = 0"],
+            finish=["told_all(bad)"],
+            constants={
+                "hash_of": hash_of, "kept": self.kept, "empty": self._empty, "begin": self._begin,
+                "by_key": self._by_key, "told_all": self._told_all,
+            },
+        )  # fmt: skip
 
     def delta(self) -> Any | None:
         return self._by_key.delta(lambda kept: (kept.period, kept.sketch.changes()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
@@ -17,14 +18,17 @@ from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.by_key import SLOT_BYTES, ByKey, forgets
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
-from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.operators.inline import Fields, Inlinable, Lines, indented
+from edgert.operators.logic import Build, Emission, Now
 
 Track = list[float]
+_IS_NUMBER = "(type({v}) is float or type({v}) is int)"
 
 
-class Tracker(Logic, ABC):
+class Tracker(Inlinable, ABC):
     """State: a list of numbers per key."""
 
+    at_once = True
     fills = False
     """Whether it leaves a row that has a value as it is."""
 
@@ -33,12 +37,12 @@ class Tracker(Logic, ABC):
         super().__init__()
         self._by_key: ByKey[Track] = ByKey("tracks", numbers * SLOT_BYTES)
         self.tracks = self._by_key.kept
-        self._field, self._output = field, output
+        self._field, self._output, self._keys = field, output, tuple(keys)
         self._key_of = key_reader(keys)
 
     @abstractmethod
     def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
-        """The track with one more value (it may be changed in place), and what to put out; None as yet."""
+        """Another track, which has one more value, and what to put out; None as yet."""
 
     def absent(self, track: Track | None) -> float | None:
         """What to put out for a row without a value."""
@@ -72,10 +76,64 @@ class Tracker(Logic, ABC):
                 bad += value is not None
                 made = self.absent(track)
             out.append(row if fills and value is not None else {**row, output: made})
+        self._followed_all(bad)
+        return out
+
+    def _followed_all(self, bad: int) -> None:
+        """Behind the rows of a batch."""
         if bad:
             self.drops["bad_value (values)"] += bad
         self._by_key.forget_beyond(self.drops)
-        return out
+
+    def _following(self) -> tuple[Any, ...]:
+        """What the lines need until the next checkpoint."""
+        return self.tracks, self._by_key.changed, self._by_key.weighs
+
+    def look(self, value: str, number: str) -> list[str]:
+        """Lines that make `made` of a row's value; if `is_value`, that is a `number`. They change nothing."""
+        return ["if is_value:", f"    after, made = follow(track, {number})", "else:", "    made = absent(track)"]
+
+    def keep(self, number: str) -> list[str]:
+        """Lines by which the track has one more."""
+        return ["tracks[key] = after"]
+
+    def inline(self, row: Fields, source: int) -> Lines:
+        value = row.of(self._field)
+        finite, sure = value in row.finite, value in row.sure
+        number_or_none = finite or value in row.numbers
+        is_value = _IS_NUMBER.format(v=value) if not number_or_none else "True" if sure else f"{value} is not None"
+        if not finite:
+            is_value += f" and -GREATEST <= {value} <= GREATEST"
+        number = value if finite else f"float({value})"
+        made = replace(
+            row,
+            variables={**row.variables, self._output: "made"},
+            numbers=row.numbers | {"made"} if number_or_none or not self.fills else row.numbers,
+        )
+        return Lines(
+            check=[
+                f"key = {row.key(self._keys)}",
+                "track = tracks.get(key)",
+                f"is_value = {is_value}",
+                *self.look(value, number),
+            ],
+            effect=[
+                "if is_value:",
+                "    if track is None:",
+                "        weighs(key)",
+                *indented(self.keep(number)),
+                "    dirty[key] = None",
+                f"elif {value} is not None:",
+                "    bad += 1",
+            ],
+            row=row if self.fills and sure else made,
+            setup=["tracks, dirty, weighs = following()", "bad = 0"],
+            finish=["followed_all(bad)"],
+            constants={
+                "GREATEST": GREATEST, "follow": self.follow, "absent": self.absent, "following": self._following,
+                "followed_all": self._followed_all,
+            },
+        )  # fmt: skip
 
     def delta(self) -> Any | None:
         return self._by_key.delta(lambda track: (list(track),))
@@ -105,9 +163,9 @@ class Kalman(Tracker):
             return [value, self._error], value
         error = track[1] + self._process
         gain = error / (error + self._sensor)
-        track[0] += gain * (value - track[0])
-        track[1] = gain * self._sensor  # (1 - gain) error, without the difference of nearly equal numbers
-        return track, track[0]
+        estimate = track[0] + gain * (value - track[0])
+        # (1 - gain) error, without the difference of nearly equal numbers
+        return [estimate, gain * self._sensor], estimate
 
 
 class SlidingRegression(Tracker):
@@ -123,10 +181,9 @@ class SlidingRegression(Tracker):
         self._weights = [1 / window + at * (x - middle) / square for x in range(window)]
 
     def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
-        track = track if track is not None else []
-        track.append(value)
-        if len(track) > self._window:
-            del track[0]
+        if track is None:
+            return [value], None
+        track = [*track[1:], value] if len(track) >= self._window else [*track, value]
         if len(track) < self._window:
             return track, None
         return track, sum([weight * y for weight, y in zip(self._weights, track, strict=True)])
@@ -142,11 +199,16 @@ class Interpolate(Tracker):
         self._window = window
 
     def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
-        track = track if track is not None else []
-        track.append(value)
-        if len(track) > self._window:
-            del track[0]
-        return track, value
+        if track is None:
+            return [value], value
+        return [*track[1:], value] if len(track) >= self._window else [*track, value], value
+
+    def look(self, value: str, number: str) -> list[str]:
+        return [f"made = absent(track) if {value} is None else {value}"]
+
+    def keep(self, number: str) -> list[str]:
+        more = [f"track.append({number})", f"if len(track) > {self._window}:", "    del track[0]"]
+        return ["if track is None:", f"    tracks[key] = [{number}]", "else:", *indented(more)]
 
     def absent(self, track: Track | None) -> float | None:
         return sum(track) / len(track) if track else None

@@ -68,10 +68,26 @@ class HyperLogLog:
     def estimate(self) -> int:
         """Different values, estimated."""
         if self._estimate is None:
-            size, empty = len(self.registers), self._empty
-            others = math.ldexp(self._sum - (empty << self._greatest), -self._greatest)
-            self._estimate = round(_alpha(size) * size * size / (size * _sigma(empty / size) + others))
+            self._estimate = self._estimated(self._sum, self._empty)
         return self._estimate
+
+    def _estimated(self, total: int, empty: int) -> int:
+        size = len(self.registers)
+        others = math.ldexp(total - (empty << self._greatest), -self._greatest)
+        return round(_alpha(size) * size * size / (size * _sigma(empty / size) + others))
+
+    def after(self, hashed: int) -> tuple[int, int | None]:
+        """What `estimate` would be with this one more, and what `take` is to be given for that; None if nothing."""
+        at, rank = hashed >> self._shift, self._greatest - (hashed & self._mask).bit_length()
+        before = self.registers[at]
+        if rank <= before:
+            return self.estimate, None
+        total = self._sum + (1 << self._greatest - rank) - (1 << self._greatest - before)
+        return self._estimated(total, self._empty - (not before)), hashed
+
+    def take(self, change: int) -> None:
+        """Adds the value for which `after` gave it."""
+        self.add(change)
 
     # -- checkpoints
 

@@ -27,6 +27,8 @@ MOST_WIDTH: Final = 2048
 MOST_COUNT: Final = 2**53
 _TYPES: Final = {"b": 2**7 - 1, "h": 2**15 - 1, "i": 2**31 - 1, "q": 2**63 - 1}
 """Codes of `array`, of 1, 2, 4 and 8 bytes, and the most that each holds."""
+Change = tuple[list[tuple[int, int]], list[int]]
+"""Counters by place as they will be, and the sums of their squares."""
 
 
 class SecondMoment:
@@ -56,6 +58,25 @@ class SecondMoment:
                 squares[row] += 1 - count - count
             hashed >>= 12
         return True
+
+    def after(self, hashed: int) -> tuple[float, Change]:
+        """What `estimate` would be with this one more, and what `take` is to be given for that."""
+        counters, squares, last = self.counters, self._squares[:], self.width - 1
+        moved = []
+        for row, start in self._starts:
+            at = start + (hashed >> 1 & last)
+            count = counters[at]
+            to = count + 1 if hashed & 1 else count - 1
+            squares[row] += to * to - count * count
+            moved.append((at, to))
+            hashed >>= 12
+        return float(sorted(squares)[DEPTH // 2]), (moved, squares)
+
+    def take(self, change: Change) -> None:
+        """Adds the value for which `after` gave it."""
+        moved, self._squares = change
+        for at, count in moved:
+            self.counters[at] = count
 
     @property
     def estimate(self) -> float:

@@ -198,3 +198,21 @@ def test_the_five_estimates_of_a_moment_are_different_ones() -> None:
     made = SecondMoment(64)
     filled(made, [hashed(n) for n in range(100)])
     assert len({tuple(made.counters[at : at + 64]) for at in range(0, 320, 64)}) == 5
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40).map(hash_of), max_size=60))
+def test_what_an_estimate_would_be_is_what_it_becomes(hashes: list[int]) -> None:
+    added, taken, counted, raised = SecondMoment(8), SecondMoment(8), HyperLogLog(4), HyperLogLog(4)
+    for hashed in hashes:
+        before = taken.state(), taken.estimate, raised.state(), raised.estimate
+        moment, moved = taken.after(hashed)
+        distinct, news = raised.after(hashed)
+        assert before == (taken.state(), taken.estimate, raised.state(), raised.estimate), "it was only asked"
+        taken.take(moved)
+        if news is not None:
+            raised.take(news)
+        added.add(hashed)
+        assert counted.add(hashed) == (news is not None)
+        assert (moment, distinct) == (taken.estimate, raised.estimate) == (added.estimate, counted.estimate)
+        assert (taken.state(), raised.state()) == (added.state(), counted.state())
+    assert raised.changes() == counted.changes()
