@@ -27,6 +27,11 @@ def _matches(name: str) -> bool:
 
 def legal(name: str) -> str:
     """`name` with what SenML forbids replaced by `_`, and an `x` before a first character that must not stand there."""
+    return _legal(name) if len(name) <= MAX_LENGTH else _legal.__wrapped__(name)
+
+
+@lru_cache(4096)
+def _legal(name: str) -> str:
     name = _FORBIDDEN.sub("_", name)
     return name if name[:1].isalnum() else f"x{name}"
 
