@@ -13,7 +13,7 @@ from edgert.core.batch import Row
 from edgert.expr.codegen import Scope
 from edgert.expr.functions import Type
 from edgert.expr.operations import Known, known_number
-from edgert.expr.tree import Expression, Field, Literal, check_field_name
+from edgert.expr.tree import Call, Expression, Field, Literal, check_field_name
 from edgert.expr.types import demand_boolean, type_of, type_of_shallow
 
 
@@ -361,9 +361,19 @@ class _Writer:
 
 def _bound(variable: str, expression: Expression, code: str) -> list[str]:
     """Lines that see to it that a result is finite and fits 64 bits."""
-    if isinstance(expression, Field | Literal) or type_of(expression) in (Type.BOOLEAN, Type.STRING):
+    if _is_given(expression) or type_of(expression) in (Type.BOOLEAN, Type.STRING):
         return []
     if type_of_shallow(expression) is Type.NUMBER:
         null = f"{variable} is not None and " if code.endswith(" else None)") else ""
         return [f"if {null}not -9.2e18 < {variable} < 9.2e18:", f"    {variable} = bounded({variable})"]
     return [f"{variable} = bounded({variable})"]
+
+
+def _is_given(expression: Expression) -> bool:
+    """Whether its value is one that a field has, or that the expression names."""
+    match expression:
+        case Field() | Literal():
+            return True
+        case Call(function="if", arguments=(_, *choices)) | Call(function="coalesce", arguments=choices):
+            return all(map(_is_given, choices))
+    return False

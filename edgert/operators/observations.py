@@ -112,8 +112,8 @@ class JoinObservations(Logic):
                 if None not in values(kept):
                     out.append(self._taken(at))
                     continue
-            if (great := great_bytes(kept.values())) > _TEXT_BYTES or heavy:
-                bounded.weighs(at, max(0, great - _TEXT_BYTES))
+            if heavy or great_bytes(row.values()):  # else it weighs no more than before
+                bounded.weighs(at, max(0, great_bytes(kept.values()) - _TEXT_BYTES))
             self._dirty[at] = None
         if repeated:
             self.drops["repeated (values)"] += repeated
