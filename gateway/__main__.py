@@ -18,6 +18,8 @@ from edgert.core.errors import EdgertError
 from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings
 
+log = logging.getLogger(__name__)
+
 DEFAULT_CONFIG = Path("/etc/edgert/gateway.toml")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 KEPT_BYTES = 128 << 10
@@ -68,25 +70,28 @@ def _serve(settings: GatewaySettings) -> None:
     from gateway.daemon import Daemon
 
     async def serve() -> None:
-        daemon, fault = Daemon(settings), ""
+        daemon, fault = Daemon(settings), None
         try:
             await daemon.run(Garbage(daemon.clock.monotonic()))
         except EdgertError as error:
             fault = str(error)
+        except Exception as error:
+            log.exception("a fault of the gateway's own")
+            fault = f"a fault of its own, see the log: {error!r}"
         _end(fault)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())
 
 
-def _end(fault: str) -> NoReturn:
+def _end(fault: str | None) -> NoReturn:
     """Without waiting for threads, as loop and interpreter would: what counts is written, and one may wait for a name
     server, or for a file on a server that is away."""
-    if fault:
+    if fault is not None:
         print(f"edgert-gateway: {fault}", file=sys.stderr)
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(1 if fault else 0)
+    os._exit(0 if fault is None else 1)
 
 
 if __name__ == "__main__":

@@ -124,16 +124,14 @@ class Daemon:
                 settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
                 level=self.settings.log.level, send=self._send,
                 stored=lambda name: last_checkpoint(self.database, name),
-                restoring=self._restoring, failed=self._flow_failed,
+                restoring=lambda *about: self.checkpointer.restoring(*about),  # noqa: PLW0108 - which is made later
+                failed=self._flow_failed,
             )  # fmt: skip
         pool = make_pool(
             self.clock, policy=settings.policy, consumption=settings.consumption,
             consumption_rows=settings.consumption_rows, workers=settings.workers, send=self._send,
         )  # fmt: skip
         return InProcess(pool, self.clock)
-
-    async def _restoring(self, flow: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
-        await self.checkpointer.restoring(flow, prepare)
 
     def _flow_failed(self, run: FlowRun, why: str) -> None:
         self.flows.fail(run, why)
@@ -274,13 +272,16 @@ class Daemon:
             ends.append(asyncio.to_thread(self.link.stop, self._death("stopped")))
         if self.web:
             ends.append(self.web.stop())
-        await asyncio.gather(*ends)
+        for found in await asyncio.gather(*ends, return_exceptions=True):  # one that fails costs no other its end
+            if isinstance(found, Exception):
+                self._fault = repr(found)
+                log.error("a part of the gateway did not end as it should", exc_info=found)
         await self.flows.stop()
         self._store_thread.shutdown()
         self.database.close()
 
     async def _leave_sensors(self, written: bool) -> None:
-        """`written`: the database takes something."""
+        """When the last that the broker sends has come the id table is whole. `written`: the database takes it."""
         await self.ingest.stop()
         if written and (self.ingest.drops.unsaved or self.ingest.inbox.table.dirty):  # since the last commit
             try:

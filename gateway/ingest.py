@@ -127,8 +127,7 @@ class Ingest:
         await self.client.start()
 
     def close(self) -> None:
-        """From now on what comes stays the broker's, for the next session. Its answers to what we send are read. (When
-        the last of it has come, the id table is to be written.)"""
+        """What comes stays the broker's from now on (`Inbox.leave`). Its answers to what we send are read."""
         self._closed = True
         self.client.resume()
 
@@ -137,6 +136,8 @@ class Ingest:
         if self._look is not None:
             self._look.cancel()
         await self.client.stop()
+        if left := self.inbox.counters.left:
+            log.warning("%d messages of QoS 0 came while the gateway ended, and no broker keeps those", left)
 
     # -- sources
 

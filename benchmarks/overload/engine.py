@@ -86,6 +86,7 @@ class Engine:
                 before, fed, done = Seen(self.run, [0]), self.fed, self.done
             if now - looked >= LOOK_S:
                 looked = now
+                self.pool.profile()  # as often as a gateway does
                 say(self._stand(now - began, memory().rss))
         assert before is not None
         after = Seen(self.run, [0])

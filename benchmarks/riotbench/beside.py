@@ -1,4 +1,4 @@
-"""What a row costs in the engine, in a bare loop over the same operator functions, and written by hand: in one process,
+"""What a row costs in the engine, in bare loops over the same operator functions, and written by hand: in one process,
 by turns of 1.25 s each, since a machine's speed may change from one second to the next.
 
 Each side is warmed up first: a gateway runs for years, and its first twenty turns are left to a thread of their own
@@ -20,7 +20,7 @@ from benchmarks.riotbench.bare_loop import operators_of
 from benchmarks.riotbench.by_hand import pred
 from benchmarks.riotbench.engine import LEND_S, Feed, Seen, flow_run, outcome
 from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
-from benchmarks.riotbench.probe import BY_HAND, ENGINE, LOOP
+from benchmarks.riotbench.probe import BY_HAND, ENGINE, FUSED_LOOP, LOOP
 from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import PlainMessage
@@ -78,16 +78,18 @@ def pooled(run: FlowRun, told: list[int]) -> tuple[Callable[[RawBatch], None], P
 
 
 def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
-    """The sides by name, each with rows, messages and CPU per row (µs); and what the engine itself has seen."""
+    """The sides by name, each with CPU per row (µs), the rows that this is of, and messages `told` from the first
+    batch of the warm-up on; and what the engine itself has seen."""
     run = flow_run(application, "full")
-    told: list[list[int]] = [[0], [0], [0]]
+    told: list[list[int]] = [[0], [0], [0], [0]]
     engine_step, pool = pooled(run, told[0])
     sides = [
         Side(ENGINE, engine_step, told[0]),
         Side(LOOP, operators_of(flow_run(application, "chains"), told[1]), told[1]),
+        Side(FUSED_LOOP, operators_of(flow_run(application, "full"), told[2]), told[2]),
     ]
     if application == "pred":
-        sides.append(Side(BY_HAND, pred(counted(told[2])), told[2]))
+        sides.append(Side(BY_HAND, pred(counted(told[3])), told[3]))
     for side in sides:
         for number in range(WARM_UP):
             side.step(feed.batch(100 * number, 100 * (number + 1), time.monotonic()))
@@ -104,6 +106,7 @@ def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
                 now, now_mine = time.process_time(), time.thread_time()
                 side.cpu_s += now - everything if side.name == ENGINE else now_mine - mine
             at, counts, side = int(turn), False, sides[int(turn) % len(sides)]
+            pool.profile()  # every second or so, as a gateway does
         if not counts and into >= COLD_S and at < turns:
             counts, everything, mine = True, time.process_time(), time.thread_time()
             before = before or Seen(run, told[0])

@@ -37,6 +37,8 @@ from edgert.scheduling.policies import POLICIES
 
 LEND_S: Final = 0.002
 """As the gateway does it: the feeding thread works on what it has fed."""
+PROFILE_S: Final = 1.0
+"""As the gateway does it: so often the policy is told what rows cost and give; here first when the warm-up ends."""
 ROUND_MS: Final = 60_000
 """How long the trace is, in its own time."""
 
@@ -152,10 +154,14 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
     pool.start()
     rows = longest = 0
     before: Seen | None = None
-    began = time.monotonic()
+    profiles = time.monotonic() + warm_up
     for batch in feed.due(warm_up + seconds):
-        if before is None and time.monotonic() - began >= warm_up:
-            before, rows, longest = Seen(run, told), 0, 0
+        now = time.monotonic()
+        if now >= profiles:
+            profiles = now + PROFILE_S
+            pool.profile()
+            if before is None:
+                before, rows, longest = Seen(run, told), 0, 0
         # what comes counts with those that wait: a pool may take it in hand, past the queue
         longest = max(longest, *(i.queue.rows + len(batch) for i in sources))
         pool.put([(source, 0, batch) for source in sources], wake=False)

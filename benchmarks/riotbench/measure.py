@@ -21,6 +21,7 @@ from benchmarks.riotbench.probe import (
     ENGINE,
     FAIR,
     FIRST_RATE,
+    FUSED_LOOP,
     LOOP,
     OF_A_TRY,
     QUICK,
@@ -86,7 +87,7 @@ class Run:
         return told
 
     def cost(self, application: str, load: Load) -> None:
-        """CPU per row of the engine, a bare loop and a program by hand; and the engine's latency."""
+        """CPU per row of the engine, bare loops and a program by hand; and the engine's latency."""
         told = self.sides(application, load)
         for side, cost in told["sides"].items():
             name = cost_name(application, side, load)
@@ -155,8 +156,10 @@ def measure(options: Options, report: Report) -> None:
                 run.switches(application)
     for application in options.applications:
         for load in LOADS[application]:
-            of, to = (cost_name(application, side, load) for side in (ENGINE, LOOP))
-            report.ratio(f"{load_name(application, load)}: engine / loop", of, to, OVER_LOOP)
+            of = cost_name(application, ENGINE, load)
+            for loop in (LOOP, FUSED_LOOP):
+                to = cost_name(application, loop, load)
+                report.ratio(f"{load_name(application, load)}: engine / {loop}", of, to, OVER_LOOP)
             if application == "pred":
                 hand = cost_name(application, BY_HAND, load)
                 report.ratio(f"{load_name(application, load)}: engine / by hand", of, hand)

@@ -8,13 +8,13 @@ from typing import Final
 
 from benchmarks.pictures import save
 from benchmarks.report import Figure, Report
-from benchmarks.riotbench.probe import BY_HAND, ENGINE, LOOP
+from benchmarks.riotbench.probe import BY_HAND, ENGINE, FUSED_LOOP, LOOP
 
 Bars = Sequence[tuple[str, str, Figure]]
 """(group, side, figure)."""
 COLOURS: Final = {
-    ENGINE: "#4878a8", LOOP: "#b0b8c0", BY_HAND: "#d8d8d0", "owpoa": "#c08048", "congestion-aware": "#78a048",
-    "congestion-aware, fusion full": "#4878a8",
+    ENGINE: "#4878a8", LOOP: "#b0b8c0", FUSED_LOOP: "#8098a8", BY_HAND: "#d8d8d0", "owpoa": "#c08048",
+    "congestion-aware": "#78a048", "congestion-aware, fusion full": "#4878a8",
 }  # fmt: skip
 """By side; others are not drawn."""
 LOW: Final = "1,000 rows/s, "

@@ -15,8 +15,9 @@ BOUND_MS: Final[dict[str, float]] = {"etl": 50.0, "stats": 100.0, "pred": 100.0,
 """Latency (p99) within which a rate counts as borne: that of EdgeWise's figures where it says one."""
 FIRST_RATE: Final[dict[str, float]] = {"etl": 3_000.0, "stats": 5_000.0, "pred": 10_000.0, "train": 10_000.0}
 TICK_S: Final = 0.005
-BY_HAND, LOOP, ENGINE = "by hand", "loop", "engine"
-"""Sides whose cost is compared (`beside.py`)."""
+BY_HAND, LOOP, FUSED_LOOP, ENGINE = "by hand", "loop", "fused loop", "engine"
+"""Sides whose cost is compared (`beside.py`). The loops call the operators' functions: chains one after the other, or
+what the engine makes of them when it fuses all it can."""
 ROWS: Final = 200
 """Rows per turn at most, as a gateway has it."""
 

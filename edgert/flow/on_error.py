@@ -43,7 +43,7 @@ def parse(table: Any) -> tuple[OnError, list[Problem]]:
     action = table.get("action", "drop")
     if action not in ACTIONS:
         problems.append(Problem("on_error.action", f"one of {', '.join(ACTIONS)}", show(action)))
-        return OnError(), problems
+        action = "retry"  # which takes all the other keys: what is wrong with them is told, too
     topic = _topic(table, action, problems)
     tries = _number(table, "tries", 3, 1, 100, "an integer from 1 to 100", problems)
     backoff_s = _number(table, "backoff_s", 0.1, 0.01, LONGEST_BACKOFF_S, "a number from 0.01 to 60 (s)", problems)

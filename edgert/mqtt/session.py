@@ -127,8 +127,9 @@ class Session:
         """Say good-bye: returns whether there is one to say, a DISCONNECT in the output. The Will is not published
         unless `reason` is 4. What the broker sends until it has read that is told as any other message, and cannot be
         acknowledged."""
-        connected = self._left = self.state is State.CONNECTED
+        connected = self.state is State.CONNECTED
         if connected:
+            self._left = True
             self._output.append(encode.disconnect(self._versions.level, reason))
         if self.state is not State.IDLE:
             self._move(Input.LEAVE)

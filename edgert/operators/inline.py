@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from edgert.codecs.shapes import OfTopic
-from edgert.operators.logic import Logic
+from edgert.operators.logic import Logic, foreign
 
 TimeUse = Literal["heeds", "passes", "ignores"]
 _COMMON: Final = frozenset(dir(builtins))
@@ -105,6 +105,11 @@ class Inlinable(Logic):
     def completed(self) -> bool:
         """Whether rows wait in it that `process` is to give."""
         return False
+
+
+def time_use(logic: Logic, source: int) -> TimeUse:
+    """What becomes of a watermark without rows in any logic: one of which nobody knows may heed it."""
+    return logic.time_by(source) if isinstance(logic, Inlinable) and not foreign(logic) else "heeds"
 
 
 def alone(lines: Lines, row: Fields, end: str) -> Lines:

@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 
 PlainMessage = tuple[str, bytes, int, bool, str]
-"""A `Message`, or the same without names: those of a row that is published, since a tuple is made in a quarter of the
+"""A `Message`, or the same without names: those of rows that are published, since a tuple is made in a sixth of the
 time."""
 
 

@@ -99,7 +99,6 @@ class Pipeline(Region):
         self._order = (0, *(part for part in tree.gives if part))
         """The source, and the other parts that give rows."""
         self._rows = {part: [] for part in tree.gives}
-        self._source.heeded = tree.heeds_time
         codec = self._source.codec
         if fuses(codec):
             assert isinstance(codec, Fusible)
@@ -184,7 +183,7 @@ class Pipeline(Region):
         setup = ["by_rows, limit, recent = given()", "newest = NEVER", "ahead = 0", *text.setup]
         refused = "not t <= limit" if self._source.drops_ahead else "t != t"
         check = [f"if {refused}:", "    break", *bind, *text.check]
-        if self._tree.heeds_time:
+        if self._source.heeded:
             effect = ["seen = t", "if t > limit:", "    seen = wall", "    ahead += 1"]
             effect += ["if seen > newest:", "    newest = seen", "recent[source] = seen", *text.effect]
         else:

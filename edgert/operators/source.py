@@ -58,7 +58,7 @@ def _dead_letter_topic(text: str) -> str:
 
 
 class Source(Logic):
-    """Decodes raw batches. State: the newest event time per active device, and the watermark."""
+    """Decodes raw batches. State: the watermark and, if it is `heeded`, the newest event time per active device."""
 
     repeatable = True  # to hear of a time twice changes nothing
 
@@ -83,8 +83,8 @@ class Source(Logic):
         self._dead_letter = dead_letter
         self._captures = Captures(topic).__getitem__
         self.heeded = True
-        """Whether the watermark matters to anybody. If not, it stays as it is, and no device's time is noted: that
-        would be a good part of what a row costs in a small flow."""
+        """Whether the watermark matters to anybody; to be said before it takes anything. If not, it stays as it is, and
+        no device's time is noted: that would be a good part of what a row costs in a small flow."""
         self._next_look = 0.0
         self._next_expiry = 0.0
         self._recent: dict[str, float] = {}
@@ -145,8 +145,8 @@ class Source(Logic):
         return self._recent
 
     def observed(self, newest: float, arrival: float, ahead: int = 0) -> None:
-        """`recent` was added to, from a batch that arrived then; `newest` is the newest time of all, and so many rows
-        were ahead of time: theirs there is that of their arrival."""
+        """Rows came, from a batch that arrived then; their times are in `recent` if they are heeded. `newest` is the
+        newest of all, and so many rows were ahead of time: theirs is that of their arrival."""
         if ahead:
             self.drops["ahead of time" if self.drops_ahead else "ahead of time (kept)"] += ahead
         if self.heeded and newest > self.devices.greatest:  # now: `_recent` may hold an older time of the device then
@@ -229,7 +229,11 @@ class Source(Logic):
         self.devices.greatest = state["greatest"]
 
     def resumed(self, now: Now) -> None:
-        """Called once after a restore: the time-outs of the devices begin anew."""
+        """Called once after a restore: the time-outs of the devices begin anew. Where their times are heeded no more
+        (there was a window once, or less was fused), they go."""
+        if not self.heeded:
+            self._gone += self.devices.latest
+            self.devices.latest.clear()
         self.devices.heard = dict.fromkeys(self.devices.latest, now.monotonic)
         self.devices.last_heard = now.monotonic
         # where event time had gone on alone, it goes on from there rather than wait for the same time again

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from edgert.codecs.shapes import OfTopic, row_display
 from edgert.core.batch import Row
-from edgert.operators.inline import Fields, Inlinable, Lines, alone, indented
+from edgert.operators.inline import Fields, Inlinable, Lines, alone, indented, time_use
 from edgert.operators.logic import Logic, foreign
 from edgert.operators.region import Edge
 
@@ -52,8 +52,6 @@ class Tree:
             self._matters_behind[part] = part in leaving or any(
                 self._matters(e.to, e.input) for e in self._behind[part]
             )
-        self.heeds_time = self._matters_behind[0]
-        """Whether the source's watermark matters to anybody."""
         by_lines = {(entry.above, entry.part) for entry in self.entries}
         self.outward = {
             part: [(edge.to, edge.input) for edge in self._behind[part] if (part, edge.to) not in by_lines]
@@ -83,10 +81,7 @@ class Tree:
 
     def _matters(self, part: int, source: int) -> bool:
         """Whether a watermark without rows matters there or behind it."""
-        logic = self._parts[part]
-        if not isinstance(logic, Inlinable) or foreign(logic):
-            return True
-        use = logic.time_by(source)
+        use = time_use(self._parts[part], source)
         return use == "heeds" or (use == "passes" and self._matters_behind[part])
 
     def text(self, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]) -> Text:

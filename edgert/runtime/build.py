@@ -15,6 +15,7 @@ from edgert.operators.devices import new_board
 from edgert.operators.division import Divider
 from edgert.operators.fused import Fused
 from edgert.operators.guard import Guard, as_errors
+from edgert.operators.inline import time_use
 from edgert.operators.logic import Build, Logic
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.region import Edge, Region
@@ -82,7 +83,9 @@ def build(physical: Plan, registry: Registry, here: Container[str] | None = None
     """Instances with fresh logic, connected. `here`: names of those that run in this process, if not all do; of the
     others only what is needed of them here is made."""
     instances = _instances(physical, registry, here)
-    return Built(physical, registry, instances, _places(physical, instances))
+    places = _places(physical, instances)
+    _say_who_is_heeded(physical, places)
+    return Built(physical, registry, instances, places)
 
 
 def _instances(physical: Plan, registry: Registry, here: Container[str] | None) -> dict[str, Instance]:
@@ -133,6 +136,20 @@ def _places(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Plac
             place.guard.flow, place.guard.operator = physical.flow.name, part.name
             place.guard.policy = physical.flow.on_error
     return places
+
+
+def _say_who_is_heeded(physical: Plan, places: Mapping[str, Place]) -> None:
+    """Tells each source whether its watermark matters to anybody behind it."""
+    first = {instance.name: instance.parts[0].name for instance in physical.instances.values() if instance.parts}
+    matters: dict[str, bool] = {}
+    for name, place in reversed(list(places.items())):  # each after all that it feeds
+        matters[name] = False
+        for output in place.planned.outputs:
+            behind = first.get(output.instance, output.instance)
+            use = time_use(places[behind].logic, output.input)
+            matters[name] |= use == "heeds" or (use == "passes" and matters[behind])
+        if isinstance(place.logic, Source):
+            place.logic.heeded = matters[name]
 
 
 def _queue(planned: PhysicalInstance) -> Queue:

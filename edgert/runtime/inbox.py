@@ -99,6 +99,8 @@ class InboxCounters:
     """Redeliveries under packet ids of which the table was damaged, or that it does not know since it was emptied:
     taken as new, though they may have been before."""
     retained_ignored: int = 0
+    left: int = 0
+    """Messages of QoS 0 that came while the gateway ended: no broker keeps them."""
 
 
 MESSAGE_BYTES = 100
@@ -320,10 +322,15 @@ class Inbox:
         self.owed.append((packet_id, qos, 0, (), 0))
 
     def leave(self, messages: Sequence[Publish | PublishRun]) -> None:
-        """They stay the broker's, for the next session. One that is sent for the first time says that the broker has
-        the answer to what its packet id stood for: when it comes again it must not be taken for that."""
+        """They stay the broker's, for the next session; those of QoS 0 are lost, and counted. One that is sent for the
+        first time says that the broker has the answer to what its packet id stood for: when it comes again it must not
+        be taken for that."""
         for message in messages:
-            if isinstance(message, Publish) and message.qos and not message.dup:
+            if isinstance(message, PublishRun):
+                self.counters.left += len(message.topics)
+            elif not message.qos:
+                self.counters.left += 1
+            elif not message.dup:
                 self._forget(self.table.indices[message.packet_id])
                 self.table.set(message.packet_id, 0, 0)
 

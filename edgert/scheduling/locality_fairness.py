@@ -54,43 +54,18 @@ def pipelines(instances: Mapping[str, int], edges: Sequence[tuple[str, str]]) ->
 def locality_fairness(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> Placement:
     """Pipelines on slots. Where the paper deals them out in turn, so that copies can meet in one slot although another
     has none, each goes to the slot that has the fewest copies of its operators, and among these the fewest instances.
-    An operator whose copies would still meet oftener than by `even` is spread again by itself: coupling is never more
-    than that of `even`."""
+
+    Operators of one pipeline have been together in all longer ones, which come first: each slot has as many copies of
+    one as of the other, and no operator's copies meet oftener than they must. So coupling is never more than that of
+    `even`."""
     placed: dict[str, list[int]] = {operator: [] for operator in instances}
     copies: list[Counter[str]] = [Counter() for _ in range(slots)]
     for pipeline in sorted(pipelines(instances, edges), key=len, reverse=True):
-        slot = min(
-            range(slots),
-            key=lambda s: (
-                max(copies[s][o] for o in pipeline),
-                sum(copies[s][o] for o in pipeline),
-                copies[s].total(),
-                s,
-            ),
-        )
+        slot = min(range(slots), key=lambda s: (copies[s][pipeline[0]], copies[s].total(), s))
         for operator in pipeline:
             placed[operator].append(slot)
             copies[slot][operator] += 1
-    for operator, count in instances.items():
-        if max(Counter(placed[operator]).values(), default=0) > -(-count // slots):
-            placed[operator] = _spread(placed[operator], slots)
     return placed
-
-
-def _spread(placed: Sequence[int], slots: int) -> list[int]:
-    """As many on each slot as `even` would put there, moving as few as possible."""
-    most, great = divmod(len(placed), slots)
-    used: Counter[int] = Counter()
-    kept: list[int | None] = []
-    room = great  # slots that may hold one more than the others
-    for slot in placed:
-        takes = used[slot] < most or (used[slot] == most and room > 0)
-        room -= takes and used[slot] == most
-        used[slot] += takes
-        kept.append(slot if takes else None)
-    free = [s for s in range(slots) for _ in range(max(0, most - used[s]))]
-    free += [s for s in range(slots) if used[s] <= most][: max(0, room)]
-    return [slot if slot is not None else free.pop(0) for slot in kept]
 
 
 def even_placement(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> Placement:

@@ -21,7 +21,7 @@ from benchmarks.riotbench.bare_loop import operators_of
 from benchmarks.riotbench.flows import APPLICATIONS, BLOOM, BY_TIME, TRAINED, known_devices
 from benchmarks.riotbench.measure import Run, measure
 from benchmarks.riotbench.picture import draw
-from benchmarks.riotbench.probe import BY_HAND, ENGINE, LOOP, Subject
+from benchmarks.riotbench.probe import BY_HAND, ENGINE, FUSED_LOOP, LOOP, Subject
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
@@ -32,6 +32,7 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Entry
+from edgert.scheduling.ranked import MinMemory
 
 ROWS = 3_000
 
@@ -96,6 +97,13 @@ def test_a_pool_does_what_the_loop_does(application: str, fusion: Fusion, dedica
     assert {reason for place in run.places.values() for reason in place.logic.drops} <= allowed
 
 
+def test_the_policy_is_told_what_rows_cost_when_the_warm_up_ends() -> None:
+    """Or min-memory knows no rank, and is first come, first served."""
+    run, policy = engine.flow_run("pred", "chains"), MinMemory()
+    engine.pooled(run, Pool(SystemClock(), policy=policy), feed("pred"), 0.05, 0.1, [0])
+    assert {instance.number for instance in run.all} == policy._profiles.keys()
+
+
 def test_what_the_bare_loop_bears_is_measured_as_what_pools_bear(monkeypatch: pytest.MonkeyPatch) -> None:
     told = [0]
     run = engine.flow_run("pred", "chains")
@@ -114,7 +122,7 @@ def test_the_sides_that_are_compared_take_turns_and_do_the_same(monkeypatch: pyt
     monkeypatch.setattr(beside, "TURN_S", 0.06)
     monkeypatch.setattr(beside, "COLD_S", 0.01)
     told = beside.compared("pred", engine.Feed(2_000, 0.01), 0.3)
-    assert list(told["sides"]) == [ENGINE, LOOP, BY_HAND]
+    assert list(told["sides"]) == [ENGINE, LOOP, FUSED_LOOP, BY_HAND]
     for side in told["sides"].values():
         assert side["told"] >= 2 * side["rows"] > 0, "what a turn begins with is sent and not counted"
         assert 0.0 < side["cpu_us"] < 1e5
@@ -182,13 +190,14 @@ def seen(rate: float) -> dict[str, Any]:
 
 def test_a_run_compares_what_both_bear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Run, "probe", lambda self, application, subject, rate, *spans: seen(rate))
-    sides = {name: {"cpu_us": cost} for name, cost in ((ENGINE, 8.0), (LOOP, 6.4), (BY_HAND, 4.0))}
+    sides = {name: {"cpu_us": cost} for name, cost in ((ENGINE, 8.0), (LOOP, 6.4), (FUSED_LOOP, 6.25), (BY_HAND, 4.0))}
     monkeypatch.setattr(Run, "sides", lambda self, application, load: seen(load[0]) | {"sides": sides})
     report = Report("riotbench", "x", {}, 2)
     measure(Options(False, 2, say=lambda text: None, applications=("pred",)), report)
     assert report.ratios["pred: owpoa / congestion-aware, rate borne"].values == [1.0, 1.0]
     assert not report.ratios["pred: owpoa / congestion-aware, rate borne"].holds, "the published gain"
     assert report.ratios["pred, 20,000 rows/s, 100 at a time: engine / loop"].values == [1.25, 1.25]
+    assert not report.ratios["pred, 20,000 rows/s, 100 at a time: engine / fused loop"].holds
     assert report.figures["pred, 20,000 rows/s, 100 at a time: engine"].holds
     bars = {f.name: f.bar.limit for f in report.figures.values() if f.bar}
     assert bars == {

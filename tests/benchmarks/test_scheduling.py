@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.riotbench import engine
 from benchmarks.scheduling import choice, counting
+from edgert.core.system_clock import SystemClock
+from edgert.runtime.pool import Pool
 from edgert.scheduling.policies import POLICIES
 
 
@@ -19,5 +22,24 @@ def test_both_pools_do_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "ROUNDS", 2)
     told = counting.measure(50, "chains")
     assert told["counted"] > 0
-    assert told["own"] > -0.9
+    assert told["own"] > 0
+    assert 0 < told["cpu_share"] < 1.1
     assert 0.0 < told["policy"] < 10
+
+
+def test_what_counts_nothing_counts_nothing() -> None:
+    counted, uncounted = (engine.flow_run("pred", "full") for _ in range(2))
+    for instance in uncounted.all:
+        if instance.region:
+            counting.uncount(instance.region)
+    for run in (counted, uncounted):
+        pool = Pool(SystemClock(), workers=0)
+        pool.add(run.all)
+        for _ in range(20):
+            counting._work(pool, run, [engine.Feed(1.0, 1.0).batch(0, 100, 0.0)])
+    regions = [[i.region for i in run.all if i.region] for run in (counted, uncounted)]
+    assert regions[0]
+    for one, other in zip(*regions, strict=True):
+        assert sum(one.took) > 0
+        assert not any(other.took[1:])
+        assert sum(other.gave) <= sum(one.gave) // 4, "but for the first messages, by which shapes are learned"

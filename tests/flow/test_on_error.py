@@ -87,6 +87,11 @@ def test_each_fault_is_said_with_its_place(on_error: Any, path: str, message: st
     assert message in found[path]
 
 
+def test_a_wrong_action_hides_no_other_fault() -> None:
+    found = problems({"action": "explode", "tries": 0, "backoff_s": "x", "topic": 3})
+    assert list(found) == ["on_error.action", "on_error.topic", "on_error.tries", "on_error.backoff_s"]
+
+
 @pytest.mark.parametrize(
     ("topic", "filter_", "loops"),
     [

@@ -10,6 +10,7 @@ import pytest
 from edgert.core.batch import RawBatch, size_of
 from edgert.links.frames import REPORT, frame
 from edgert.links.unix import SOCKET_BYTES
+from edgert.runtime.instance import PROFILED_ROWS
 from edgert.runtime.slot import REPORT_S
 from edgert.runtime.under_way import UNDER_WAY_BYTES
 from tests.gateway.test_slots import Walk
@@ -104,5 +105,28 @@ def test_what_a_slot_does_not_take_from_another_is_shown_of_the_one_that_holds_i
         near.step()
         far.step()
     assert unsent() == [0, 0]
+    for process in walk.processes:
+        process.stop_now()
+
+
+def test_a_slots_policy_is_told_what_rows_cost() -> None:
+    walk = Walk(random.Random(1), APART, "locality", 2, "full")
+    walk.slots.begin(walk.run)
+    near, far = walk.processes
+    for process in walk.processes:
+        process.start()
+    payloads = [b'{"time": 1}'] * 2 * PROFILED_ROWS
+    walk.slots.put([(walk.run.all[0], 0, RawBatch(["x/a"] * len(payloads), payloads, 0.0, 1_000.0, 20_000, owed=True))])
+    for _ in range(20):
+        for process in (near, far):
+            process.link.flush()
+            process.step()
+    assert near.slot is not None
+    (run,) = near.slot._runs.values()
+    source = next(instance for instance in run.flow_run.all if instance.counters.rows_in)
+    assert source.profiled[0] == 0
+    InThisProcess.clock.advance(REPORT_S)
+    near.step()
+    assert source.profiled[0] == source.counters.rows_in == len(payloads)
     for process in walk.processes:
         process.stop_now()

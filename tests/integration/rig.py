@@ -152,7 +152,9 @@ class Gateway(Process):
             raise AssertionError(f"{error}; ingest: {ingest}; log: {self.text()[-1500:]}") from None
         return seen[0]
 
-    def wait_anew(self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = 30.0) -> dict[str, Any]:
+    def wait_anew(
+        self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = 30.0
+    ) -> dict[str, Any]:
         """The same of a status that is younger than this call: what the page shows may be a second old."""
         now = self.wait(lambda s: s, "any status")["uptime_s"]
         return self.wait(lambda s: s["uptime_s"] > now + 1 and holds(s), what, deadline_s)

@@ -58,7 +58,7 @@ def test_over_a_link_that_drops_every_few_seconds_all_lands_exactly_once(rig: Ri
     wait_until(lambda: link.cuts >= 8, "eight cuts, between which the back-off may be a minute", 150.0)
     link.steady()
     # nobody hears of a removal that is published while it is away
-    gateway.wait_anew(lambda s: s["central"]["connected"], "the connection, whose back-off may be a minute by now", 90.0)
+    gateway.wait_anew(lambda s: s["central"]["connected"], "the connection: its back-off may be a minute by now", 90.0)
     rig.finish(gateway, "city-air", sent)
     assert_each_once(rig, packs)
 

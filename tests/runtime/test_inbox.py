@@ -256,7 +256,8 @@ def test_what_is_left_to_the_broker_is_not_taken_for_an_equal_message_when_it_co
     assert taken(inbox, route, message(1), message(2), message(3)) == 3
     flow.committed = flow.position()
     inbox.due()
-    inbox.leave([message(1), message(2, dup=True), Publish("t", b"x"), PublishRun(["t"], [b"x"], ())])
+    inbox.leave([message(1), message(2, dup=True), Publish("t", b"x"), PublishRun(["t"] * 3, [b"x"] * 3, ())])
+    assert inbox.counters.left == 4, "of QoS 0"
     restarted, route = inbox_of(Progress(flow.committed))
     restarted.table.load(inbox.table.take_dirty().items())
     restarted.resume()

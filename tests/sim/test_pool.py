@@ -84,6 +84,28 @@ def test_at_its_limit_a_pool_gives_every_instance_the_balanced_part() -> None:
     assert busy == pytest.approx({k: 0.95 * weight for k, weight in weights.items()}, rel=0.06)
 
 
+@pytest.mark.parametrize("load", [0.8, 1.2])
+@pytest.mark.parametrize("way", ["balanced", "even"])
+def test_with_weights_queues_grow_where_the_formula_says(way: str, load: float) -> None:
+    """A worker per instance, each as fast as its weight. By even weights the sustainable rate is less than half."""
+    seed = 7
+    print(f"seed {seed}")
+    draw = random.Random(seed).random
+    demands = demands_s(CHAIN, UNEVEN)
+    weights = {"balanced": balanced_weights(demands, 2.0), "even": dict.fromkeys(demands, 2 / 3)}[way]
+    profiles = {k: Profile(seen.cost_s / weights[k], seen.selectivity) for k, seen in UNEVEN.items()}
+    rate = load * sustainable_rate(demands, weights)
+    made = Simulation(CHAIN, profiles, RoundRobin(), at_most(1), workers=3, cost=exponential(draw))
+    outcome = made.run(poisson(rate, draw), 200.0, 10.0)
+    if load > 1.0:
+        assert outcome.waiting > (rate - rate / load) * 200.0 * 0.8, "what is more than it bears is left"
+        return
+    assert outcome.waiting < 100
+    for k in (0, 1):  # the last one gets every second row of another, which is no Poisson process
+        seen = outcome.instances[k]
+        assert seen.waited_s / seen.rows == pytest.approx(queue_time_s(rate, 1 / profiles[k].cost_s), rel=0.15)
+
+
 def test_rows_that_a_policy_starves_are_not_left_out_of_its_latency() -> None:
     """Two ways: a quick one that takes all the time there is, and one whose rows wait."""
     graph: dict[int, list[int]] = {0: [], 1: []}
