@@ -99,8 +99,6 @@ SHORT: Final = 15
 NUMBERS: Final = frozenset((float, int, bool, type(None)))
 """Kinds of values that are part of `FIELD_BYTES`."""
 _NUMBER_BYTES: Final = 24
-MOST_WHOLE: Final = 1_000
-"""Messages of a batch of which there may be a `RawPart`: till the last part is looked at it keeps all of them."""
 _ALL: Final = 3
 """Rows of which each is looked at."""
 _STEPS: Final = (1, 2, 3, 5, 7, 11, 13, 19, 29, 41, 59, 83, 127)
@@ -171,15 +169,10 @@ def part(batch: Batch | RawBatch, start: int, stop: int) -> Batch | RawBatch:
     length = len(batch)
     size = batch.size * stop // length - batch.size * start // length
     if isinstance(batch, RawBatch):
-        return _of_raw(batch, start, stop, size)
+        topics, payloads = batch.topics[start:stop], batch.payloads[start:stop]
+        return RawBatch(topics, payloads, batch.arrival, batch.wall, size, batch.owed)
     watermark = batch.watermark if stop == length else NO_WATERMARK
     return Batch(batch.rows[start:stop], batch.arrival, watermark, size)
-
-
-def _of_raw(batch: RawBatch, start: int, stop: int, size: int) -> RawBatch:
-    if len(batch) <= MOST_WHOLE:
-        return RawPart(batch, start, stop, size)
-    return RawBatch(batch.topics[start:stop], batch.payloads[start:stop], batch.arrival, batch.wall, size, batch.owed)
 
 
 def every_second(batch: Batch | RawBatch, start: int) -> Batch | RawBatch:
@@ -202,6 +195,6 @@ def parts(batch: Batch | RawBatch, rows: int) -> list[Batch | RawBatch]:
     for start in range(0, length, rows):
         stop = min(start + rows, length)
         until = whole * stop // length
-        cut.append(_of_raw(batch, start, stop, until - before))
+        cut.append(RawPart(batch, start, stop, until - before))
         before = until
     return cut

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from itertools import accumulate
 from sys import getsizeof
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgert.core.batch import MOST_WHOLE, NO_WATERMARK, Batch, RawBatch, held_bytes, part, parts, size_of
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, held_bytes, part, parts, size_of
 
 
 @given(length=st.integers(1, 60), rows=st.integers(1, 70), size=st.integers(0, 10_000), owed=st.booleans())
@@ -25,26 +24,6 @@ def test_parts_are_all_of_it_in_order_and_add_up_to_its_size(length: int, rows: 
         assert sum(piece.size for piece in cut) == size
     assert [t for piece in parts(raw, rows) for t in piece.topics] == raw.topics  # type: ignore[union-attr]
     assert [p.watermark for p in parts(plain, rows)] == [NO_WATERMARK] * (-(-length // rows) - 1) + [7.0]  # type: ignore[union-attr]
-
-
-class Noticed(list[bytes]):
-    """A list that can be asked whether it is there."""
-
-
-@pytest.mark.parametrize("length", [100, MOST_WHOLE + 1])
-def test_a_part_is_its_own_and_keeps_the_whole_until_it_is_looked_at(length: int) -> None:
-    payloads = Noticed(b"%d" % n for n in range(length))
-    there = weakref.ref(payloads)
-    first, *others = parts(RawBatch(["t"] * length, payloads, 1.0, 2.0, 10 * length), length // 2 + 1)
-    assert isinstance(first, RawBatch)
-    assert len(first) == length // 2 + 1
-    first.payloads.append(b"of its own")
-    assert payloads[len(first)] != b"of its own"
-    assert [len(other) for other in others] == [length - length // 2 - 1]
-    del payloads
-    assert (there() is None) == (length > MOST_WHOLE)
-    assert all(isinstance(other, RawBatch) and other.payloads for other in others)
-    assert there() is None
 
 
 def resident(rows: list[dict[str, Any]]) -> int:
