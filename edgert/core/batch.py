@@ -58,39 +58,6 @@ class RawBatch:
         return len(self.payloads)
 
 
-class RawPart(RawBatch):
-    """Messages of a batch that is no longer changed. They are copied out of its lists where somebody looks at them, and
-    not when they are put in a queue: each message is somewhere else in memory, and the processor waits for it."""
-
-    __slots__ = ("_own", "_start", "_stop", "_whole")
-
-    def __init__(self, whole: RawBatch, start: int, stop: int, size: int) -> None:
-        """0 ≤ start < stop ≤ length of the whole."""
-        self._whole: RawBatch | None = whole
-        self._start, self._stop = start, stop
-        self.arrival, self.wall, self.size, self.owed = whole.arrival, whole.wall, size, whole.owed
-
-    def _taken(self) -> tuple[list[str], list[bytes]]:
-        if self._whole is not None:
-            span = slice(self._start, self._stop)
-            self._own = self._whole.topics[span], self._whole.payloads[span]
-            self._whole = None
-        return self._own
-
-    @property
-    def topics(self) -> list[str]:  # type: ignore[override]
-        """As `RawBatch`; of which those of the whole are other lists."""
-        return self._taken()[0]
-
-    @property
-    def payloads(self) -> list[bytes]:  # type: ignore[override]
-        """The same."""
-        return self._taken()[1]
-
-    def __len__(self) -> int:
-        return self._stop - self._start
-
-
 ROW_BASE_BYTES = 240
 """Resident size of a small row: the dict and its floats (measured with sys.getsizeof, 8 fields: 360 + 8 * 24)."""
 FIELD_BYTES = 45
@@ -180,8 +147,7 @@ def every_second(batch: Batch | RawBatch, start: int) -> Batch | RawBatch:
     length = len(batch)
     size = batch.size * len(range(start, length, 2)) // length
     if isinstance(batch, RawBatch):
-        topics, payloads = batch.topics[start::2], batch.payloads[start::2]
-        return RawBatch(topics, payloads, batch.arrival, batch.wall, size, batch.owed)
+        return replace(batch, topics=batch.topics[start::2], payloads=batch.payloads[start::2], size=size)
     return replace(batch, rows=batch.rows[start::2], size=size)
 
 
@@ -190,11 +156,14 @@ def parts(batch: Batch | RawBatch, rows: int) -> list[Batch | RawBatch]:
     length = len(batch)
     if not isinstance(batch, RawBatch):
         return [part(batch, start, min(start + rows, length)) for start in range(0, length, rows)]
+    topics, payloads, arrival, wall, whole, owed = (
+        batch.topics, batch.payloads, batch.arrival, batch.wall, batch.size, batch.owed,
+    )  # fmt: skip
     cut: list[Batch | RawBatch] = []
-    whole, before = batch.size, 0
+    before = 0
     for start in range(0, length, rows):
-        stop = min(start + rows, length)
-        until = whole * stop // length
-        cut.append(RawPart(batch, start, stop, until - before))
+        stop = start + rows
+        until = whole * stop // length if stop < length else whole
+        cut.append(RawBatch(topics[start:stop], payloads[start:stop], arrival, wall, until - before, owed))
         before = until
     return cut
