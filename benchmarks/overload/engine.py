@@ -16,7 +16,7 @@ import psutil
 from benchmarks.overload.measure import OVERLOADS
 from benchmarks.overload.offer import Offer
 from benchmarks.overload.watch import WatchedPool, ledger
-from benchmarks.riotbench.engine import LEND_S, Seen, outcome
+from benchmarks.riotbench.engine import LEND_S, Seen, outcome, waiting_in
 from benchmarks.riotbench.flows import APPLICATIONS
 from edgert.core.position import Position
 from edgert.core.settings import GatewaySettings
@@ -92,7 +92,8 @@ class Engine:
         after = Seen(self.run, [0])
         passed = after.at - before.at
         rates = {"fed_per_s": (self.fed - fed) / passed, "done_per_s": (self.done - done) / passed}
-        return outcome(before, after, self.done - done, self.run, 0) | rates | {"rss_before_mb": at_first / 1e6}
+        waiting = waiting_in(self.pool, self.run)
+        return outcome(before, after, self.done - done, self.run, 0, waiting) | rates | {"rss_before_mb": at_first / 1e6}
 
     def _stand(self, at: float, rss: int) -> dict[str, Any]:
         inner = [instance.queue.size for instance in self.run.all if instance not in self.sources]

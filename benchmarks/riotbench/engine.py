@@ -114,7 +114,7 @@ def outcome(
     passed = after.at - before.at
     late = Latency()
     late.counts = [now - then for now, then in zip(after.latency, before.latency, strict=True)]
-    came = min(1.0, sum(late.counts) / max(1, rows)) or 1.0
+    came = sum(late.counts) / max(1, rows) or 1.0
     for arrival, count in waiting:  # what will come out of it has taken that long at least
         late.add(after.at - arrival, math.ceil(count * came))
     used = [1 - (now - then) / passed for now, then in zip(after.idle, before.idle, strict=True)]
@@ -136,6 +136,13 @@ def outcome(
         "waited": (after.scheduling - before.scheduling) / max(1e-9, after.busy - before.busy),
         "balance": statistics.pstdev(used) / mean if mean else 0.0,
     }
+
+
+def waiting_in(pool: Pool, run: FlowRun) -> list[tuple[float, int]]:
+    """Arrival and rows of what is in queues."""
+    waiting: list[tuple[float, int]] = []
+    pool.locked(lambda: waiting.extend((e.batch.arrival, len(e.batch)) for i in run.all for e in i.queue.entries))
+    return waiting
 
 
 def flow_run(application: str, fusion: Fusion) -> FlowRun:
@@ -170,9 +177,7 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
         rows += len(batch)
         longest = max(longest, *(i.queue.rows for i in run.all))
     assert before is not None
-    waiting: list[tuple[float, int]] = []
-    pool.locked(lambda: waiting.extend((e.batch.arrival, len(e.batch)) for i in run.all for e in i.queue.entries))
-    result = outcome(before, Seen(run, told), rows, run, longest, waiting)
+    result = outcome(before, Seen(run, told), rows, run, longest, waiting_in(pool, run))
     pool.stop()
     return result
 
