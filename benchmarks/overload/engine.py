@@ -92,8 +92,8 @@ class Engine:
         after = Seen(self.run, [0])
         passed = after.at - before.at
         rates = {"fed_per_s": (self.fed - fed) / passed, "done_per_s": (self.done - done) / passed}
-        waiting = waiting_in(self.pool, self.run)
-        return outcome(before, after, self.done - done, self.run, 0, waiting) | rates | {"rss_before_mb": at_first / 1e6}
+        told = outcome(before, after, self.done - done, self.run, 0, waiting_in(self.pool, self.run))
+        return told | rates | {"rss_before_mb": at_first / 1e6}
 
     def _stand(self, at: float, rss: int) -> dict[str, Any]:
         inner = [instance.queue.size for instance in self.run.all if instance not in self.sources]
