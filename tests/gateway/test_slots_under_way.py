@@ -30,9 +30,8 @@ MOST_FED = 20_000_000
 """Resident bytes of rows; what they are decoded from is no more than a source keeps."""
 
 
-@pytest.mark.parametrize("reads", [False, True])
-def test_a_queue_that_another_slot_feeds_exceeds_its_budget_by_what_may_be_under_way(reads: bool) -> None:
-    """`reads`: whether its slot reads its links while its operators stand still."""
+def begun() -> tuple[Walk, InThisProcess, InThisProcess]:
+    """The flow in two slots that have started: of its source, and of its window."""
     walk = Walk(random.Random(1), APART, "locality", 2, "full")
     walk.slots.begin(walk.run)
     near, far = walk.processes
@@ -41,6 +40,13 @@ def test_a_queue_that_another_slot_feeds_exceeds_its_budget_by_what_may_be_under
     for _ in range(5):
         near.step()
         far.step()
+    return walk, near, far
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_queue_that_another_slot_feeds_exceeds_its_budget_by_what_may_be_under_way(reads: bool) -> None:
+    """`reads`: whether its slot reads its links while its operators stand still."""
+    walk, near, far = begun()
     assert far.slot is not None
     (run,) = far.slot._runs.values()
     (window,) = run._instances
@@ -73,14 +79,7 @@ def test_a_queue_that_another_slot_feeds_exceeds_its_budget_by_what_may_be_under
 
 
 def test_what_a_slot_does_not_take_from_another_is_shown_of_the_one_that_holds_it() -> None:
-    walk = Walk(random.Random(1), APART, "locality", 2, "full")
-    walk.slots.begin(walk.run)
-    near, far = walk.processes
-    for process in walk.processes:
-        process.start()
-    for _ in range(5):
-        near.step()
-        far.step()
+    walk, near, far = begun()
 
     def unsent() -> list[int]:
         InThisProcess.clock.advance(REPORT_S)
@@ -110,11 +109,7 @@ def test_what_a_slot_does_not_take_from_another_is_shown_of_the_one_that_holds_i
 
 
 def test_a_slots_policy_is_told_what_rows_cost() -> None:
-    walk = Walk(random.Random(1), APART, "locality", 2, "full")
-    walk.slots.begin(walk.run)
-    near, far = walk.processes
-    for process in walk.processes:
-        process.start()
+    walk, near, far = begun()
     payloads = [b'{"time": 1}'] * 2 * PROFILED_ROWS
     walk.slots.put([(walk.run.all[0], 0, RawBatch(["x/a"] * len(payloads), payloads, 0.0, 1_000.0, 20_000, owed=True))])
     for _ in range(20):
