@@ -120,8 +120,8 @@ def test_alarms_beside_it_go_out_though_its_queue_is_full(rig: Rig, slots: int) 
     long = json.dumps({"v": 1, "text": "x" * 50_000}).encode()
     sent = 0
     try:
-        for _ in range(3):  # of 5 MB each, at a rate that sheds nothing by itself
-            rig.publish([(f"s/d{n}", long) for n in range(100)], qos=0, rate=100.0)
+        for _ in range(3):  # of 5 MB each, so slowly that what comes while a checkpoint is tried (2 s) has room
+            rig.publish([(f"s/d{n}", long) for n in range(100)], qos=0, rate=25.0)
             sent += 100
             status = gateway.wait(lambda s: _rows_in(s, "alarm") == sent, "the alarms", 60.0)  # noqa: B023 - called here
     finally:
