@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import report
+from edgert.runtime.turn import Turn
 
 NOT_ROWS: Final = ("(values)", "(kept)", "(keys)")
 """Reasons that end so count something else than rows that are gone."""

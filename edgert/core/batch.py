@@ -133,13 +133,16 @@ def held_bytes(value: Any) -> int:
 def part(batch: Batch | RawBatch, start: int, stop: int) -> Batch | RawBatch:
     """Rows `start` to `stop` (0 ≤ start < stop ≤ length) as a batch. Only the last part has the watermark: the others
     must not promise what it still holds. The sizes of parts that make up the whole add up to its size."""
-    length = len(batch)
-    size = batch.size * stop // length - batch.size * start // length
+    whole = batch.size
     if isinstance(batch, RawBatch):
-        topics, payloads = batch.topics[start:stop], batch.payloads[start:stop]
-        return RawBatch(topics, payloads, batch.arrival, batch.wall, size, batch.owed)
-    watermark = batch.watermark if stop == length else NO_WATERMARK
-    return Batch(batch.rows[start:stop], batch.arrival, watermark, size)
+        topics, payloads = batch.topics, batch.payloads
+        length = len(payloads)
+        size = whole * stop // length - whole * start // length
+        return RawBatch(topics[start:stop], payloads[start:stop], batch.arrival, batch.wall, size, batch.owed)
+    rows = batch.rows
+    length = len(rows)
+    size = whole * stop // length - whole * start // length
+    return Batch(rows[start:stop], batch.arrival, batch.watermark if stop == length else NO_WATERMARK, size)
 
 
 def every_second(batch: Batch | RawBatch, start: int) -> Batch | RawBatch:

@@ -14,10 +14,12 @@ from edgert.operators.guard import FAILED, Guard
 from edgert.operators.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.region import Region
 from edgert.operators.sinks import Publish
+from edgert.runtime.hand import Hand
 from edgert.runtime.latency import Latency
 from edgert.runtime.queue import MERGED, Entry, Queue
 from edgert.runtime.targets import Marks, Outgoing, Spread, Target
-from edgert.scheduling.consumption import FIRST_ROWS, LONG_S, after_turn, most_rows
+from edgert.runtime.turn import Counters, Turn
+from edgert.scheduling.consumption import FIRST_ROWS, SLOW_S, after_turn, most_rows
 from edgert.scheduling.profile import Profile
 
 log = logging.getLogger(__name__)
@@ -26,24 +28,6 @@ PROFILED_ROWS: Final = 100
 """Fewer rows than this say too little of what a row costs."""
 LOGGED_S: Final = 1.0
 """An instance whose operators raise says so in the log at most this often."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """Since the start of the process."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    turns: int = 0
-    busy_s: float = 0.0
-    """Time spent computing (T_C of EdgeWise, section 7.2), seconds."""
-    queued_s: float = 0.0
-    """How long the oldest batch of each turn stood behind others in the queue (T_Q), summed over the turns."""
-    scheduling_s: float = 0.0
-    """How long it stood at the head while the instance waited for a worker (T_S), summed over the turns."""
-    idle_s: float = 0.0
-    """Time without anything queued or running: utilisation is the part of time that is not idle. `Instance.idle_at`
-    adds what is under way."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +49,10 @@ class Instance:
     of_run: int = 0
     """In a slot: the number of the run whose it is."""
     counters: Counters = field(default_factory=Counters)
+    turns: list[Turn] = field(default_factory=list)
+    """That have ended, and are not counted yet."""
+    hand: Hand | None = None
+    """What a lent thread that works on it has of it in its hand."""
     shed: int = 0
     """Rows dropped from the queue because it was over its budget."""
     unsent: Counter[int] = field(default_factory=Counter)
@@ -292,32 +280,40 @@ class Instance:
                 rows -= len(entry.batch)
         return rows
 
-    def count(self, put: float, rows: int, turn: Turn) -> None:
-        """Adds a turn that has ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2). `put`: when the oldest
-        batch of it came to the queue; `rows`: those of `rows_of`."""
-        counters = self.counters
-        at_head = self.freed
-        if self.again:  # it has stood at the head; its time before that was counted with the first try
-            self.again = False
-        elif put < at_head:
-            counters.queued_s += at_head - put
-        else:
-            at_head = put
-        started, ended = self.started, turn.ended
-        counters.scheduling_s += started - (at_head if at_head > self.ready else self.ready)
-        took = ended - started
-        counters.busy_s += took
-        if self.region is not None:
-            self.unshared_s += took
-            if self.region.sample:
-                self.region.share(self.unshared_s)
-                self.unshared_s = 0.0
-        counters.turns += 1
-        counters.rows_in += rows
-        if took > LONG_S or 2 * rows >= self.most_rows:
-            self.most_rows = after_turn(self.most_rows, rows, took)
-        for arrival, rows in turn.left:
-            self.latency.add(ended - arrival, rows)
+    def count(self) -> None:
+        """Adds turns that have ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2). A fault of our own costs
+        figures, and neither the worker nor what the turns gave."""
+        counters, region = self.counters, self.region
+        try:
+            for turn in self.turns:
+                put, started, ended, rows = turn.put, turn.started, turn.ended, turn.rows
+                at_head = self.freed
+                if self.again:  # it has stood at the head; its time before that was counted with the first try
+                    self.again = False
+                elif put < at_head:
+                    counters.queued_s += at_head - put
+                else:
+                    at_head = put
+                counters.scheduling_s += started - (at_head if at_head > self.ready else self.ready)
+                took = ended - started
+                counters.busy_s += took
+                if region is not None:
+                    self.unshared_s += took
+                    if region.sample:
+                        region.share(self.unshared_s)
+                        self.unshared_s = 0.0
+                self.fast_turns = 0 if took >= SLOW_S else self.fast_turns + 1
+                counters.turns += 1
+                counters.rows_in += rows
+                if took >= SLOW_S or 2 * rows >= self.most_rows:
+                    self.most_rows = after_turn(self.most_rows, rows, took)
+                for arrival, rows in turn.left:
+                    self.latency.add(ended - arrival, rows)
+                self.freed = self.ready = ended  # as far as the next of them is concerned
+        except Exception:
+            log.exception("turns of %s could not be counted", self.name)
+        finally:
+            self.turns.clear()
 
     def take_profile(self) -> Profile | None:
         """What rows have cost and given since the last call; None if they are too few to say so. From then on turns are
@@ -379,24 +375,3 @@ class Instance:
 
 def _waits(logic: Logic) -> bool:
     return logic.waits if logic.waits is not None else foreign(logic)
-
-
-class Turn:
-    """What one turn of an instance gave. (Of what most turns lack, the class has the value.)"""
-
-    messages: Sequence[PlainMessage] = ()
-    failed: BaseException | None = None
-    """The last error of an operator, for the log."""
-    failing: str = ""
-    """The operator that raised it."""
-    back: Sequence[Entry] = ()
-    """What is to be taken again before anything else, `wait_s` seconds later: first a row that failed, or what was not
-    tried in this turn."""
-    wait_s: float = 0.0
-    ended: float = 0.0
-    """Monotonic seconds; set by the pool."""
-
-    def __init__(self) -> None:
-        self.out: Outgoing = []
-        self.left: list[tuple[float, int]] = []
-        """(arrival, rows) of what reached the end of the flow."""

@@ -15,12 +15,10 @@ from collections.abc import Callable
 from typing import Final
 
 from edgert.runtime.instance import Instance
+from edgert.scheduling.consumption import SLOW_S
 
-SLOW_S: Final = 0.02
-"""A turn that took longer makes its instance one of the slow. Well above the interpreter's switch interval (5 ms): who
-loses the lock in the middle of a turn is not slow, but left to the workers would lose it again and again."""
 FAST_TURNS: Final = 20
-"""So many turns in a row that were not slow make an instance fast."""
+"""So many turns in a row that were not slow (`SLOW_S`) make an instance fast."""
 MOST_WORKERS: Final = 8
 """Workers at most, with those that were started because all others were stuck. They stay: it may happen again."""
 Mine = Callable[[Instance], bool]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from edgert.core.clock import Clock
 from edgert.runtime.gate import Gate
-from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool, Send
 from edgert.runtime.queue import Entry
+from edgert.runtime.turn import Turn
 from edgert.scheduling.candidates import May
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.policies import Policy
@@ -33,7 +34,8 @@ class Unscheduled:
     def choose(self, now: float, may: May | None = None) -> int | None:
         """Nothing: each instance has its own thread."""
 
-    waiting = True
+    waiting = (0,)
+    """Somebody may always wait: nothing goes past the queues."""
 
 
 class Ringing(Gate):

@@ -23,6 +23,8 @@ class Pauses:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         """Waited for by workers."""
+        self._asleep = 0
+        """How many do."""
         self._quiet = threading.Condition(self._lock)
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
@@ -59,6 +61,22 @@ class Pauses:
         for instance in instances:
             self._gate.let_go(instance.number, now)
         self._work.notify_all()
+
+    def crowd(self, number: int) -> None:
+        """As if an instance `number`, which runs in another process, had its queue over its budget here."""
+        with self._lock:
+            self._gate.over.add(number)
+
+    def relieve(self, number: int) -> None:
+        """It has not any more."""
+        with self._lock:
+            self._relieved(number)
+
+    def _relieved(self, number: int) -> None:
+        """Its queue is within its budget: whoever waited for that may run."""
+        freed = self._gate.relieved(number, self._clock.monotonic())
+        if freed and self._asleep:
+            self._work.notify(freed)
 
     def locked(self, read: Callable[[], None]) -> None:
         """Runs `read` under the pool's lock: for looks at several queues and positions that must agree."""

@@ -15,17 +15,21 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime.doing import Doing
-from edgert.runtime.instance import Instance, Turn
-from edgert.runtime.lending import FAST_TURNS, MOST_WORKERS, SLOW_S, Lending, Mine, fast
+from edgert.runtime.hand import Hand
+from edgert.runtime.instance import Instance
+from edgert.runtime.lending import FAST_TURNS, MOST_WORKERS, Lending, Mine, fast
 from edgert.runtime.pauses import Pauses
 from edgert.runtime.queue import Entry
 from edgert.runtime.targets import Target
+from edgert.runtime.turn import Turn
 from edgert.scheduling.congestion_aware import CongestionAware
-from edgert.scheduling.consumption import Consumption, at_most
+from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
 from edgert.scheduling.policies import Policy
 
 log = logging.getLogger(__name__)
 
+COUNTED_TURNS = 16
+"""So many turns that follow each other without a choice are counted at once: it costs less, of each."""
 LOOK_S = 0.5
 """How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
@@ -49,7 +53,6 @@ class Pool(Pauses):
         self._send = send
         self._next_number = 0
         self._stopping = False
-        self._asleep = 0
         self.doing: Doing | None = None
         """Where it is told for whom each turn is."""
         self._lending = Lending(workers)
@@ -159,13 +162,9 @@ class Pool(Pauses):
             instance.counters.idle_s += now - instance.freed
         instance.running = True
         self._policy.busy(instance.number)
-        rows, queue = len(batch), instance.queue
-        limit = min(self.consumption(rows), instance.most_rows)
-        if rows > limit:
-            batch = queue.append_rest(source, batch, now, limit)
-            instance.untold = queue.rows
         self._lending.since = now
-        self._in_hand = instance, [Entry(source, batch, now)]
+        hand = instance.hand = Hand(source, batch, now)
+        self._in_hand = instance, hand.take(min(self.consumption(hand.rows or 1), instance.most_rows))
         return True
 
     def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
@@ -189,16 +188,6 @@ class Pool(Pauses):
         elif change < 0:
             self._policy.rows_taken(instance.number, -change)
 
-    def crowd(self, number: int) -> None:
-        """As if an instance `number`, which runs in another process, had its queue over its budget here."""
-        with self._lock:
-            self._gate.over.add(number)
-
-    def relieve(self, number: int) -> None:
-        """It has not any more."""
-        with self._lock:
-            self._relieved(number)
-
     # -- turns
 
     def lend(self, time_s: float, *, again: bool = False) -> bool:
@@ -216,14 +205,12 @@ class Pool(Pauses):
         while True:
             if chosen:
                 instance, entries = chosen
-                turn = self._turn(instance, entries)
+                while entries:
+                    turn = self._turn(instance, entries)
+                    self._lending.since = now = turn.ended
+                    entries = self._goes_on(instance, turn) if now < ends else []
             with self._lock:
                 if chosen:
-                    now = turn.ended
-                    if now < ends and (following := self._goes_on(instance, turn)):
-                        chosen = instance, following
-                        self._lending.since = now
-                        continue
                     self._hand_on(instance, turn)
                     if not turn.out and self._gate.idle():
                         self._lending.since = None
@@ -244,20 +231,27 @@ class Pool(Pauses):
 
     def _goes_on(self, instance: Instance, turn: Turn) -> list[Entry]:
         """What an instance takes next if it fed nobody and nobody else could be chosen: a choice could only name it
-        again, and costs more than the work on a few rows. Empty where a choice is due."""
-        queue, number, gate = instance.queue, instance.number, self._gate
+        again, and costs more than the work on a few rows. Empty where a choice is due. Nobody else may take from it
+        while it runs, so that there is something is known, and that nobody else waits as of now, without the lock."""
+        gate, number = self._gate, instance.number
         if (
-            not queue.entries or turn.out or turn.back or instance.fast_turns < FAST_TURNS or instance.waits
+            turn.out or turn.back or instance.fast_turns < FAST_TURNS or instance.waits
             or not gate.idle() or number in gate.held or self._watching or self._stopping
-            or (queue.keeps and queue.sheds)  # until it keeps all again, as `_take` sees to
         ):  # fmt: skip
             return []
-        before, most = queue.rows, instance.most_rows
-        limit = self.consumption(before)
-        entries = queue.take(limit if limit < most else most)
-        instance.untold += queue.rows - before
-        instance.freed = instance.ready = turn.ended
-        return entries
+        hand, queue, most = instance.hand, instance.queue, instance.most_rows
+        if hand and hand.rows:
+            limit = self.consumption(hand.rows + queue.rows)
+            return hand.take(limit if limit < most else most)
+        if not queue.entries:
+            return []
+        with self._lock:
+            if queue.keeps and queue.sheds:  # until it keeps all again, as `_take` sees to
+                return []
+            before = queue.rows
+            entries = queue.take(min(self.consumption(before), most))
+            instance.untold += queue.rows - before
+            return entries
 
     def _relieve_workers(self, now: float) -> None:
         """One more, where all that there are wait for something and others could run."""
@@ -316,12 +310,6 @@ class Pool(Pauses):
 
         return self._gate.choose(now, may), len(set(others))
 
-    def _relieved(self, number: int) -> None:
-        """Its queue is within its budget: whoever waited for that may run."""
-        freed = self._gate.relieved(number, self._clock.monotonic())
-        if freed and self._asleep:
-            self._work.notify(freed)
-
     def _take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]
         queue = instance.queue
@@ -350,12 +338,13 @@ class Pool(Pauses):
             if turn.messages:
                 self._send_safely(instance, turn.messages)
                 turn.messages = ()  # freed here: to send and to free them is its work and not the schedule's
-            put, rows = entries[0].put, instance.rows_of(entries, turn)
+            turn.started, turn.put, turn.rows = started, entries[0].put, instance.rows_of(entries, turn)
             entries.clear()  # so is that
             turn.ended = clock.monotonic()
-            took = turn.ended - started
-            instance.fast_turns = instance.fast_turns + 1 if took < SLOW_S else 0
-            instance.count(put, rows, turn)
+            turns = instance.turns
+            turns.append(turn)
+            if turn.ended - started >= SLOW_S or len(turns) >= COUNTED_TURNS:
+                instance.count()
             if turn.failed:
                 instance.log_failure(turn)
         except BaseException as fault:  # the last net: neither worker nor instance may be lost
@@ -374,7 +363,11 @@ class Pool(Pauses):
         for target, batch in turn.out:
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
         instance.running = False
+        if instance.turns:
+            instance.count()
         instance.freed = ended
+        if instance.hand:
+            self._put_down(instance, instance.hand)
         if instance.untold:
             self._tell(instance)
         if turn.back:
@@ -382,6 +375,14 @@ class Pool(Pauses):
         self._gate.free(instance.number, ended)
         if self._watching:
             self._quiet.notify_all()
+
+    def _put_down(self, instance: Instance, hand: Hand) -> None:
+        """What a lent thread has in its hand still is for whoever is chosen now."""
+        instance.hand = None
+        if hand.rows:
+            instance.untold += instance.queue.put_first(hand.take(hand.rows)[0])
+            if instance.queue.over:
+                self._gate.over.add(instance.number)
 
     def _tell(self, instance: Instance) -> None:
         change, instance.untold = instance.untold, 0

@@ -236,16 +236,12 @@ class Queue:
                 return True
         return False
 
-    def append_rest(self, source: int, batch: Batch | RawBatch, put: float, limit: int) -> Batch | RawBatch:
-        """Appends all of a batch but the first `limit` rows (it has more), which are returned."""
-        first, *rest = parts(batch, limit)
-        self.entries.extend([Entry(source, part, put) for part in rest])
-        self.rows += len(batch) - limit
-        size = batch.size - first.size
-        self.size += size
-        if batch.owed:
-            self.owed_bytes += size
-        return first
+    def put_first(self, entry: Entry) -> int:
+        """Before all that came after it, whatever the budget says: what nobody has begun with. Returns the change of
+        `rows`."""
+        self.entries.appendleft(entry)
+        self._count([entry])
+        return len(entry.batch)
 
     def put_back(self, entries: Sequence[Entry]) -> int:
         """Before all that waits, whatever the budget says: what was taken and is to be taken again. Returns the change

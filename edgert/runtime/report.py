@@ -91,16 +91,19 @@ def report(place: Place, now: float) -> Report:
     if place.part:
         return found
     instance = place.instance
-    counters, queue = instance.counters, instance.queue
+    counters, queue, hand = instance.counters, instance.queue, instance.hand
     since = queue.waiting_since()
+    rows, size = queue.rows, queue.size
+    if hand and hand.rows:
+        since, rows, size = hand.put, rows + hand.rows, size + hand.size
     return dataclasses.replace(
         found,
         turns=counters.turns,
         queued_s=counters.queued_s,
         scheduling_s=counters.scheduling_s,
         idle_s=instance.idle_at(now),
-        queue_rows=queue.rows,
-        queue_bytes=queue.size,
+        queue_rows=rows,
+        queue_bytes=size,
         queue_age_s=0.0 if since is None else now - since,
         latency=list(instance.latency.counts),
     )

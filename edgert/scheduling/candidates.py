@@ -28,7 +28,7 @@ class Candidates(ABC):
         self.starvation_s = starvation_s
         self._length: dict[int, int] = {}
         self._busy: set[int] = set()
-        self._since: OrderedDict[int, float] = OrderedDict()
+        self.waiting: OrderedDict[int, float] = OrderedDict()
         """Candidates in the order in which they became so, with the time of the first choice that found them. (A plain
         dictionary takes ever longer to find its first key while keys are taken from its front.)"""
 
@@ -53,7 +53,7 @@ class Candidates(ABC):
     def rows_added(self, instance: int, rows: int) -> None:
         """`rows` (≥ 1; an empty batch counts as one) were put on its queue."""
         self._length[instance] += rows
-        if instance in self._since:
+        if instance in self.waiting:
             self._grew(instance)
         elif instance not in self._busy:
             self._enter(instance)
@@ -61,7 +61,7 @@ class Candidates(ABC):
     def rows_taken(self, instance: int, rows: int) -> None:
         """`rows` left its queue, taken or shed."""
         length = self._length[instance] = self._length[instance] - rows
-        if instance in self._since:
+        if instance in self.waiting:
             if length <= 0:
                 self._leave(instance)
             else:
@@ -75,20 +75,15 @@ class Candidates(ABC):
     def free(self, instance: int) -> None:
         """It may run again."""
         self._busy.discard(instance)
-        if self._length[instance] > 0 and instance not in self._since:
+        if self._length[instance] > 0 and instance not in self.waiting:
             self._enter(instance)
 
     # -- the choice
 
-    @property
-    def waiting(self) -> bool:
-        """Whether there is a candidate."""
-        return bool(self._since)
-
     def choose(self, now: float, may: May | None = None) -> int | None:
         """The instance to run at `now` (monotonic seconds), of those for which `may` holds (all, if it is None); the
         others stay candidates. None when there is none."""
-        since = self._since
+        since = self.waiting
         if not since:
             return None
         if self.starvation_s < math.inf:
@@ -105,12 +100,12 @@ class Candidates(ABC):
         return self._best(may)
 
     def _enter(self, instance: int) -> None:
-        self._since[instance] = _NOT_FOUND_YET
+        self.waiting[instance] = _NOT_FOUND_YET
         self._entered(instance)
 
     def _leave(self, instance: int) -> None:
-        if instance in self._since:
-            del self._since[instance]
+        if instance in self.waiting:
+            del self.waiting[instance]
             self._left(instance)
 
     # -- for a policy to say

@@ -7,9 +7,10 @@ from typing import Final
 
 TURN_S: Final = 0.01
 """A turn is to take no longer, by what rows have cost: on a slow board a turn of a whole flow would hold up others."""
-LONG_S: Final = 0.02
-"""A turn that took longer says at once how few rows the next one may take. Well above the interpreter's switch
-interval, as `SLOW_S` of `edgert.runtime.lending`."""
+SLOW_S: Final = 0.02
+"""A turn that took so long is slow, and says at once how few rows the next one may take. Well above the interpreter's
+switch interval (5 ms): who loses the lock in the middle of a turn is not slow, but left to the workers (see
+`edgert.runtime.lending`) would lose it again and again."""
 LEAST_ROWS, LEAST_ROWS_S = 10, 0.2
 """So many are taken all the same if they take no longer than that: an operator may pay once for all rows of a turn (it
 asks a server, or commits), and would pay as often for fewer."""
@@ -46,7 +47,7 @@ def after_turn(most: int, rows: int, took_s: float) -> int:
     limit = most_rows(took_s / max(rows, 1))
     if 2 * rows >= most and limit > most:
         return min(2 * most, limit)
-    return min(most, limit) if took_s > LONG_S else most
+    return min(most, limit) if took_s >= SLOW_S else most
 
 
 CONSUMPTIONS: Mapping[str, Callable[[int], Consumption]] = {

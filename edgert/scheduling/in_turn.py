@@ -16,7 +16,7 @@ class RoundRobin(Candidates):
     """Who became a candidate first. Whoever ran and still has rows stands at the end again."""
 
     def _best(self, may: May | None) -> int | None:
-        return next(iter(self._since) if may is None else filter(may, self._since), None)
+        return next(iter(self.waiting) if may is None else filter(may, self.waiting), None)
 
 
 class Random(Candidates):

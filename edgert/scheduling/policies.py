@@ -7,7 +7,7 @@ given by the caller. To add one, write a class over `Candidates` and its line in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Protocol
 
 from edgert.scheduling.candidates import May
@@ -21,7 +21,7 @@ class Policy(Protocol):
     """What a pool asks of a policy; `Candidates` says what each call means."""
 
     @property
-    def waiting(self) -> bool: ...
+    def waiting(self) -> Sized: ...
     def add(self, instance: int) -> None: ...
     def remove(self, instance: int) -> None: ...
     def connect(self, downstream: Mapping[int, Sequence[int]]) -> None: ...

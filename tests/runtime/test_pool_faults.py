@@ -12,7 +12,8 @@ from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Emission, Message, Now
 from edgert.operators.region import Edge, Region
-from edgert.runtime.instance import Instance, Turn
+from edgert.runtime.instance import Instance
+from edgert.runtime.latency import Latency
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.targets import Outgoing, Spread, Target
@@ -85,21 +86,28 @@ def test_an_interrupt_on_the_thread_that_was_lent_is_raised_there_once_the_insta
     assert one.logic.drops["operator failed"] == 1
 
 
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        ((Instance, "rows_of"), "a turn of one failed in a way that was not foreseen"),
+        ((Latency, "add"), "turns of after could not be counted"),
+    ],
+)
 def test_a_fault_of_the_pools_own_after_a_turn_costs_nothing_of_what_that_gave(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    fails: tuple[type, str], said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(instance: Instance, put: float, rows: int, turn: Turn) -> None:
+    def broken(*given: object) -> int:
         raise LookupError("as told")
 
     after = instance("after", Pass())
     one = instance("one", Pass(), after)
     with monkeypatch.context() as patch, running(one, after) as pool:
-        patch.setattr(Instance, "count", broken)
+        patch.setattr(*fails, broken)
         pool.put([(one, 0, rows(1, 2))])
         assert pool.wait_empty([one, after], DEADLINE_S)
     assert [n for _, n in after.logic.seen] == [1, 2]  # type: ignore[attr-defined]
     assert not one.logic.drops["operator failed"]
-    assert caplog.records[0].getMessage() == "a turn of one failed in a way that was not foreseen"
+    assert caplog.records[0].getMessage() == said
 
 
 def test_an_operator_that_raises_on_everything_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:

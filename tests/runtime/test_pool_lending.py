@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
+
+import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.flow.on_error import OnError
-from edgert.runtime.lending import FAST_TURNS, SLOW_S
+from edgert.operators.logic import Now
+from edgert.runtime.instance import Instance
+from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
-from edgert.scheduling.consumption import at_most
+from edgert.runtime.queue import Entry
+from edgert.runtime.turn import Turn
+from edgert.scheduling.consumption import SLOW_S, at_most, half
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows
 
 
@@ -54,7 +61,7 @@ def test_what_comes_alone_is_in_the_hand_of_who_lends_and_nothing_overtakes_it()
     assert other.counters.rows_in == 6
 
 
-def test_of_much_that_comes_alone_one_turn_is_in_the_hand_and_the_rest_follows() -> None:
+def test_much_that_comes_alone_is_in_the_hand_and_worked_on_piece_by_piece() -> None:
     one = instance("one", Pass())
     known(one)
     pool = Pool(VirtualClock(), consumption=at_most(3))
@@ -62,11 +69,100 @@ def test_of_much_that_comes_alone_one_turn_is_in_the_hand_and_the_rest_follows()
     for most, left in ((9, 4), (2, 5)):
         one.most_rows = most
         pool.put([(one, 0, rows(*range(7)))], wake=False)
-        assert (one.running, one.queue.rows) == (True, left)
+        hand = one.hand
+        assert hand is not None
+        assert (one.running, one.queue.rows, hand.rows) == (True, 0, left)
         pool.lend(1.0)
+        assert one.hand is None
         assert (one.idle, [n for _, n in one.logic.seen]) == (True, [*range(7)])  # type: ignore[attr-defined]
         one.logic.seen.clear()  # type: ignore[attr-defined]
-    assert one.counters.turns == 3 + 3, "2 rows, and then 3: it was short"
+    assert one.counters.turns == 3 + 4, "that they were short is counted at the end"
+    assert one.most_rows > 2
+
+
+def test_whoever_stops_an_instance_finds_what_was_in_the_hand_before_all_that_came_after_it() -> None:
+    def act(batch: Batch) -> None:
+        if batch.rows[0]["n"] == 3:
+            pool.begin_hold([one])
+            pool.put([(one, 0, rows(7, 8))])
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(7)))], wake=False)
+    pool.lend(1.0)
+    assert pool.at_rest([one])
+    assert [row["n"] for entry in one.queue.entries for row in entry.batch.rows] == [6, 7, 8]  # type: ignore[union-attr]
+    assert (one.counters.turns, one.counters.rows_in) == (2, 6)
+    pool.release([one])
+    pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [*range(9)]  # type: ignore[attr-defined]
+
+
+def test_what_comes_while_a_lent_thread_has_more_in_its_hand_is_worked_on_after_that() -> None:
+    def act(batch: Batch) -> None:
+        if batch.rows[0]["n"] in (0, 6):
+            pool.put([(one, 0, rows(*range(batch.rows[0]["n"] + 7, batch.rows[0]["n"] + 9)))], wake=False)
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(7)))], wake=False)
+    pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [*range(9), 13, 14]  # type: ignore[attr-defined]
+    assert (one.idle, one.counters.rows_in, one.counters.turns) == (True, 11, 5)
+
+
+def test_a_fault_in_a_turn_with_more_in_the_hand_costs_only_the_rows_of_that_turn() -> None:
+    one = instance("one", Pass())
+    known(one)
+    pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    real, turns = one.run, list[int]()
+
+    def run(entries: Sequence[Entry], now: Now) -> Turn:
+        turns.append(len(entries))
+        if len(turns) == 2:
+            raise LookupError("as told")
+        return real(entries, now)
+
+    pool.put([(one, 0, rows(*range(7)))], wake=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Instance, "run", lambda self, entries, now: run(entries, now))
+        pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [0, 1, 2, 6]  # type: ignore[attr-defined]
+    assert one.logic.drops["operator failed"] == 3
+    assert (one.idle, one.hand) == (True, None)
+
+
+def test_a_slow_turn_leaves_the_rest_of_the_hand_to_the_workers() -> None:
+    clock = VirtualClock()
+    one = instance("one", Pass(lambda batch: clock.advance(SLOW_S)))
+    known(one)
+    pool = Pool(clock, consumption=at_most(3))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(7)))], wake=False)
+    pool.lend(1.0)
+    assert (one.counters.turns, one.queue.rows, one.fast_turns) == (1, 4, 0)
+
+
+def test_half_of_what_waits_is_half_of_what_is_in_the_hand_and_in_the_queue() -> None:
+    sizes: list[int] = []
+
+    def act(batch: Batch) -> None:
+        sizes.append(len(batch))
+        if len(sizes) == 1:
+            pool.put([(one, 0, rows(*range(8, 12)))])
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(VirtualClock(), consumption=half)
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(8)))], wake=False)
+    pool.lend(1.0)
+    assert sizes == [4, 4, 2, 1, 1]
 
 
 def test_nothing_overtakes_a_row_that_a_lent_thread_is_to_try_again() -> None:

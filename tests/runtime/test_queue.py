@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
+from edgert.runtime.hand import Hand
 from edgert.runtime.queue import Entry, Overload, Queue
 
 BUDGET = 100
@@ -177,12 +178,18 @@ def test_only_the_last_part_of_a_cut_batch_promises_anything() -> None:
 
 
 @pytest.mark.parametrize("owed", [False, True])
-def test_what_is_left_of_a_batch_of_which_a_turn_is_taken_at_once_counts_as_if_it_had_been_put(owed: bool) -> None:
+def test_what_a_hand_puts_down_stands_before_what_came_after_it_as_if_it_had_been_put_first(owed: bool) -> None:
     queue, other = Queue(1_000), Queue(1_000)
-    whole = batch(0, 7, 72, True, owed)
+    whole, later = batch(0, 8, 82, True, owed), batch(8, 2, 20, True, owed)
     other.put(Entry(3, whole))
-    taken = other.take(3)
-    assert queue.append_rest(3, whole, 0.0, 3) == taken[0].batch
+    taken = [other.take(3), other.take(3)]
+    hand = Hand(3, whole, 0.0)
+    assert [hand.take(3), hand.take(3)] == taken
+    for one in (queue, other):
+        one.put(Entry(3, later))
+    assert (hand.rows, hand.size) == (2, other.size - 20)
+    assert queue.put_first(*hand.take(hand.rows)) == 2
+    assert (hand.rows, hand.size) == (0, 0)
     assert list(queue.entries) == list(other.entries)
     assert (queue.rows, queue.size, queue.owed_bytes) == (other.rows, other.size, other.owed_bytes)
 

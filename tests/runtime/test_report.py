@@ -6,6 +6,8 @@ from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.runtime.pool import Pool
 from edgert.runtime.report import report
+from edgert.scheduling.consumption import at_most
+from tests.runtime.pools import known
 from tests.runtime.test_flow_run import flow_run
 
 
@@ -25,3 +27,20 @@ def test_what_a_queue_has_shed_and_messages_that_did_not_come_are_dropped_rows_o
     assert drops.pop("in") == {"queue over budget": 2, "no checkpoint, QoS 0": 3}
     assert drops.pop("minute") == {"not sent": 1, "bad row": 5}
     assert not any(drops.values())
+
+
+def test_what_a_lent_thread_has_in_its_hand_waits_as_what_is_in_the_queue_does() -> None:
+    run, clock = flow_run(), VirtualClock()
+    pool = Pool(clock, consumption=at_most(3))
+    pool.add(run.all)
+    first = run.places["in"]
+    known(first.instance)
+    batch = RawBatch(["x/a"] * 7, [b"0"] * 7, clock.monotonic(), 0.0, 70)
+    pool.put([(first.instance, 0, batch)], wake=False)
+    clock.advance(2.0)
+    pool.put([(first.instance, 0, batch)], wake=False)
+    found = report(first, clock.monotonic())
+    assert (found.queue_rows, found.queue_bytes, found.queue_age_s) == (4 + 7, 40 + 70, 2.0)
+    pool.lend(1.0)
+    found = report(first, clock.monotonic())
+    assert (found.queue_rows, found.queue_bytes, found.queue_age_s) == (0, 0, 0.0)
