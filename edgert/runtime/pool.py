@@ -1,6 +1,6 @@
 """A fixed pool of workers over many instances: a free worker asks the policy which instance runs next.
 
-One lock guards queues, policy and counters; it is taken twice per turn (to take rows, and to hand on what came of
+One lock guards queues, policy and counters; it is taken twice per turn at most (to take rows, and to hand on what came of
 them together with the next choice), never per row, and never while an operator computes.
 """
 
@@ -29,7 +29,7 @@ from edgert.scheduling.policies import Policy
 log = logging.getLogger(__name__)
 
 COUNTED_TURNS = 16
-"""So many turns that follow each other without a choice are counted at once: it costs less, of each."""
+"""Turns that follow each other without a choice are counted together, which costs less of each: so many at most."""
 LOOK_S = 0.5
 """How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
@@ -231,8 +231,9 @@ class Pool(Pauses):
 
     def _goes_on(self, instance: Instance, turn: Turn) -> list[Entry]:
         """What an instance takes next if it fed nobody and nobody else could be chosen: a choice could only name it
-        again, and costs more than the work on a few rows. Empty where a choice is due. Nobody else may take from it
-        while it runs, so that there is something is known, and that nobody else waits as of now, without the lock."""
+        again, and costs more than the work on a few rows. Empty where a choice is due. That needs no lock: what comes
+        between a look and the turn waits no longer than what comes in the turn, and nobody else takes from one that
+        runs."""
         gate, number = self._gate, instance.number
         if (
             turn.out or turn.back or instance.fast_turns < FAST_TURNS or instance.waits
