@@ -1,7 +1,7 @@
 """A fixed pool of workers over many instances: a free worker asks the policy which instance runs next.
 
-One lock guards queues, policy and counters; it is taken twice per turn at most (to take rows, and to hand on what came of
-them together with the next choice), never per row, and never while an operator computes.
+One lock guards queues, policy and counters; it is taken twice per turn at most (to take rows, and to hand on what came
+of them together with the next choice), never per row, and never while an operator computes.
 """
 
 from __future__ import annotations
