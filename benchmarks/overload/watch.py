@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.hand import Hand
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Entry
@@ -19,7 +20,8 @@ NOT_ROWS: Final = ("(values)", "(kept)", "(keys)")
 
 class WatchedPool(Pool):
     """Notes the most bytes that each queue has held at any moment, and the most that one turn of each instance has put
-    on each queue. A look now and then would miss what comes and goes between two turns."""
+    on each queue. A look now and then would miss what comes and goes between two turns. (What a lent thread has in its
+    hand has not come to a queue: one batch, and that only where nothing else waited.)"""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -28,6 +30,17 @@ class WatchedPool(Pool):
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
         super()._put(instance, entry, accepted=accepted)
+        self._look(instance)
+
+    def _put_down(self, instance: Instance, hand: Hand) -> None:
+        super()._put_down(instance, hand)
+        self._look(instance)
+
+    def _rest(self, instance: Instance, turn: Turn) -> None:
+        super()._rest(instance, turn)
+        self._look(instance)
+
+    def _look(self, instance: Instance) -> None:
         size = instance.queue.size
         if size > self.most.get(instance, 0):
             self.most[instance] = size

@@ -32,7 +32,8 @@ LOGGED_S: Final = 1.0
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """Owned by a pool, which guards everything here but the logic: that belongs to the worker whose turn it is."""
+    """Owned by a pool, which guards everything here but the logic, the hand and the figures: these belong to whoever
+    has the turn."""
 
     name: str
     """As planned: an operator's name, or the names of those that were fused joined by `+`."""
@@ -283,7 +284,7 @@ class Instance:
     def count(self) -> None:
         """Adds turns that have ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2). A fault of our own costs
         figures, and neither the worker nor what the turns gave."""
-        counters, region = self.counters, self.region
+        counters, region, allowed = self.counters, self.region, self.most_rows
         try:
             for turn in self.turns:
                 put, started, ended, rows = turn.put, turn.started, turn.ended, turn.rows
@@ -305,8 +306,8 @@ class Instance:
                 self.fast_turns = 0 if took >= SLOW_S else self.fast_turns + 1
                 counters.turns += 1
                 counters.rows_in += rows
-                if took >= SLOW_S or 2 * rows >= self.most_rows:
-                    self.most_rows = after_turn(self.most_rows, rows, took)
+                if took >= SLOW_S or 2 * rows >= allowed:
+                    self.most_rows = after_turn(allowed, rows, took)
                 for arrival, rows in turn.left:
                     self.latency.add(ended - arrival, rows)
                 self.freed = self.ready = ended  # as far as the next of them is concerned

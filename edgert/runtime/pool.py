@@ -56,7 +56,7 @@ class Pool(Pauses):
         self.doing: Doing | None = None
         """Where it is told for whom each turn is."""
         self._lending = Lending(workers)
-        self._in_hand: tuple[Instance, list[Entry]] | None = None
+        self._lent_turn: tuple[Instance, list[Entry]] | None = None
         """The next turn of whoever lends its thread."""
         self._threads = [
             threading.Thread(target=self._worker, name=f"worker-{n + 1}", daemon=True) for n in range(workers)
@@ -154,7 +154,7 @@ class Pool(Pauses):
         few rows: then they are taken into the hand of whoever lends its thread next."""
         instance, source, batch = entry
         if (
-            self._in_hand or instance.running or instance.queue.entries or not fast(instance)
+            self._lent_turn or instance.running or instance.queue.entries or not fast(instance)
             or not self._gate.idle() or instance.number in self._gate.held or self._stopping
         ):  # fmt: skip
             return False
@@ -164,7 +164,7 @@ class Pool(Pauses):
         self._policy.busy(instance.number)
         self._lending.since = now
         hand = instance.hand = Hand(source, batch, now)
-        self._in_hand = instance, hand.take(min(self.consumption(hand.rows or 1), instance.most_rows))
+        self._lent_turn = instance, hand.take(min(self.consumption(hand.rows or 1), instance.most_rows))
         return True
 
     def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
@@ -201,7 +201,7 @@ class Pool(Pauses):
         now = self._clock.monotonic()
         ends = now + time_s
         with self._lock:
-            chosen, self._in_hand = self._in_hand, None
+            chosen, self._lent_turn = self._lent_turn, None
         while True:
             if chosen:
                 instance, entries = chosen
@@ -231,13 +231,12 @@ class Pool(Pauses):
 
     def _goes_on(self, instance: Instance, turn: Turn) -> list[Entry]:
         """What an instance takes next if it fed nobody and nobody else could be chosen: a choice could only name it
-        again, and costs more than the work on a few rows. Empty where a choice is due. That needs no lock: what comes
-        between a look and the turn waits no longer than what comes in the turn, and nobody else takes from one that
-        runs."""
+        again, and costs more than the work on a few rows. Empty where a choice is due. To look at that, and to take
+        from the hand, needs no lock: what comes after the look waits no longer than what comes in the turn."""
         gate, number = self._gate, instance.number
         if (
             turn.out or turn.back or instance.fast_turns < FAST_TURNS or instance.waits
-            or not gate.idle() or number in gate.held or self._watching or self._stopping
+            or not gate.idle() or number in gate.held or self._stopping
         ):  # fmt: skip
             return []
         hand, queue, most = instance.hand, instance.queue, instance.most_rows
@@ -246,9 +245,9 @@ class Pool(Pauses):
             return hand.take(limit if limit < most else most)
         if not queue.entries:
             return []
-        with self._lock:
-            if queue.keeps and queue.sheds:  # until it keeps all again, as `_take` sees to
-                return []
+        with self._lock:  # others may have put since: then the queue may be over its budget, or all of it is shed
+            if not (queue.entries and gate.idle()) or (queue.keeps and queue.sheds):
+                return []  # `_take` sees to whoever waits for room, and to when it keeps all again
             before = queue.rows
             entries = queue.take(min(self.consumption(before), most))
             instance.untold += queue.rows - before
@@ -351,6 +350,8 @@ class Pool(Pauses):
         except BaseException as fault:  # the last net: neither worker nor instance may be lost
             turn = instance.caught(fault, entries, turn)
             turn.ended = clock.monotonic()
+            instance.count()
+            instance.freed = instance.ready = turn.ended
             if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 with self._lock:
                     self._hand_on(instance, turn)
@@ -363,9 +364,9 @@ class Pool(Pauses):
         ended = turn.ended
         for target, batch in turn.out:
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
-        instance.running = False
         if instance.turns:
             instance.count()
+        instance.running = False
         instance.freed = ended
         if instance.hand:
             self._put_down(instance, instance.hand)

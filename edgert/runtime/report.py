@@ -31,7 +31,7 @@ class Report:
     scheduling_s: float = 0.0
     idle_s: float = 0.0
     queue_rows: int = 0
-    """As `Queue.rows`: a batch without rows counts as one."""
+    """As `Queue.rows`: a batch without rows counts as one. With what is in a lent thread's hand, as the next two."""
     queue_bytes: int = 0
     queue_age_s: float = 0.0
     drops: dict[str, int] = field(default_factory=dict)

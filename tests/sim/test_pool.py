@@ -69,16 +69,16 @@ def test_every_policy_bears_what_the_model_says_a_pool_can(policy: str, consumpt
     assert sum(s.computing_s for s in outcome.instances.values()) / outcome.span_s == pytest.approx(0.9, rel=0.05)
 
 
-def test_at_its_limit_a_pool_gives_every_instance_the_balanced_part() -> None:
-    """w_i ∝ q_i c_i: nobody tells the policy these, they are what keeps queues even."""
+@pytest.mark.parametrize("policy", POLICIES)
+def test_short_of_its_limit_a_pool_gives_every_instance_the_balanced_part(policy: str) -> None:
+    """w_i ∝ q_i c_i, whatever the policy, at 0.95 times the rate that the formula says: nobody falls behind. (Policies
+    differ in how much waits meanwhile.)"""
     seed = 5
     print(f"seed {seed}")
     draw = random.Random(seed).random
     demands = demands_s(CHAIN, UNEVEN)
     rate = 0.95 * sustainable_rate(demands, balanced_weights(demands, 1.0))
-    outcome = Simulation(CHAIN, UNEVEN, POLICIES["congestion-aware"](draw), at_most(50)).run(
-        poisson(rate, draw), 60.0, 10.0
-    )
+    outcome = Simulation(CHAIN, UNEVEN, POLICIES[policy](draw), at_most(50)).run(poisson(rate, draw), 60.0, 10.0)
     busy = {k: seen.busy_s / outcome.span_s for k, seen in outcome.instances.items()}
     weights = balanced_weights(demands, 1.0)
     assert busy == pytest.approx({k: 0.95 * weight for k, weight in weights.items()}, rel=0.06)
