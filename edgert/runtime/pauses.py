@@ -12,7 +12,8 @@ from edgert.scheduling.policies import Policy
 
 
 class Pauses:
-    """The part of a pool that is not about turns: its lock, what keeps instances from running, and who waits for that.
+    """The part of a pool that is not about turns: its lock, what keeps instances from running, who waits for that, and
+    what a policy is told of graph and costs.
 
     Whoever ends a turn wakes `_quiet` if somebody is `_watching`.
     """
@@ -77,6 +78,27 @@ class Pauses:
         freed = self._gate.relieved(number, self._clock.monotonic())
         if freed and self._asleep:
             self._work.notify(freed)
+
+    def _connect(self) -> None:
+        """Tells the policy the graph to its sinks, with what runs in other processes behind an instance here."""
+        known, graph = self._instances, dict[int, list[int]]()
+        waiting = list(known.values())
+        for instance in waiting:
+            if instance.number not in graph:
+                behind = [other for other in instance.reaches() if other.remote or other.number in known]
+                graph[instance.number] = [other.number for other in behind]
+                waiting += behind
+        self._policy.connect(graph)
+
+    def profile(self) -> None:
+        """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
+        others wait in vain; to be called every second or so."""
+        with self._lock:
+            found = {number: instance.take_profile() for number, instance in self._instances.items()}
+            if profiles := {number: profile for number, profile in found.items() if profile}:
+                self._policy.profile(profiles)
+            if (freed := self._gate.look(self._clock.monotonic())) and self._asleep:
+                self._work.notify(freed)
 
     def locked(self, read: Callable[[], None]) -> None:
         """Runs `read` under the pool's lock: for looks at several queues and positions that must agree."""

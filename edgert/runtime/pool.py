@@ -111,27 +111,6 @@ class Pool(Pauses):
                 self._relieved(number)
             self._connect()
 
-    def _connect(self) -> None:
-        """Tells the policy the graph to its sinks, with what runs in other processes behind an instance here."""
-        known, graph = self._instances, dict[int, list[int]]()
-        waiting = list(known.values())
-        for instance in waiting:
-            if instance.number not in graph:
-                behind = [other for other in instance.reaches() if other.remote or other.number in known]
-                graph[instance.number] = [other.number for other in behind]
-                waiting += behind
-        self._policy.connect(graph)
-
-    def profile(self) -> None:
-        """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
-        others wait in vain; to be called every second or so."""
-        with self._lock:
-            found = {number: instance.take_profile() for number, instance in self._instances.items()}
-            if profiles := {number: profile for number, profile in found.items() if profile}:
-                self._policy.profile(profiles)
-            if (freed := self._gate.look(self._clock.monotonic())) and self._asleep:
-                self._work.notify(freed)
-
     # -- rows
 
     def put(self, entries: Iterable[tuple[Instance, int, Batch | RawBatch]], *, wake: bool = True) -> None:
@@ -163,8 +142,13 @@ class Pool(Pauses):
         instance.running = True
         self._policy.busy(instance.number)
         self._lending.since = now
-        hand = instance.hand = Hand(source, batch, now)
-        self._lent_turn = instance, hand.take(min(self.consumption(hand.rows or 1), instance.most_rows))
+        rows = len(batch)
+        limit = min(self.consumption(rows), instance.most_rows)
+        if rows > limit:
+            hand = instance.hand = Hand(source, batch, now)
+            self._lent_turn = instance, hand.take(limit)
+        else:
+            self._lent_turn = instance, [Entry(source, batch, now)]
         return True
 
     def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
