@@ -466,14 +466,17 @@ def test_with_threads_that_hold_and_feed_meanwhile_no_row_is_lost_doubled_or_ove
     known(first, other)
     policy, over = CongestionAware(), threading.Event()
 
+    def look() -> None:
+        assert (policy._length[first.number], first.hand) == (first.queue.rows, None)
+
     def disturb(pool: Pool) -> None:
         for n in range(500):
             pool.put([(other, 0, rows(n))])
             pool.put([(first, 1, rows(n))])
             if pool.hold([first], DEADLINE_S):
-                held = len(first.logic.seen), first.queue.rows  # type: ignore[attr-defined]
-                assert (policy._length[first.number], first.hand) == (first.queue.rows, None)
-                assert held == (len(first.logic.seen), first.queue.rows)  # type: ignore[attr-defined]
+                done = len(first.logic.seen)  # type: ignore[attr-defined]
+                pool.locked(look)
+                assert done == len(first.logic.seen)  # type: ignore[attr-defined]
                 pool.release([first])
         over.set()
 
