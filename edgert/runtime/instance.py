@@ -312,7 +312,8 @@ class Instance:
                     self.latency.add(ended - arrival, rows)
                 self.freed = self.ready = ended  # as far as the next of them is concerned
         except Exception:
-            log.exception("turns of %s could not be counted", self.name)
+            if self._may_say(self.turns[-1].ended):
+                log.exception("turns of %s could not be counted", self.name)
         finally:
             self.turns.clear()
 
@@ -329,10 +330,15 @@ class Instance:
         return Profile(cost_s, (c.rows_out - out) / count)
 
     def log_failure(self, turn: Turn) -> None:
-        """Says what an operator raised in a turn that has ended, if it was not said of one a moment ago."""
-        if turn.ended >= self.quiet_until:
-            self.quiet_until = turn.ended + LOGGED_S
+        """Says what an operator raised in a turn that has ended, if nothing was said of one a moment ago."""
+        if self._may_say(turn.ended):
             log.error("operator %s failed (%d times so far): %r", turn.failing or self.name, self.failures, turn.failed)
+
+    def _may_say(self, now: float) -> bool:
+        if now < self.quiet_until:
+            return False
+        self.quiet_until = now + LOGGED_S
+        return True
 
     def caught(self, fault: BaseException, entries: list[Entry], turn: Turn | None) -> Turn:
         """A turn came to its end by a fault of our own, or by an operator's `KeyboardInterrupt`, which no guard keeps:

@@ -110,6 +110,27 @@ def test_a_fault_of_the_pools_own_after_a_turn_costs_nothing_of_what_that_gave(
     assert caplog.records[0].getMessage() == said
 
 
+def test_figures_that_cannot_be_counted_do_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: object) -> None:
+        raise LookupError("as told")
+
+    monkeypatch.setattr(Latency, "add", broken)
+    clock = VirtualClock(monotonic=10.0)
+    one = instance("one", Pass())
+    known(one)
+    pool = Pool(clock)
+    pool.add([one])
+    for _ in range(4):
+        known(one)
+        pool.put([(one, 0, rows(1))], wake=False)
+        pool.lend(1.0)
+        clock.advance(0.5)
+    assert [record.getMessage() for record in caplog.records] == ["turns of one could not be counted"] * 2
+    assert len(one.logic.seen) == 4  # type: ignore[attr-defined]
+
+
 def test_an_operator_that_raises_on_everything_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     def act(batch: Batch) -> None:
         raise ZeroDivisionError("as told")

@@ -1,0 +1,327 @@
+"""What comes while nothing else waits is in the hand of the thread that is lent."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from edgert.core.batch import Batch
+from edgert.core.clock import VirtualClock
+from edgert.operators.logic import Now
+from edgert.runtime.instance import Instance
+from edgert.runtime.pool import COUNTED_TURNS, Pool
+from edgert.runtime.queue import Entry, Overload, Queue
+from edgert.runtime.turn import Turn
+from edgert.scheduling.congestion_aware import CongestionAware
+from edgert.scheduling.consumption import SLOW_S, at_most, everything, half
+from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows, running
+
+
+def test_what_comes_alone_is_in_the_hand_of_who_lends_and_nothing_overtakes_it() -> None:
+    first, other = instance("first", Pass()), instance("other", Pass())
+    known(first, other)
+    pool = Pool(VirtualClock())
+    pool.add([first, other])
+    pool.put([(first, 0, rows(1))], wake=False)
+    assert (first.running, first.queue.rows) == (True, 0)
+    assert not pool.hold([first], 0.0), "a checkpoint waits for it"
+    pool.put([(first, 0, rows(2))], wake=False)
+    pool.put([(other, 0, rows(3))])
+    assert (first.queue.rows, other.queue.rows) == (1, 1), "one hand"
+    pool.lend(1.0)
+    assert (first.logic.seen, other.logic.seen) == ([(0, 1), (0, 2)], [(0, 3)])  # type: ignore[attr-defined]
+    assert first.idle
+    assert pool.hold([first], 0.0)
+    pool.put([(first, 0, rows(4))], wake=False)
+    assert first.queue.rows == 1, "held"
+    pool.release([first])
+    assert pool.hold([other], 0.0)
+    pool.put([(other, 0, rows(*range(5)))], wake=False)
+    pool.release([other])
+    pool.lend(1.0)
+    assert first.counters.rows_in == 3
+    assert other.counters.rows_in == 6
+
+
+def test_much_that_comes_alone_is_in_the_hand_and_worked_on_piece_by_piece() -> None:
+    one = instance("one", Pass())
+    known(one)
+    pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    for most, left in ((9, 4), (2, 5)):
+        one.most_rows = most
+        pool.put([(one, 0, rows(*range(7)))], wake=False)
+        hand = one.hand
+        assert hand is not None
+        assert (one.running, one.queue.rows, hand.rows) == (True, 0, left)
+        pool.lend(1.0)
+        assert one.hand is None
+        assert (one.idle, [n for _, n in one.logic.seen]) == (True, [*range(7)])  # type: ignore[attr-defined]
+        one.logic.seen.clear()  # type: ignore[attr-defined]
+    assert one.counters.turns == 3 + 4, "that they were short is counted at the end"
+    assert one.most_rows > 2
+
+
+def test_whoever_stops_an_instance_finds_what_was_in_the_hand_before_all_that_came_after_it() -> None:
+    def act(batch: Batch) -> None:
+        if batch.rows[0]["n"] == 3:
+            pool.begin_hold([one])
+            pool.put([(one, 0, rows(7, 8))])
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(7)))], wake=False)
+    pool.lend(1.0)
+    assert pool.at_rest([one])
+    assert [row["n"] for entry in one.queue.entries for row in entry.batch.rows] == [6, 7, 8]  # type: ignore[union-attr]
+    assert (one.counters.turns, one.counters.rows_in) == (2, 6)
+    pool.release([one])
+    pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [*range(9)]  # type: ignore[attr-defined]
+
+
+def test_what_comes_while_a_lent_thread_has_more_in_its_hand_is_worked_on_after_that() -> None:
+    def act(batch: Batch) -> None:
+        if batch.rows[0]["n"] in (0, 6):
+            pool.put([(one, 0, rows(*range(batch.rows[0]["n"] + 7, batch.rows[0]["n"] + 9)))], wake=False)
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(7)))], wake=False)
+    pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [*range(9), 13, 14]  # type: ignore[attr-defined]
+    assert (one.idle, one.counters.rows_in, one.counters.turns) == (True, 11, 5)
+
+
+def test_a_fault_in_a_turn_with_more_in_the_hand_costs_only_the_rows_of_that_turn() -> None:
+    one = instance("one", Pass())
+    known(one)
+    pool = Pool(VirtualClock(), consumption=at_most(3))
+    pool.add([one])
+    real, turns = one.run, list[int]()
+
+    def run(entries: Sequence[Entry], now: Now) -> Turn:
+        turns.append(len(entries))
+        if len(turns) == 2:
+            raise LookupError("as told")
+        return real(entries, now)
+
+    pool.put([(one, 0, rows(*range(7)))], wake=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Instance, "run", lambda self, entries, now: run(entries, now))
+        pool.lend(1.0)
+    assert [n for _, n in one.logic.seen] == [0, 1, 2, 6]  # type: ignore[attr-defined]
+    assert one.logic.drops["operator failed"] == 3
+    assert (one.idle, one.hand) == (True, None)
+
+
+def test_a_slow_turn_leaves_the_rest_of_the_hand_to_the_workers() -> None:
+    clock = VirtualClock()
+    one = instance("one", Pass(lambda batch: clock.advance(SLOW_S)))
+    known(one)
+    pool = Pool(clock, consumption=at_most(3))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(7)))], wake=False)
+    pool.lend(1.0)
+    assert (one.counters.turns, one.queue.rows, one.fast_turns) == (1, 4, 0)
+
+
+def test_what_is_in_the_hand_waits_from_when_it_came_there_and_behind_a_turn_that_failed_too() -> None:
+    clock = VirtualClock(monotonic=100.0)
+    began: list[float | None] = []
+
+    def act(batch: Batch) -> None:
+        began.append(pool._lending.since)
+        clock.advance(0.004)
+        if batch.rows[0]["n"] == 6:
+            pool.begin_hold([one])
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(clock, consumption=at_most(3))
+    pool.add([one])
+    at = clock.monotonic()
+    pool.put([(one, 0, rows(*range(14)))], wake=False)
+    clock.advance(0.001)
+    real, turns = Instance.run, itertools.count()
+
+    def run(instance: Instance, entries: Sequence[Entry], now: Now) -> Turn:
+        if next(turns) == 1:
+            clock.advance(0.010)
+            raise LookupError("as told")
+        return real(instance, entries, now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Instance, "run", run)
+        pool.lend(1.0)
+    assert began == pytest.approx([at, at + 0.015]), "nobody takes it for stuck"
+    assert one.queue.waiting_since() == at
+    c = one.counters
+    assert (c.turns, c.rows_in, one.queue.rows) == (2, 6, 5)
+    assert (c.busy_s, c.scheduling_s, c.queued_s) == pytest.approx((0.008, 0.001, 0.015))
+
+
+def test_a_thread_that_goes_on_for_long_counts_its_turns_now_and_then_and_ends_with_the_pool() -> None:
+    counted: list[int] = []
+
+    def act(batch: Batch) -> None:
+        counted.append(one.counters.turns)
+        if batch.rows[0]["n"] == 19:
+            pool.stop()
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(VirtualClock(), workers=0, consumption=at_most(1))
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(50)))], wake=False)
+    pool.lend(1.0)
+    assert counted == [0] * COUNTED_TURNS + [COUNTED_TURNS] * (20 - COUNTED_TURNS)
+    assert (one.counters.turns, one.queue.rows) == (20, 30)
+
+
+def test_short_turns_that_are_counted_together_allow_twice_as_many_rows_and_not_more() -> None:
+    one = instance("one", Pass())
+    known(one)
+    pool = Pool(VirtualClock())
+    pool.add([one])
+    one.most_rows = 50
+    pool.put([(one, 0, rows(*range(400)))], wake=False)
+    pool.lend(1.0)
+    assert (one.counters.turns, one.most_rows) == (8, 100)
+
+
+@pytest.mark.parametrize("overload", ["shed-oldest", "sample"])
+def test_what_comes_between_the_look_of_a_lent_thread_and_its_turn_is_seen(overload: Overload) -> None:
+    """Over its budget a queue stalls who feeds it, until `_take` finds room; or, where it sheds, may be empty then."""
+    inner = instance("inner", Pass(lambda batch: acts.pop(0)() if acts else None))
+    inner.queue = Queue(100, overload, keeps=overload == "shed-oldest")
+    feeder = instance("feeder", Pass(), inner)
+    known(inner, feeder)
+    pool = Pool(VirtualClock(), consumption=everything)
+    pool.add([feeder, inner])
+    real, late = pool._gate.idle, list[Batch]()
+
+    def meanwhile() -> None:
+        pool.put([(inner, 0, sized(60, 2))])
+        late.append(sized(150, 3))
+
+    def idle() -> bool:
+        found = real()
+        if late:
+            pool.put([(inner, 0, late.pop())])
+        return found
+
+    acts = [meanwhile]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool._gate, "idle", idle)
+        pool.put([(inner, 0, sized(10, 1))], wake=False)
+        pool.lend(1.0)
+    pool.put([(feeder, 0, rows(4))])
+    pool.lend(1.0)
+    seen = [n for _, n in inner.logic.seen]  # type: ignore[attr-defined]
+    assert seen == ([1, 2, 3, 4] if overload == "shed-oldest" else [1, 4])
+    assert (inner.idle, feeder.idle, inner.shed) == (True, True, 4 - len(seen))
+    assert not pool._gate.over
+
+
+def test_what_is_put_down_may_fill_a_queue_that_others_then_wait_for() -> None:
+    inner = instance("inner", Pass(lambda batch: pool.begin_hold([inner])))
+    inner.queue = Queue(3, keeps=True)
+    feeder = instance("feeder", Pass(), inner)
+    known(inner, feeder)
+    pool = Pool(VirtualClock(), consumption=at_most(1))
+    pool.add([feeder, inner])
+    pool.put([(inner, 0, rows(*range(5)))], wake=False)
+    pool.lend(1.0)
+    pool.put([(feeder, 0, rows(5))], wake=False)
+    pool.lend(1.0)
+    assert (inner.queue.rows, feeder.queue.rows) == (4, 1)
+
+
+def sized(size: int, *numbers: int) -> Batch:
+    batch = rows(*numbers)
+    batch.size = size
+    return batch
+
+
+def test_half_of_what_waits_is_half_of_what_is_in_the_hand_and_in_the_queue() -> None:
+    sizes: list[int] = []
+
+    def act(batch: Batch) -> None:
+        sizes.append(len(batch))
+        if len(sizes) == 1:
+            pool.put([(one, 0, rows(*range(8, 12)))])
+
+    one = instance("one", Pass(act))
+    known(one)
+    pool = Pool(VirtualClock(), consumption=half)
+    pool.add([one])
+    pool.put([(one, 0, rows(*range(8)))], wake=False)
+    pool.lend(1.0)
+    assert sizes == [4, 4, 2, 1, 1]
+
+
+def test_what_comes_alone_is_not_taken_in_hand_if_it_is_not_for_a_lent_thread() -> None:
+    one = instance("one", Pass())
+    pool = Pool(VirtualClock())
+    pool.add([one])
+    pool.put([(one, 0, rows(1))], wake=False)
+    assert one.queue.rows == 1, "nobody knows yet how long it takes"
+    known(one)
+    pool.lend(1.0)
+    one.waits = True
+    pool.put([(one, 0, rows(1))], wake=False)
+    assert one.queue.rows == 1
+
+
+def test_with_threads_that_hold_and_feed_meanwhile_no_row_is_lost_doubled_or_overtaken() -> None:
+    """What a lent thread looks at without the lock may change at any moment."""
+    first, other = instance("first", Pass()), instance("other", Pass())
+    known(first, other)
+    policy, over = CongestionAware(), threading.Event()
+
+    def look() -> None:
+        assert (policy._length[first.number], first.hand) == (first.queue.rows, None)
+
+    def disturb(pool: Pool) -> None:
+        for n in range(500):
+            pool.put([(other, 0, rows(n))])
+            pool.put([(first, 1, rows(n))])
+            if pool.hold([first], DEADLINE_S):
+                done = len(first.logic.seen)  # type: ignore[attr-defined]
+                pool.locked(look)
+                assert done == len(first.logic.seen)  # type: ignore[attr-defined]
+                pool.release([first])
+        over.set()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with running(first, other, policy=policy, consumption=at_most(3)) as pool:
+            disturbing = threading.Thread(target=disturb, args=(pool,))
+            disturbing.start()
+            fed = 0
+            while not over.is_set() and fed < 1_000_000:
+                pool.put([(first, 0, rows(*range(fed, fed + 20)))], wake=False)
+                fed += 20
+                pool.lend(0.002)
+            disturbing.join(DEADLINE_S)
+            assert pool.wait_empty([first, other], DEADLINE_S)
+    finally:
+        sys.setswitchinterval(before)
+    seen = first.logic.seen  # type: ignore[attr-defined]
+    assert over.is_set()
+    assert [n for source, n in seen if not source] == [*range(fed)]
+    assert [n for source, n in seen if source] == [n for _, n in other.logic.seen] == [*range(500)]  # type: ignore[attr-defined]
+    for one in (first, other):
+        assert not one.logic.overlapped  # type: ignore[attr-defined]
+        assert one.counters.rows_in == len(one.logic.seen)  # type: ignore[attr-defined]
+        assert min(one.counters.queued_s, one.counters.scheduling_s, one.counters.idle_s) >= 0.0
