@@ -32,6 +32,12 @@ UNLIKE: Final = 1.4
 """One pause must be so many times the last: what comes every second comes at once after each pause of nearly that."""
 NEARLY: Final = 1.25
 """Mosquitto goes somewhat beyond a small window, by more or less."""
+ALIKE: Final = 3.0
+"""On a busy machine further, from pause to pause: more comes while it reads the acknowledgements."""
+ALIKE_LEAST: Final = 10
+"""Messages: with few, chance makes such differences."""
+TIMES_ALIKE: Final = 5
+"""So often then, for chance could bring that about more easily."""
 
 
 class BrokerWindow:
@@ -48,8 +54,8 @@ class BrokerWindow:
         """Whether `size` was seen, or is the most that there can be."""
         self._seen = 0
         """How many such pauses; -1: there is no reason to wait for any."""
-        self._found = 0
-        """Messages that were open in these, at most."""
+        self._found: list[int] = []
+        """Messages that were open in each of these."""
         self._came_at = 0.0
         self._acknowledged_at = 0.0
         self._stood = 0
@@ -82,7 +88,7 @@ class BrokerWindow:
         if self._stood:
             self._judge(now - self._acknowledged_at <= AT_ONCE * self._paused_s)
         self._came_at = now
-        if count > self.size * (NEARLY if self._firm else 1.0):
+        if count > self.size * (ALIKE if self._firm else 1.0):
             self.size, self._firm = UNKNOWN, True
             self._begin_anew()
 
@@ -96,7 +102,7 @@ class BrokerWindow:
 
     def _judge(self, at_once: bool) -> None:
         stood, self._stood = self._stood, 0
-        if self._seen < 0 or max(stood, self._found) > NEARLY * min(stood, self._found):
+        if self._seen < 0 or not _within(ALIKE if stood >= ALIKE_LEAST else NEARLY, [*self._found, stood]):
             self._begin_anew()
         long = self._paused_s >= self._patience_s()
         unlike = max(self._paused_s, self._counted_s) > UNLIKE * min(self._paused_s, self._counted_s)
@@ -104,12 +110,14 @@ class BrokerWindow:
             self._seen = -1
             return
         if long:
-            self._seen, self._counted_s, self._found = self._seen + 1, self._paused_s, max(stood, self._found)
-        if self._seen == TIMES or (stood == self.size and not self._firm):
-            self._learn(max(stood, self._found))
+            self._seen, self._counted_s = self._seen + 1, self._paused_s
+            self._found.append(stood)
+        enough = self._seen >= (TIMES if _within(NEARLY, self._found) else TIMES_ALIKE)
+        if enough or (stood == self.size and not self._firm):
+            self._learn(min(self._found, default=stood))
 
     def _begin_anew(self) -> None:
-        self._seen, self._found, self._counted_s = 0, 0, 0.0
+        self._seen, self._found, self._counted_s = 0, [], 0.0
 
     def _learn(self, size: int) -> None:
         if not self._firm or size != self.size:
@@ -145,3 +153,7 @@ class BrokerWindow:
 
     def _patience_s(self) -> float:
         return 2 * self._counted_s if self._seen > 0 and self._counted_s < LONG_S else STILL_S
+
+
+def _within(times: float, counts: list[int]) -> bool:
+    return max(counts, default=0) <= times * min(counts, default=0)
