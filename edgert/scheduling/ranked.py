@@ -54,9 +54,17 @@ class MinLatency(Ranked):
     """Nearer to a sink first, so that old rows leave before new ones enter (Carney et al. 2003, as EdgeWise section 2.3
     restates it); ties by the rows that leave per second of CPU, which needs a profile."""
 
+    def __init__(self, starvation_s: float = math.inf) -> None:
+        super().__init__(starvation_s)
+        self._hops: dict[int, int] = {}
+
+    def connect(self, downstream: Mapping[int, Sequence[int]]) -> None:
+        self._hops = hops_to_sink(downstream)
+        super().connect(downstream)
+
     def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Rank]:
-        after, hops = outputs(downstream, profiles), hops_to_sink(downstream)
-        return {k: (hops[k], -after[k].rate) for k in downstream}
+        after = outputs(downstream, profiles)
+        return {k: (hops, -after[k].rate) for k, hops in self._hops.items()}
 
 
 class MinMemory(Ranked):
