@@ -32,12 +32,14 @@ UNLIKE: Final = 1.4
 """One pause must be so many times the last: what comes every second comes at once after each pause of nearly that."""
 NEARLY: Final = 1.25
 """Mosquitto goes somewhat beyond a small window, by more or less."""
-ALIKE: Final = 3.0
+UNEVEN: Final = 3.0
 """On a busy machine further, from pause to pause: more comes while it reads the acknowledgements."""
-ALIKE_LEAST: Final = 10
-"""Messages: with few, chance makes such differences."""
-TIMES_ALIKE: Final = 5
-"""So often then, for chance could bring that about more easily."""
+UNEVEN_LEAST: Final = 10
+"""Messages: with fewer, chance makes such differences."""
+TIMES_UNEVEN: Final = 5
+"""So many pauses then, for chance could bring that about more easily."""
+FAR: Final = 3
+"""So many looks in vain, and pauses must be so many times as long, for the broker may be far away or slow."""
 
 
 class BrokerWindow:
@@ -52,6 +54,8 @@ class BrokerWindow:
         """Checkpoints that were asked for since it was half used, or to find it out."""
         self._firm = True
         """Whether `size` was seen, or is the most that there can be."""
+        self._most: float = UNKNOWN
+        """With more messages open that is not its window."""
         self._seen = 0
         """How many such pauses; -1: there is no reason to wait for any."""
         self._found: list[int] = []
@@ -82,14 +86,15 @@ class BrokerWindow:
         self._stood, self._looks = 0, 0.0
         if self._known:
             self.size, self._firm, self._seen = self._known, True, -1
+        self._most = self.size * (NEARLY if self._known else 1)
 
     def came(self, count: int, now: float) -> None:
         """Messages came; `count` with them."""
         if self._stood:
             self._judge(now - self._acknowledged_at <= AT_ONCE * self._paused_s)
         self._came_at = now
-        if count > self.size * (ALIKE if self._firm else 1.0):
-            self.size, self._firm = UNKNOWN, True
+        if count > self._most:
+            self.size, self._firm, self._most, self._looks = UNKNOWN, True, UNKNOWN, 0.0
             self._begin_anew()
 
     def acknowledged(self, count: int, now: float) -> None:
@@ -102,24 +107,28 @@ class BrokerWindow:
 
     def _judge(self, at_once: bool) -> None:
         stood, self._stood = self._stood, 0
-        if self._seen < 0 or not _within(ALIKE if stood >= ALIKE_LEAST else NEARLY, [*self._found, stood]):
+        least = min([*self._found, stood])
+        if self._seen < 0 or max([*self._found, stood]) > least * (UNEVEN if least >= UNEVEN_LEAST else NEARLY):
             self._begin_anew()
         long = self._paused_s >= self._patience_s()
         unlike = max(self._paused_s, self._counted_s) > UNLIKE * min(self._paused_s, self._counted_s)
-        if not at_once or (long and not unlike):
+        if not at_once:
             self._seen = -1
             return
-        if long:
+        if long and unlike:
             self._seen, self._counted_s = self._seen + 1, self._paused_s
             self._found.append(stood)
-        enough = self._seen >= (TIMES if _within(NEARLY, self._found) else TIMES_ALIKE)
-        if enough or (stood == self.size and not self._firm):
-            self._learn(min(self._found, default=stood))
+        if stood == self.size and not self._firm:
+            self._found = [stood]
+            self._learn()
+        elif self._found and self._seen >= (TIMES if max(self._found) <= NEARLY * min(self._found) else TIMES_UNEVEN):
+            self._learn()
 
     def _begin_anew(self) -> None:
         self._seen, self._found, self._counted_s = 0, [], 0.0
 
-    def _learn(self, size: int) -> None:
+    def _learn(self) -> None:
+        size = min(self._found)
         if not self._firm or size != self.size:
             log.warning(
                 "the sensors' broker sends no more than %d messages before some are acknowledged, so there is a "
@@ -127,7 +136,7 @@ class BrokerWindow:
                 "mqtt.max_inflight (EMQX)",
                 size, max(1, size // 2),
             )  # fmt: skip
-        self.size, self._firm, self._seen = size, True, -1
+        self.size, self._firm, self._seen, self._most = size, True, -1, NEARLY * max(self._found)
 
     def full(self, count: int, now: float) -> bool:
         """Whether a checkpoint is due: half of the window is used, or it is to be seen whether more comes then. To be
@@ -152,8 +161,6 @@ class BrokerWindow:
         return reason and count > 0 and self._looked_at < self._came_at
 
     def _patience_s(self) -> float:
-        return 2 * self._counted_s if self._seen > 0 and self._counted_s < LONG_S else STILL_S
-
-
-def _within(times: float, counts: list[int]) -> bool:
-    return max(counts, default=0) <= times * min(counts, default=0)
+        if self._seen > 0 and self._counted_s < LONG_S:
+            return 2 * self._counted_s
+        return STILL_S if self._looks < FAR else FAR * STILL_S
