@@ -102,6 +102,8 @@ class Instance:
     """What feeds it feeds others too, or sends something itself."""
     kept: list[RawBatch] = field(default_factory=list)
     """Input that is owed an acknowledgement, fed since the last checkpoint."""
+    uncounted: int = 0
+    """Times that turns could not be counted, by a fault of our own."""
     quiet_until: float = 0.0
     """Until then no more of that in the log, monotonic seconds."""
 
@@ -312,8 +314,9 @@ class Instance:
                     self.latency.add(ended - arrival, rows)
                 self.freed = self.ready = ended  # as far as the next of them is concerned
         except Exception:
+            self.uncounted += 1
             if self._may_say(self.turns[-1].ended):
-                log.exception("turns of %s could not be counted", self.name)
+                log.exception("turns of %s could not be counted (%d times so far)", self.name, self.uncounted)
         finally:
             self.turns.clear()
 
