@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position
-from edgert.flow.physical import Plan
+from edgert.flow.plan import Plan
 from edgert.links import frames
 from edgert.runtime.flow_run import Captured, FlowRun
 from edgert.runtime.instance import Instance

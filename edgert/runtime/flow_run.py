@@ -16,7 +16,8 @@ from edgert.core.position import Position
 from edgert.core.result_schema import row_columns
 from edgert.core.results import Drop
 from edgert.flow.graph import Flow
-from edgert.flow.physical import Fusion, PhysicalInstance, Plan, plan
+from edgert.flow.physical import Fusion, plan
+from edgert.flow.plan import PhysicalInstance, Plan
 from edgert.flow.spec import Registry
 from edgert.operators.guard import as_errors
 from edgert.operators.logic import Now, PlainMessage

@@ -18,7 +18,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
-from edgert.flow.fission import uncopied
+from edgert.flow.plan import uncopied
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import UnixLink
