@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position
-from edgert.flow.plan import Plan
+from edgert.flow.plan import DAEMON, Assignment, Location, copy_name
 from edgert.links import frames
 from edgert.runtime.flow_run import Captured, FlowRun
 from edgert.runtime.instance import Instance
@@ -62,7 +62,7 @@ class Hosted:
 
     run: FlowRun
     where: list[int]
-    """Slot of each instance, in the plan's order."""
+    """Slot of each instance, in the plan's order; `DAEMON` for those of other gateways."""
     number: int = 0
     """Of its present life; see `edgert.links.frames`."""
     down: bool = False
@@ -111,7 +111,7 @@ class Hosted:
 
     @property
     def slots(self) -> set[int]:
-        return set(self.where)
+        return set(self.where) - {DAEMON}
 
     def keep(self, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
         """Notes what is fed."""
@@ -284,24 +284,38 @@ class Hosted:
         return dict(+drops)
 
 
-def where(plan: Plan, place: Place, slots: Sequence[int]) -> list[int]:
-    """The slot of each instance of a flow, in the plan's order; `slots` in the order in which they are to be taken."""
-    sets = {copies[0].name: copies for copies in plan.sets()}
+def assign(run: FlowRun, place: Place, slots: Sequence[int]) -> Assignment:
+    """A location for every operator copy of a flow: as the run's assignment has it, else as its document asks, else by
+    `place`. `slots` in the order in which they are to be taken."""
+    sets = {copies[0].name: copies for copies in run.plan.sets() if run.on_board(copies[0])}
     set_of = {copy.name: name for name, copies in sets.items() for copy in copies}
-    edges = dict.fromkeys((name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs)
+    edges = dict.fromkeys(
+        (name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs if o.instance in set_of
+    )
     placed = place({name: len(copies) for name, copies in sets.items()}, list(edges), len(slots))
     at = {copy.name: slots[placed[name][n]] for name, copies in sets.items() for n, copy in enumerate(copies)}
     for copies in sets.values():
         node = max(copies[0].nodes, key=lambda node: node.slot)
-        asked = node.slot
-        if asked >= len(slots):
-            log.warning(
-                "flow %s: operator %s is to run in slot %d, and there are only %d, counted from 0: it runs where "
-                "pool.placement says", plan.flow.name, node.name, asked, len(slots),
-            )  # fmt: skip
-        elif asked >= 0:
-            at |= {copy.name: (asked + n) % len(slots) for n, copy in enumerate(copies)}
-    return [at[name] for name in plan.instances]
+        if _exists(node.slot, slots, run, node.name):
+            at |= {copy.name: (node.slot + n) % len(slots) for n, copy in enumerate(copies)}
+        for copy in copies:
+            if copy.location is not None and _exists(copy.location.slot, slots, run, copy.name):
+                at[copy.name] = copy.location.slot
+    return {**run.assignment, **{
+        copy_name(operator, copy.copy): Location(run.gateway, at[copy.name])
+        for copies in sets.values()
+        for copy in copies
+        for operator in copy.operators
+    }}  # fmt: skip
+
+
+def _exists(slot: int, slots: Sequence[int], run: FlowRun, operator: str) -> bool:
+    if slot >= len(slots):
+        log.warning(
+            "flow %s: operator %s is to run in slot %d, and there are only %d, counted from 0: it runs where "
+            "pool.placement says", run.flow.name, operator, slot, len(slots),
+        )  # fmt: skip
+    return 0 <= slot < len(slots)
 
 
 def _entry(packed: Sequence[Any]) -> Entry:

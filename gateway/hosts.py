@@ -112,6 +112,20 @@ class Host(Protocol):
         a thread of its own."""
         ...
 
+    def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+        """As `capture`, and the flow stands still then, until `go_on` or `succeed`. On a thread of its own."""
+        ...
+
+    def go_on(self, run: FlowRun) -> None:
+        """The flow works on."""
+        ...
+
+    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+        """Prepares `new`, another plan of the same flow, from the checkpoint with which `old` was stopped. What it
+        returns lets `new` go on in the place of `old`, with what was fed since; to be called while nothing can be fed.
+        Raises `StoreError` where the checkpoint does not fit."""
+        ...
+
     def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
         """On the store thread. What it returns runs a halted flow, to which nothing is fed any more, to its end, on a
         thread of its own."""
@@ -233,6 +247,26 @@ class InProcess:
 
     def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
         return self.pool.hold(run.all, timeout_s)
+
+    def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+        return run.capture(self.pool, position, timeout_s, stop=True)
+
+    def go_on(self, run: FlowRun) -> None:
+        run.go_on(self.pool)
+
+    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+        new.restore(blobs, queue, self._now())
+
+        def switch() -> None:
+            for instance in old.all:  # a source's: no other was fed
+                for entry in instance.queue.take_all():
+                    new.heir(instance).queue.append(entry)
+                if instance.kept:
+                    new.heir(instance).kept += instance.kept
+            self.pool.remove(old.all)
+            self.pool.add(new.all)
+
+        return switch
 
     def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
         return lambda: run.drain(self._now(), send, turned)

@@ -27,9 +27,10 @@ from edgert.links.frames import TooLarge, frame
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.report import Report
+from edgert.runtime.slot_run import slot_of
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from gateway.hosted import Answer, Hosted, where
+from gateway.hosted import Answer, Hosted, assign
 from gateway.hosts import Entries, Restoring, Send, Stored, Turned, Waiting
 from gateway.hosts import Position as Locked
 from gateway.local_copy import LocalCopies
@@ -145,18 +146,51 @@ class Slots:
     # -- flows
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
-        run.leave()
-        run.stored(blobs, queue)
-        hosted = Hosted(run, self._where(run))
+        hosted = self._settle(run, blobs, queue)
         self._build(hosted, *self._copies.adapt(hosted, blobs, queue))
-        self._hosted[run] = hosted
-        for place, instance in enumerate(run.all):
+        self._enter(hosted)
+
+    def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Hosted:
+        """Gives each of its instances a slot, the emptiest of them first."""
+        order = sorted(self._processes, key=lambda p: (self._instances_in(p.number), p.number))
+        run.leave(assign(run, self._place, [process.number for process in order]))
+        run.stored(blobs, queue)
+        return Hosted(run, [slot_of(instance, run.gateway) for instance in run.plan.instances.values()])
+
+    def _enter(self, hosted: Hosted) -> None:
+        self._hosted[hosted.run] = hosted
+        for place, instance in enumerate(hosted.run.all):
             self._by_instance[instance] = (hosted, place)
 
-    def _where(self, run: FlowRun) -> list[int]:
-        """Slots by the placement, the emptiest of them first."""
-        order = sorted(self._processes, key=lambda p: (self._instances_in(p.number), p.number))
-        return where(run.plan, self._place, [process.number for process in order])
+    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+        hosted = self._settle(new, blobs, queue)
+        begin = self._copies.adapt(hosted, blobs, queue)
+
+        def switch() -> None:
+            before = self._hosted[old]
+            with before.lock:
+                fed = list(before.fed)
+            self.remove(old)
+            with hosted.lock:
+                self._build(hosted, *begin)
+                self._enter(hosted)
+                for one in fed:
+                    instance = new.heir(one.instance)
+                    if one.batch is None:
+                        hosted.drops[instance, "lost with a slot"] += sum((one.lost or {}).values())
+                        continue
+                    hosted.keep(instance, one.source, one.batch)
+                    self._feed(hosted, instance, one.source, one.batch, again=True)
+
+        if models := self._models.get(old):
+            self._models[new] = models
+        return switch
+
+    def go_on(self, run: FlowRun) -> None:
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                if not hosted.down:
+                    self._to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
 
     def _instances_in(self, slot: int) -> int:
         return sum(hosted.where.count(slot) for hosted in self._hosted.values())
@@ -168,8 +202,8 @@ class Slots:
             self._last += 1
             try:
                 build = frame(
-                    frames.BUILD, self._last, run.flow.name, run.flow.document, run.version, run.epoch,
-                    self._fusion, self._fission, hosted.where, list(blobs), queue,
+                    frames.BUILD, self._last, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
+                    self._fission, run.gateway, run.plan.assignment(), run.plan.number, list(blobs), queue,
                 )  # fmt: skip
             except TooLarge as error:
                 raise MisfitError(f"its checkpoint is too large for a slot: {error}") from error
@@ -238,6 +272,9 @@ class Slots:
         return self._capture(run, position, HOLD_S, stop=False)
 
     def halt(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
+        return self._capture(run, position, timeout_s, stop=True)
+
+    def stop_for_plan(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
         return self._capture(run, position, timeout_s, stop=True)
 
     def _capture(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> bool:

@@ -8,7 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from edgert.core.batch import Row
 from edgert.core.errors import DamagedError
@@ -17,7 +18,7 @@ from edgert.core.result_schema import row_columns
 from edgert.core.results import Drop
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
-from edgert.flow.plan import PhysicalInstance, Plan
+from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
 from edgert.operators.guard import as_errors
 from edgert.operators.logic import Now, PlainMessage
@@ -44,6 +45,9 @@ DRAIN_ROWS = 10
 COMPACT_BYTES = 262_144
 """Deltas are merged into a snapshot when they outgrow this and three times the last snapshot. So much more is read at a
 restart (20 ms); merging 1,000 keys with every fifth checkpoint would write a third more to the card."""
+
+
+_ANYWHERE: Final = Location("")
 
 
 @dataclass(slots=True)
@@ -86,18 +90,23 @@ class FlowRun:
         progress: Progress,
         fusion: Fusion = "full",
         fission: bool = True,
-        here: Callable[[int], bool] = lambda place: True,
+        gateway: str = "",
+        assignment: Assignment = MappingProxyType({}),
+        plan_number: int = 0,
+        here: Callable[[Location], bool] | None = None,
     ) -> None:
-        """`here`: whether an instance runs in this process, by its place in the plan's order."""
+        """`gateway`: the board that this is; an instance without a location runs on it. `here`: whether the instances
+        at a location of this board run in this process; by default all do."""
         self.flow = flow
         self.registry = registry
         self.version = version
         self.epoch = epoch
         self.progress = progress
         self.fusion, self.fission = fusion, fission
-        self.plan: Plan = plan(flow, registry, fusion, fission=fission)
-        self._build(here)
-        self.schema = schema_of(self.plan)
+        self.gateway, self.assignment = gateway, assignment
+        self.plan: Plan = plan(flow, registry, fusion, fission=fission, assignment=assignment, number=plan_number)
+        self._build(here or (lambda location: True))
+        self.schema = schema_of(self.plan) if self._ships_here() else None
         self.columns = row_columns(self.schema) if self.schema else ()
         self.latest: deque[Row] = deque(maxlen=5)
         self.rows_shipped = 0
@@ -114,22 +123,35 @@ class FlowRun:
         """What is stored of its state is damaged: the next capture takes all of it anew."""
         self.pause_s = 0.0
         """How long the last capture stopped it."""
+        self._stopped: dict[Instance, list[Entry]] = {}
+        """By instance, what waited in its queue when a capture stopped it."""
         self._kept: dict[Instance, int] = {}
         """How much of what its sources keep belongs to the last capture, or spill."""
         self._queue_was_empty = True
         self._delta_bytes = 0
         self._snapshot_bytes = 0
 
-    def _build(self, here: Callable[[int], bool]) -> None:
-        names = {name for place, name in enumerate(self.plan.instances) if here(place)}
+    def _build(self, here: Callable[[Location], bool]) -> None:
+        names = {i.name for i in self.plan.instances.values() if self.on_board(i) and here(i.location or _ANYWHERE)}
         self.built = build(self.plan, self.registry, names)
         self.instances, self.places = self.built.instances, self.built.places
         self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
 
-    def leave(self) -> None:
-        """It runs in other processes only: its instances are new, and of their logic there is only what is needed here.
-        To be called before anybody uses them. That the logic can be made is known by now."""
-        self._build(lambda place: False)
+    def on_board(self, instance: PhysicalInstance) -> bool:
+        """Whether this board runs the instance."""
+        return instance.location is None or instance.location.gateway == self.gateway
+
+    def _ships_here(self) -> bool:
+        sinks = (i for i in self.plan.instances.values() if any(node.type == "ship" for node in i.nodes))
+        return any(map(self.on_board, sinks))
+
+    def leave(self, assignment: Assignment) -> None:
+        """It runs in other processes only, at these locations: its instances are new, and of their logic there is only
+        what is needed here. To be called before anybody uses them. That the logic can be made is known by now."""
+        self.plan = plan(
+            self.flow, self.registry, self.fusion, fission=self.fission, assignment=assignment, number=self.plan.number
+        )
+        self._build(lambda location: False)
         gc.collect(1)  # the logic stands in circles, and what is older than a moment is looked at each ten minutes only
 
     @property
@@ -138,9 +160,15 @@ class FlowRun:
         return tuple(self.instances.values())
 
     def sources(self) -> list[tuple[PhysicalInstance, tuple[Instance, ...]]]:
-        """Each source as planned (of several copies the first), and its instances."""
-        sets = [copies for copies in self.plan.sets() if copies[0].kind == "source"]
+        """Each source of this board as planned (of several copies the first), and its instances."""
+        sets = [copies for copies in self.plan.sets() if copies[0].kind == "source" and self.on_board(copies[0])]
         return [(copies[0], tuple(self.instances[copy.name] for copy in copies)) for copies in sets]
+
+    def heir(self, instance: Instance) -> Instance:
+        """The instance of this plan that begins with the operator copy with which `instance`, of another plan of the
+        flow, begins."""
+        first, (_, copy) = instance.operators[0], uncopied(instance.name)
+        return next(i for i in self.all if i.operators[0] == first and uncopied(i.name)[1] == copy)
 
     # -- resume
 
@@ -176,17 +204,26 @@ class FlowRun:
 
     # -- checkpoints (store thread)
 
-    def capture(self, pool: Pool, position: Callable[[Callable[[], None]], None]) -> bool:
-        """The pause: stops the flow at a batch boundary, takes what changed, lets it go on.
+    def capture(
+        self,
+        pool: Pool,
+        position: Callable[[Callable[[], None]], None],
+        timeout_s: float = HOLD_S,
+        *,
+        stop: bool = False,
+    ) -> bool:
+        """The pause: stops the flow at a batch boundary, takes what changed, lets it go on; with `stop` it stands, with
+        empty queues, until `go_on` or a run that succeeds it.
 
         `position` runs its argument while nothing can be fed, so that position and queues belong together. False when
         the flow reached no boundary in time. What an operator's `delta` raises is raised, and what the operators before
         it gave is kept for the next capture.
         """
         with switching(SOON_S):
-            if not pool.hold(self.all, HOLD_S):
+            if not pool.hold(self.all, timeout_s):
                 return False
             began = time.perf_counter()
+            stands = False
             try:
                 taken: list[tuple[Position, dict[str, list[Entry]]]] = []
 
@@ -194,6 +231,8 @@ class FlowRun:
                     taken.append((self.progress.position(), self.queues()))
                     self.dropped = self.drops()
                     self._kept = {instance: len(instance.kept) for instance in self.all}
+                    if stop:
+                        self._stopped = {instance: instance.queue.take_all() for instance in self.all}
 
                 position(lambda: pool.locked(take))
                 deltas: dict[str, Any] = {}
@@ -204,14 +243,27 @@ class FlowRun:
                         # packed at once: it may share what changes when the flow goes on
                         self.taken = [unpack_state(pack_state(self.snapshot(self.built)))]
                     rows = [row for ship in self.ships for row in ship.take()]
+                stands = stop
             finally:
-                pool.release(self.all)
+                if not stands:
+                    self.go_on(pool)
                 self.pause_s = time.perf_counter() - began
         at, queues = taken[0]
         self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues, whole))
         self.taken = []
         self.rewrite = False
         return True
+
+    def go_on(self, pool: Pool) -> None:
+        """Ends the pause of a capture."""
+
+        def put_back() -> None:
+            for instance, entries in self._stopped.items():
+                instance.queue.put_back(entries)
+            self._stopped = {}
+
+        pool.locked(put_back)
+        pool.release(self.all)
 
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
         """What was fed since the last checkpoint and is owed an acknowledgement, by place, while nothing can be fed;

@@ -23,6 +23,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 from edgert.core.log import set_up
 from edgert.core.system_clock import SystemClock
+from edgert.flow.plan import DAEMON
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
@@ -32,7 +33,7 @@ from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
-from edgert.runtime.slot_run import DAEMON, SlotRun
+from edgert.runtime.slot_run import SlotRun
 from edgert.runtime.ticks import TICK_S, tick
 from edgert.scheduling.consumption import CONSUMPTIONS
 

@@ -20,9 +20,21 @@ from edgert.core.result_schema import Schema
 from edgert.core.results import Drop
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
+from edgert.flow.plan import Assignment
 from edgert.store import ahead, departures, fallback, mending, outbox, owner, quota, spill, statements
 from edgert.store.outbox import OutboxEntry, OutboxSize
-from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow, row_of, stored_flow
+from edgert.store.records import (
+    COLUMNS,
+    FlowCommit,
+    FlowResults,
+    Mark,
+    Spill,
+    Spilled,
+    StoredFlow,
+    columns_of,
+    row_of,
+    stored_flow,
+)  # fmt: skip
 from edgert.store.renaming import rename
 from edgert.store.transactions import Transactions
 
@@ -84,8 +96,7 @@ class Database(Transactions):
     # -- what a start needs
 
     def flows(self) -> list[StoredFlow]:
-        columns = "name, document, version, origin, removed, epoch, position, missing"
-        return [stored_flow(*row) for row in self._rows(f"SELECT {columns} FROM flow ORDER BY name")]
+        return [stored_flow(*row) for row in self._rows(f"SELECT {COLUMNS} FROM flow ORDER BY name")]
 
     def state(self, flow: str) -> list[bytes]:
         """Snapshot and deltas of a flow, oldest first."""
@@ -186,9 +197,9 @@ class Database(Transactions):
         return more
 
     def _write(self, db: sqlite3.Connection, commit: FlowCommit) -> None:
-        flow, position = commit.flow, commit.position
-        missing = msgspec.msgpack.encode(sorted(position.missing))
-        db.execute("UPDATE flow SET position = ?, missing = ? WHERE name = ?", (position.index, missing, flow))
+        flow = commit.flow
+        at = columns_of(commit.position)
+        db.execute("UPDATE flow SET position = ?, missing = ?, links = ? WHERE name = ?", (*at, flow))
         other = "ON CONFLICT DO UPDATE SET blob = excluded.blob WHERE blob <> excluded.blob"  # or no page is touched
         db.execute(f"INSERT INTO queue VALUES (?, ?) {other}", (flow, commit.queue))
         ahead.covered(db, flow)
@@ -273,9 +284,16 @@ class Database(Transactions):
             self._forget_state(db, flow.name)
             if schema is not None:
                 self._change = self._change.plus(outbox.open_epoch(db, self.gateway, flow, schema))
-            db.execute("INSERT OR REPLACE INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row_of(flow))
+            row = row_of(flow)
+            db.execute(f"INSERT OR REPLACE INTO flow ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
             self._write_table(db, pages, next_index)
         self._when_full[flow.name] = full_outbox.of_document(flow.document)
+
+    def put_plan(self, flow: str, number: int, assignment: Assignment) -> None:
+        """The flow goes on by another plan, from its last checkpoint."""
+        with self._transaction() as db:
+            blob = msgspec.msgpack.encode(dict(assignment))
+            db.execute("UPDATE flow SET plan = ?, assignment = ? WHERE name = ?", (number, blob, flow))
 
     def set_origin(self, flow: str, origin: str) -> None:
         """Where the flow's document came from, "mqtt" or "file"."""
