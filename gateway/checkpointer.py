@@ -251,6 +251,34 @@ class Checkpointer:
             self.blocked.failed(run, f"its state cannot be taken ({error!r})")
             return None
 
+    async def write_stopped(self, run: FlowRun) -> None:
+        """Commits what a flow gave that was stopped for another plan, with all that it has dropped. To be called with
+        `busy` held. Raises `StoreError`; all of it stays pending then."""
+        run.ended = True  # no more drops come from it
+        try:
+            form = await self._store(lambda: self._write_stopped(run))
+        finally:
+            run.ended = False
+        if form is not None:
+            run.progress.commit(form.position)
+            self.status.commits += 1
+            self._ingest.acknowledge()
+            self.on_committed()
+
+    def _write_stopped(self, run: FlowRun) -> CommitForm | None:
+        """On the store thread."""
+        form = run.form(self.drops.due(run))
+        if form is not None:
+            refused: set[str] = set()
+            commit = as_commit(run.flow.name, form)
+            self.write(lambda pages, index: refused.update(self._database.commit([commit], pages, index)))
+            if refused:
+                raise StoreError("the outbox is full, and this flow keeps all of its results")
+            run.committed(form)
+            self.drops.said(run, form.drops)
+        self._host.committed(run)
+        return form
+
     @staticmethod
     def _is_to_be_captured(run: FlowRun) -> bool:
         """Or what is pending is to be written first: unless input was spilled since, which it does not cover."""

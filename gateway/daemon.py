@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import edgert
-from edgert.core.errors import EdgertError, StoreError
+from edgert.core.errors import EdgertError, StoreError, show
 from edgert.core.ids import gateway_id
 from edgert.core.settings import GatewaySettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import load
 from edgert.flow.physical import Fusion
+from edgert.flow.plan import Location
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
@@ -95,7 +96,7 @@ class Daemon:
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
-            {"status": self._status_command, "checkpoint": self._checkpoint_command},
+            {"status": self._status_command, "checkpoint": self._checkpoint_command, "place": self._place_command},
         )  # fmt: skip
         self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
         self.status = Status(self)
@@ -376,10 +377,10 @@ class Daemon:
 
     # -- commands
 
-    async def _status_command(self) -> Mapping[str, Any]:
+    async def _status_command(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.status.object()
 
-    async def _checkpoint_command(self) -> Mapping[str, Any]:
+    async def _checkpoint_command(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             async with asyncio.timeout(COMMAND_S), self.checkpointer.busy:
                 pass
@@ -390,6 +391,21 @@ class Daemon:
             "committed": done and not self.checkpointer.outbox.blocked,
             **dataclasses.asdict(self.checkpointer.status),
         }
+
+    async def _place_command(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "moves": {operator: slot}}`."""
+        flow, moves = arguments.get("flow"), arguments.get("moves")
+        if not isinstance(flow, str) or not isinstance(moves, Mapping) or not moves:
+            raise EdgertError(f"expected {{flow: name, moves: {{operator: slot}}}}, got {show(arguments)}")
+        slots = self.settings.pool.slots
+        for operator, slot in moves.items():
+            if type(slot) is not int or not 0 <= slot < slots:
+                have = f"a slot from 0 to {slots - 1}" if slots else "no move: this gateway has no slots (pool.slots)"
+                raise EdgertError(f"expected {have} for {operator}, got {show(slot)}")
+        plan = await self.flows.place(
+            flow, {operator: Location(self.gateway, slot) for operator, slot in moves.items()}
+        )
+        return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
 
 
 def _own_id() -> str:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
+from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError, show
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion
+from edgert.flow.plan import Assignment, Location, Plan, uncopied
 from edgert.flow.spec import Registry
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
@@ -24,10 +25,10 @@ from edgert.store.records import FlowCommit, StoredFlow
 from gateway.back_in_time import successor
 from gateway.checkpointer import AGAIN, Checkpointer, OnStore
 from gateway.drop_counts import DropCounts
-from gateway.fallback import resumption
+from gateway.fallback import last_checkpoint, resumption
 from gateway.flow_writes import STORE_TRIES, FlowWrites
 from gateway.gaps import put_instead_of_failed, say_gap, say_no_room, write_gap
-from gateway.holding import held
+from gateway.holding import held, stopped
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.models import Models
@@ -208,8 +209,13 @@ class Flows:
         self.checkpointer.on_committed()
 
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
-        progress = Progress(at)
-        return FlowRun(flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission)
+        return self._planned(flow, stored, Progress(at))
+
+    def _planned(self, flow: Flow, stored: StoredFlow, progress: Progress) -> FlowRun:
+        return FlowRun(
+            flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission,
+            self._database.gateway, stored.assignment, stored.plan,
+        )  # fmt: skip
 
     # -- changes
 
@@ -383,6 +389,41 @@ class Flows:
         self._host.remove(old)
         self._let_go(old, sources)
 
+    # -- plans
+
+    async def place(self, name: str, moves: Mapping[str, Location]) -> Plan:
+        """Lets a running flow go on by another plan, in which the operators (or copies, `minute#2`) of `moves` run at
+        these locations: it stops at a checkpoint and goes on from there. Raises `EdgertError` where it cannot be done;
+        the flow goes on as before then."""
+        async with self._changing:
+            old = self.runs.get(name)
+            if old is None:
+                raise EdgertError(f"expected a running flow, one of {_list(self.runs)}, got {show(name)}")
+            assignment = moved(old.plan, moves)
+            if assignment == old.plan.assignment():
+                return old.plan
+            async with stopped(old, self._host, self.checkpointer):
+                await self.checkpointer.write_stopped(old)
+                new = await self._succeed(old, assignment)
+            self.dropped.ends(old)
+            self.checkpointer.on_committed()
+            log.info("flow %s goes on by plan %d", name, new.plan.number)
+            return new.plan
+
+    async def _succeed(self, old: FlowRun, assignment: Assignment) -> FlowRun:
+        """A flow that stands still, all of it committed, goes on by another plan."""
+        name = old.flow.name
+        stored = replace(self._stored[name], plan=old.plan.number + 1, assignment=assignment)
+        new = self._planned(old.flow, stored, old.progress)
+        blobs, queue = await self._store(lambda: last_checkpoint(self._database, name))
+        switch = self._host.succeed(old, new, blobs, queue)
+        await self._store(lambda: self._database.put_plan(name, stored.plan, assignment))
+        sources = sources_of(new)
+        self._ingest.swap(self._sources[name], sources, switch)
+        new.latest, new.rows_shipped = old.latest, old.rows_shipped
+        self._stored[name], self._sources[name], self.runs[name] = stored, sources, new
+        return new
+
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""
         if name in self._stored:
@@ -395,6 +436,23 @@ def _is_alone(error: Exception) -> bool:
     """Whether it is one flow's that cannot be started: of its document, what is stored of it, or an operator of a
     package, which may raise anything; not that of a database which cannot be read or written."""
     return isinstance(error, DocumentError | DamagedError | MisfitError) or not isinstance(error, EdgertError)
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def moved(plan: Plan, moves: Mapping[str, Location]) -> dict[str, Location]:
+    """The assignment of a plan with these moves. Raises `EdgertError` for an operator that it does not have."""
+    assignment = plan.assignment()
+    for name, location in moves.items():
+        copies = [copy for copy in assignment if name in (copy, uncopied(copy)[0])]
+        if not copies:
+            raise EdgertError(
+                f"expected an operator of flow {plan.flow.name}, one of {_list(assignment)}, got {show(name)}"
+            )
+        assignment |= dict.fromkeys(copies, location)
+    return assignment
 
 
 def _leave(sources: Sequence[Source]) -> None:
