@@ -59,7 +59,15 @@ class CheckpointStatus:
 def as_commit(name: str, form: CommitForm) -> FlowCommit:
     """A flow's packed checkpoint in the database's words."""
     return FlowCommit(
-        name, form.position, form.deltas, form.queue, form.columns, form.rows, drops=form.drops, whole=form.whole
+        name,
+        form.position,
+        form.deltas,
+        form.queue,
+        form.columns,
+        form.rows,
+        drops=form.drops,
+        whole=form.whole,
+        links=form.links,
     )
 
 

@@ -16,6 +16,7 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report, report
+from edgert.runtime.targets import Target
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 
@@ -31,6 +32,8 @@ Position = Callable[[Callable[[], None]], None]
 """Runs its argument while nothing can be fed."""
 Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
 """(instance, number of its input, batch)."""
+Arrival = tuple[Instance, int, int, Batch]
+"""(instance, number of its input, which of the copies that feed that gave it, batch of another gateway)."""
 Waiting = Mapping[str, Sequence[Entry]]
 """What waits in queues, by place."""
 Stored = Callable[[str], tuple[list[bytes], bytes]]
@@ -67,8 +70,12 @@ class Host(Protocol):
         """Feeds batches, under the lock that `Position` takes."""
         ...
 
+    def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
+        """Feeds batches of other gateways, under the lock that `Position` takes."""
+        ...
+
     def lend(self) -> None:
-        """To be called after `put`, without the lock."""
+        """To be called after `put` or `deliver`, without the lock."""
         ...
 
     def is_up(self, run: FlowRun) -> bool:
@@ -208,6 +215,10 @@ class InProcess:
     def put(self, entries: Entries) -> None:
         self.pool.put(kept(entries), wake=False)
 
+    def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
+        for instance, source, producer, batch in arrivals:
+            self.pool.take_in(Target(instance, source, producer), batch)
+
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
 
@@ -258,7 +269,7 @@ class InProcess:
         new.restore(blobs, queue, self._now())
 
         def switch() -> None:
-            for instance in old.all:  # a source's: no other was fed
+            for instance in old.all:  # what was fed since: by a broker, or by another gateway
                 for entry in instance.queue.take_all():
                     new.heir(instance).queue.append(entry)
                 if instance.kept:

@@ -24,14 +24,16 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
+from edgert.runtime.departures import departure
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.report import Report
 from edgert.runtime.slot_run import slot_of
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosted import Answer, Hosted, assign
-from gateway.hosts import Entries, Restoring, Send, Stored, Turned, Waiting
+from gateway.hosts import Arrival, Entries, Restoring, Send, Stored, Turned, Waiting
 from gateway.hosts import Position as Locked
 from gateway.local_copy import LocalCopies
 from gateway.slot_deaths import SlotDeaths
@@ -135,7 +137,7 @@ class Slots:
             again = 0
             for fed in hosted.fed:
                 if fed.batch is not None:
-                    self._feed(hosted, fed.instance, fed.source, fed.batch, again=True)
+                    self._feed(hosted, fed.instance, fed.source, fed.batch, fed.producer, again=True)
                     again += len(fed.batch)
             hosted.down = False
         log.warning(
@@ -172,6 +174,7 @@ class Slots:
                 fed = list(before.fed)
             self.remove(old)
             with hosted.lock:
+                hosted.deaths = before.deaths
                 self._build(hosted, *begin)
                 self._enter(hosted)
                 for one in fed:
@@ -179,8 +182,8 @@ class Slots:
                     if one.batch is None:
                         hosted.drops[instance, "lost with a slot"] += sum((one.lost or {}).values())
                         continue
-                    hosted.keep(instance, one.source, one.batch)
-                    self._feed(hosted, instance, one.source, one.batch, again=True)
+                    hosted.keep(instance, one.source, one.batch, one.producer)
+                    self._feed(hosted, instance, one.source, one.batch, one.producer, again=True)
 
         if models := self._models.get(old):
             self._models[new] = models
@@ -219,6 +222,7 @@ class Slots:
         if hosted is not None:
             with hosted.lock:  # it may just be brought back, under a new number
                 self._end_life(hosted)
+                hosted.down = True  # whoever tries it, tries it no more
         self._models.pop(run, None)
         for instance in run.all:
             self._by_instance.pop(instance, None)
@@ -246,11 +250,27 @@ class Slots:
                     self._feed(hosted, instance, source, batch)
 
     def _feed(
-        self, hosted: Hosted, instance: Instance, source: int, batch: Batch | RawBatch, *, again: bool = False
+        self,
+        hosted: Hosted,
+        instance: Instance,
+        source: int,
+        batch: Batch | RawBatch,
+        producer: int = 0,
+        *,
+        again: bool = False,
     ) -> None:
         _, place = self._by_instance[instance]
-        data = frame(frames.DATA, hosted.number, place, source, 0, frames.pack_batch(batch), again and batch.owed)
+        packed = frames.pack_batch(batch)
+        data = frame(frames.DATA, hosted.number, place, source, producer, packed, again and batch.owed)
         self._processes[hosted.where[place]].link.send(data)
+
+    def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
+        hosted = self._hosted[run]
+        with hosted.lock:
+            for instance, source, producer, batch in arrivals:
+                hosted.keep(instance, source, batch, producer)
+                if not hosted.down:
+                    self._feed(hosted, instance, source, batch, producer)
 
     def _backlog(self, instance: Instance) -> int:
         hosted, place = self._by_instance[instance]
@@ -392,11 +412,24 @@ class Slots:
         elif kind == frames.RESULTS:
             with hosted.lock:
                 hosted.results.setdefault(process.number, []).extend(frames.unpack_rows(rest[1]))
+        elif kind == frames.DATA:
+            _, place, source, producer, packed = rest
+            self._depart(hosted, place, source, producer, frames.unpack_batch(packed))
         elif kind == frames.MESSAGES:
             _, name, messages = rest
             self._send(hosted.run.instances[name], list(map(tuple, messages)))
         elif kind == frames.FAILED:
             self._failed(hosted.run, rest[1])
+
+    def _depart(self, hosted: Hosted, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
+        """A slot gave a batch for an instance of another gateway: it leaves with the capture that comes next from that
+        slot."""
+        name = list(hosted.run.plan.instances)[place]
+        planned = hosted.run.plan.instances[name]
+        assert isinstance(batch, Batch)
+        target = Target(hosted.run.instances[name], source, producer)
+        with hosted.lock:
+            hosted.departures.append(departure(planned, target, batch))
 
     # -- the rest of a host
 

@@ -8,10 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from edgert.core.batch import Row
+from edgert.core.batch import Batch, Row
 from edgert.core.errors import DamagedError
 from edgert.core.position import Position
 from edgert.core.result_schema import row_columns
@@ -25,6 +26,7 @@ from edgert.operators.logic import Now, PlainMessage
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
 from edgert.runtime.build import Built, build, schema_of
+from edgert.runtime.departures import Departure, LinkBatch, departure, pack
 from edgert.runtime.instance import Instance
 from edgert.runtime.interpreter import switching
 from edgert.runtime.pool import Pool
@@ -32,6 +34,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import drops_of
 from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
+from edgert.runtime.targets import Target
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ class Captured:
     queues: dict[str, list[Entry]]
     whole: bool = False
     """The deltas say everything."""
+    departures: Sequence[Departure] = ()
 
 
 @dataclass(slots=True)
@@ -76,6 +80,7 @@ class CommitForm:
     drops: Sequence[Drop] = ()
     captures: int = 0
     """How many of what was pending are in it."""
+    links: Sequence[LinkBatch] = ()
 
 
 class FlowRun:
@@ -114,6 +119,8 @@ class FlowRun:
         """Captured, but not committed yet (the commit may have failed: then nothing more is captured until it is)."""
         self.taken: list[dict[str, Any]] = []
         """Deltas of pauses that could not be brought to their end."""
+        self.departures: list[Departure] = []
+        """For other gateways, since the last capture."""
         self.dropped: Mapping[tuple[str, str], int] = {}
         """By place and reason: what was dropped since the start of what the last capture covers. Never less than before
         but where a capture that was not committed is given up."""
@@ -135,7 +142,19 @@ class FlowRun:
         names = {i.name for i in self.plan.instances.values() if self.on_board(i) and here(i.location or _ANYWHERE)}
         self.built = build(self.plan, self.registry, names)
         self.instances, self.places = self.built.instances, self.built.places
+        for name, planned in self.plan.instances.items():
+            if not self.on_board(planned):
+                self.instances[name].remote = partial(self.depart, planned)
         self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
+
+    def depart(self, planned: PhysicalInstance, target: Target, batch: Batch) -> None:
+        """A batch for an instance of another gateway. On any thread."""
+        self.departures.append(departure(planned, target, batch))
+
+    def take_departures(self) -> list[Departure]:
+        """Those since the last call. The instances that give them must stand still."""
+        taken, self.departures = self.departures, []
+        return taken
 
     def on_board(self, instance: PhysicalInstance) -> bool:
         """Whether this board runs the instance."""
@@ -243,13 +262,14 @@ class FlowRun:
                         # packed at once: it may share what changes when the flow goes on
                         self.taken = [unpack_state(pack_state(self.snapshot(self.built)))]
                     rows = [row for ship in self.ships for row in ship.take()]
+                    leaving = self.take_departures()
                 stands = stop
             finally:
                 if not stands:
                     self.go_on(pool)
                 self.pause_s = time.perf_counter() - began
         at, queues = taken[0]
-        self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues, whole))
+        self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues, whole, leaving))
         self.taken = []
         self.rewrite = False
         return True
@@ -329,7 +349,7 @@ class FlowRun:
                 waits = bool(instance.queue.entries)
                 turn = instance.run(instance.queue.take(most), now) if waits else instance.finish(now)
                 turned()
-                for target, batch in turn.out:
+                for target, batch in instance.send_away(turn.out):
                     entry = Entry(target.source, batch, producer=target.producer)
                     target.instance.queue.append(entry)  # comes at once, so no budget applies
                 if turn.messages:
@@ -337,7 +357,7 @@ class FlowRun:
                 if not waits:
                     break
         rows = [row for ship in self.ships for row in ship.take()]
-        self.pending.append(Captured(self.progress.position(), [], rows, {}))
+        self.pending.append(Captured(self.progress.position(), [], rows, {}, departures=self.take_departures()))
         self.dropped = self.drops()
 
     def form(self, drops: Sequence[Drop] = ()) -> CommitForm | None:
@@ -349,13 +369,14 @@ class FlowRun:
         rows = [row for captured in self.pending for row in captured.rows]
         deltas, whole = self.pending_state()
         queue = pack_queues(last.queues)
-        nothing = not (rows or deltas or queue or drops) and self._queue_was_empty
+        links = pack([one for captured in self.pending for one in captured.departures])
+        nothing = not (rows or deltas or queue or drops or links) and self._queue_was_empty
         if nothing and last.position == self.progress.committed:
             self.pending.clear()
             return None
         packed = [pack_state(d) for d in deltas]
         listed, captures = self.listed(rows), len(self.pending)
-        return CommitForm(last.position, packed, queue, self.columns, listed, whole, drops, captures)
+        return CommitForm(last.position, packed, queue, self.columns, listed, whole, drops, captures, links)
 
     def pending_state(self) -> tuple[list[dict[str, Any]], bool]:
         """Deltas of what is pending, as far as they count, and whether they say everything."""

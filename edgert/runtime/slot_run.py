@@ -92,7 +92,7 @@ class SlotRun:
         self._told: dict[Source, Standing] = {}
         self._others = set(where) - {slot, DAEMON}
         for place, (instance, at) in enumerate(zip(self._all, where, strict=True)):
-            if at != slot:
+            if at != slot:  # of another gateway: its batches leave by the daemon
                 instance.remote = partial(self._send, at, place)
                 instance.number = self._elsewhere(place)
         self._keep_near(where)
@@ -162,7 +162,8 @@ class SlotRun:
         if link is not None:
             packed = frames.pack_batch(batch)
             link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
-            self._under_way.sent(slot, place, batch.size)
+            if slot != DAEMON:
+                self._under_way.sent(slot, place, batch.size)
 
     # -- frames
 

@@ -21,7 +21,7 @@ from edgert.core.results import Drop
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
 from edgert.flow.plan import Assignment
-from edgert.store import ahead, departures, fallback, mending, outbox, owner, quota, spill, statements
+from edgert.store import ahead, departures, fallback, link_outbox, mending, outbox, owner, quota, spill, statements
 from edgert.store.outbox import OutboxEntry, OutboxSize
 from edgert.store.records import (
     COLUMNS,
@@ -208,6 +208,8 @@ class Database(Transactions):
             self._put_rows(db, commit)
         if commit.gap or commit.drops:
             self._say(db, flow, commit.gap, commit.drops)
+        if commit.links:
+            link_outbox.put(db, flow, commit.links)
         if commit.whole:
             db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         fallback.put_state(db, commit)

@@ -104,6 +104,8 @@ class FlowCommit:
     """What the flow has dropped, as far as it was not said before."""
     whole: bool = False
     """Its deltas say everything: what was stored of the state before may go."""
+    links: Sequence[tuple[str, int, bytes]] = ()
+    """(gateway, rows, payload): batches for other gateways."""
 
 
 @dataclass(frozen=True, slots=True)
