@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer, Handler
 from edgert.core.settings import control_socket
+from gateway.control.figures import figures, flows
 
 if TYPE_CHECKING:
     from gateway.daemon import Daemon
@@ -21,8 +22,15 @@ log = logging.getLogger(__name__)
 
 
 def verbs(daemon: Daemon) -> dict[str, Handler]:
-    """Verb → handler, of what every gateway answers: the commands of the control plane (`cmd/<verb>`), and others."""
-    return dict(daemon.deployment.commands)
+    """Verb → handler, of what every gateway answers: the commands of the control plane (`cmd/<verb>`), and figures."""
+
+    async def raw_figures(args: Mapping[str, Any]) -> Any:
+        return figures(daemon)
+
+    async def all_flows(args: Mapping[str, Any]) -> Any:
+        return flows(daemon)
+
+    return {**daemon.deployment.commands, "figures": raw_figures, "flows": all_flows}
 
 
 class AgentSocket:

@@ -119,11 +119,11 @@ def test_a_frame_of_the_greatest_length_passes() -> None:
 
 def test_the_splitter_knows_whether_the_stream_stopped_within_a_frame() -> None:
     splitter, frame = Splitter(LIMIT), packed(Request(1, "status", {}))
-    assert not splitter.within
-    list(splitter.feed_untrusted(frame[:5]))
-    assert splitter.within
-    list(splitter.feed_untrusted(frame[5:]))
-    assert not splitter.within
+    within = [splitter.within]
+    for part in (frame[:5], frame[5:]):
+        list(splitter.feed_untrusted(part))
+        within.append(splitter.within)
+    assert within == [False, True, False]
 
 
 @pytest.mark.parametrize(

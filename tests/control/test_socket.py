@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import random
 import socket
@@ -63,6 +64,14 @@ async def serving(path: Path, **more: Handler) -> AsyncIterator[ControlServer]:
         yield server
     finally:
         await server.stop()
+
+
+def _has(server: ControlServer, connections: int) -> bool:
+    return len(server._connections) == connections
+
+
+def _began(gate: Gate, requests: int) -> bool:
+    return gate.began == requests
 
 
 def raw(path: Path) -> socket.socket:
@@ -252,7 +261,8 @@ async def test_for_a_connection_too_many_the_longest_idle_one_goes(tmp_path: Pat
             for n in range(2 * MAX_CONNECTIONS):
                 hanging = stack.enter_context(raw(tmp_path / "c.sock"))
                 hanging.sendall(b"\0")
-                await until(lambda n=n: len(server._connections) == min(n + 2, MAX_CONNECTIONS), "a connection")
+                there = min(n + 2, MAX_CONNECTIONS)
+                await until(functools.partial(_has, server, there), "a connection")
             assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", {"a": 1}) == {"a": 1}
             gate.open.set()
             assert await waiting == 1, "one with a request under way stays"
@@ -298,7 +308,7 @@ async def test_requests_of_lost_connections_count_until_they_end(tmp_path: Path)
             for n in (1, 2):
                 with raw(tmp_path / "c.sock") as lost:
                     lost.sendall(pack_request(1, "gate", {}))
-                    await until(lambda n=n: gate.began == n, "a request")
+                    await until(functools.partial(_began, gate, n), "a request")
             await until(lambda: not server._connections, "the end of both connections")
             with pytest.raises(VerbError, match="2 requests are under way already; try again"):
                 await asyncio.to_thread(call, tmp_path / "c.sock", "echo")
