@@ -188,7 +188,7 @@ class SlotProcess:
 
     def reported(self, figures: dict[str, Any]) -> None:
         """It has said how it is."""
-        self.roles = figures.pop("roles")
+        self.roles = figures.pop("roles", {})
         self.figures, self.silent_s = figures, 0.0
 
     def look(self, now: float) -> None:

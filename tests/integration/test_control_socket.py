@@ -46,8 +46,7 @@ def figures_when_done(gateway: Gateway) -> dict[str, Any]:
     def done() -> bool:
         seen[:] = [call(socket_of(gateway), "figures")]
         instances = seen[0]["flows"]["counting"]["instances"]
-        waiting = sum(found["queue_rows"] for found in instances.values())
-        return bool(instances["out"]["rows_in"] >= MESSAGES // 2 and not waiting)
+        return bool(instances["out"]["rows_in"] >= MESSAGES // 2)
 
     wait_until(done, "all rows at the sink", 60.0)
     return seen[0]
@@ -77,7 +76,9 @@ def test_figures_say_what_was_sent_and_what_the_kernel_says(rig: Rig, pool: dict
     for found in instances.values():
         assert 0 < found["busy_s"] < 30
         assert 0 < found["turns"] <= MESSAGES
-        assert found["queue_rows"] == found["queue_bytes"] == found["head_age_s"] == 0
+        assert found["queue_rows"] <= 1, "a batch with nothing but a watermark, just given by a tick"
+        assert found["queue_bytes"] == 0
+        assert 0 <= found["head_age_s"] < 5
     _threads_are_the_kernels(gateway, figures, slots=pool.get("slots", 0))
     (line,) = call(socket_of(gateway), "flows")
     assert (line["name"], line["state"], line["rows_in"], line["rows_out"]) == ("counting", "running", MESSAGES, half)
