@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-_TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _ROLES: Final = (("worker", "worker"), ("store", "store"))
 """How a thread's name begins, and its role."""
 
@@ -39,7 +39,7 @@ def threads_of(pid: int, slot: int, roles: Mapping[int, str]) -> list[dict[str, 
         except OSError:
             continue  # it has ended meanwhile
         # proc(5): fields 14 and 15 are utime and stime, 22 is starttime; the first here is field 3
-        used = (int(after_name[11]) + int(after_name[12])) * _TICK_S
+        used = (int(after_name[11]) + int(after_name[12])) / _TICKS_PER_S
         found.append({
             "pid": pid, "tid": tid, "slot": slot, "role": roles.get(tid, "other"), "cpu_s": used,
             "start_ticks": int(after_name[19]),

@@ -6,7 +6,7 @@
     "instances": {"readings": {
         "slot": -1, "pid": 812, "operators": ["readings"], "kind": "source", "rows_in": 100, "rows_out": 98,
         "turns": 12, "busy_s": 0.01, "queued_s": 0.0, "scheduling_s": 0.001, "idle_s": 60.2, "queue_rows": 0,
-        "queue_bytes": 0, "head_age_s": 0.0}},
+        "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3}},
     "edges": [{"from": "readings", "to": "minute", "rows": 98, "bytes": 60000}]}},
  "threads": [{"pid": 812, "tid": 812, "slot": -1, "role": "loop", "cpu_s": 1.5, "start_ticks": 91723}]}
 """
@@ -30,7 +30,8 @@ DAEMON: Final = -1
 
 def figures(daemon: Daemon) -> dict[str, Any]:
     """Counters since the start of the process (of a flow: of its version), times in seconds, slot -1 for the gateway's
-    own process. What is not known is absent. Figures of slots are up to a second old."""
+    own process. What is not known is absent. Figures of slots are up to a second old: `at` says when they
+    were read, on the monotonic clock that all processes of a board share."""
     slots = daemon.host.processes()
     pids = {DAEMON: os.getpid(), **{slot: pid for slot, (pid, _) in slots.items()}}
     return {
