@@ -41,6 +41,8 @@ class Received:
     flow: str
     number: Number
     body: bytes
+    before: Number
+    """The number that the flow was given before."""
     gap: Gap | None
     """What is missing before it, for good. The commit that covers `number` should count it."""
 
@@ -305,6 +307,7 @@ class Session:
         if receiver is None:
             self.counters.superseded += 1
             return None
+        before = receiver.accepted
         taken = receiver.take(message)
         if not receiver.channel:
             self._ask(flow)
@@ -313,7 +316,7 @@ class Session:
         else:
             self.counters.batches_in += 1
             self.counters.gaps += taken.gap is not None
-            return Received(flow, message.number, message.body, taken.gap)
+            return Received(flow, message.number, message.body, before, taken.gap)
         return None
 
     def _on_ping(self, wire: _Wire, message: Ping, _: float) -> None:
