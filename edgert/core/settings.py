@@ -179,6 +179,20 @@ class Outbox:
 
 
 @dataclass(frozen=True, slots=True)
+class Links:
+    """Links to other gateways, for flows that run on several boards. Without certificates only loopback addresses."""
+
+    enabled: bool = setting(False, doc="whether other gateways may be linked to")
+    listen: str = setting("127.0.0.1", doc="address to listen on for other gateways")
+    port: int = setting(7844, doc="TCP port to listen on; 0: any free one, said in the log", minimum=0, maximum=PORT)
+    certificate: str = setting(
+        "", doc="this gateway's certificate (PEM), with its name as URI:edgert://<fleet>/<gateway> or as common name"
+    )
+    key: str = setting("", doc="private key of the certificate (PEM); not everybody may read it")
+    ca: str = setting("", doc="the fleet's CA (PEM), which has signed every gateway's certificate")
+
+
+@dataclass(frozen=True, slots=True)
 class Web:
     """The page, its JSON and the Prometheus metrics."""
 
@@ -285,6 +299,7 @@ class GatewaySettings:
     central: Central = section(Central)
     uplink: Uplink = section(Uplink)
     outbox: Outbox = section(Outbox)
+    links: Links = section(Links)
     web: Web = section(Web)
     control: Control = section(Control)
     pool: Pool = section(Pool)
