@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +87,8 @@ class Checkpointer:
         """Held, before that, while a flow is replaced or removed: none is brought back to its checkpoint meanwhile."""
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self.on_committed = on_committed
+        self.on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None
+        """Told of the flows whose checkpoints are in the database."""
         self.outbox = OutboxWatch(database)
         self._greatest_age_s = greatest_age_s
         self._next_age_look = 0.0 if greatest_age_s else math.inf
@@ -172,6 +174,7 @@ class Checkpointer:
             self._ingest.check_pressure()
         if written:
             self.on_committed()
+            self.on_written([run for run, _ in written])
             for run, _ in written:
                 if run.wants_compaction() and run.stored_bytes > MERGED_HERE_BYTES:
                     self.merging.begin(run)
@@ -272,6 +275,7 @@ class Checkpointer:
             self.status.commits += 1
             self._ingest.acknowledge()
             self.on_committed()
+            self.on_written([run])
 
     def _write_stopped(self, run: FlowRun) -> CommitForm | None:
         """On the store thread."""

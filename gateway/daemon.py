@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import logging
 import os
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import edgert
-from edgert.core.errors import EdgertError, StoreError, show
+from edgert.core.errors import EdgertError, StoreError
 from edgert.core.ids import gateway_id
 from edgert.core.settings import GatewaySettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import load
 from edgert.flow.physical import Fusion
-from edgert.flow.plan import Location
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
@@ -34,6 +32,7 @@ from edgert.store.database import Database
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.control.agent_socket import AgentSocket
+from gateway.control.commands import Commands
 from gateway.deploy import Deployment
 from gateway.fallback import last_checkpoint
 from gateway.flows import Flows
@@ -45,6 +44,9 @@ from gateway.systemd import notify
 from gateway.tasks import to_its_end
 from gateway.uplink import Uplink
 
+if TYPE_CHECKING:
+    from gateway.links.flow_links import FlowLinks
+
 log = logging.getLogger(__name__)
 
 Inbound = asyncio.Queue[tuple[str, bytes, "Request | None"]]
@@ -54,8 +56,6 @@ for the start."""
 END_S = 5.0
 """So long an end waits for a change of a flow, then lets flows work off their queues, and then waits for the broker's
 answers to what they published."""
-COMMAND_S = 10.0
-"""So long a command waits for a change of a flow."""
 LOST_IDS = (
     "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
     "taken as new, and counted as perhaps_repeated"
@@ -97,9 +97,10 @@ class Daemon:
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
-            {"status": self._status_command, "checkpoint": self._checkpoint_command, "place": self._place_command},
+            Commands(self).of_control_plane(),
         )  # fmt: skip
         self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
+        self.links = self._make_links() if settings.links.enabled else None
         self.status = Status(self)
         self.control = AgentSocket(self)
         self.web: Any = None
@@ -135,6 +136,18 @@ class Daemon:
             consumption_rows=settings.consumption_rows, workers=settings.workers, send=self._send,
         )  # fmt: skip
         return InProcess(pool, self.clock)
+
+    def _make_links(self) -> FlowLinks:
+        from gateway.links.flow_links import FlowLinks  # costs memory, so only where it is wanted
+
+        settings = self.settings
+        links = FlowLinks(
+            settings.gateway.fleet, self.gateway, settings.links, self.database, self.store, self.host, self.ingest,
+            self.clock,
+        )  # fmt: skip
+        self.flows.on_change = links.sync
+        self.checkpointer.on_written = links.committed
+        return links
 
     def _flow_failed(self, run: FlowRun, why: str) -> None:
         self.flows.fail(run, why)
@@ -198,6 +211,9 @@ class Daemon:
 
             self.web = WebServer(self.settings.web, self.status.object)
             await self.web.start()
+        if self.links:
+            await self.links.start()
+            await self.links.sync(self.flows.runs)
         await self.control.start()
         if rescued is not None:
             await self.flows.restore(rescued, str(database.meta("begun_anew")))
@@ -275,6 +291,7 @@ class Daemon:
             self._leave_sensors(written),
             self.host.stop(),
             self.control.stop(),
+            *([self.links.stop()] if self.links else []),
         ]  # together: each may wait some seconds for what hangs
         if self.link:
             ends.append(asyncio.to_thread(self.link.stop, self._death("stopped")))
@@ -306,6 +323,8 @@ class Daemon:
             if self.database.damaged:  # a start sets it aside, if it is
                 raise StoreError(self.database.damaged)
             self.host.tick(list(self.flows.runs.values()))
+            if self.links:
+                self.links.tick()
             if self._garbage:
                 self._garbage.look(self.clock.monotonic())
 
@@ -381,38 +400,6 @@ class Daemon:
             except Exception:
                 self.control_drops["control message that could not be handled"] += 1
                 log.exception("a control message on %s could not be handled", topic)
-
-    # -- commands
-
-    async def _status_command(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self.status.object()
-
-    async def _checkpoint_command(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            async with asyncio.timeout(COMMAND_S), self.checkpointer.busy:
-                pass
-        except TimeoutError:
-            raise EdgertError("a change of a flow waits, for a full disk perhaps, see the log; try again") from None
-        done = await self.checkpointer.checkpoint(self.flows.runs.values())
-        return {
-            "committed": done and not self.checkpointer.outbox.blocked,
-            **dataclasses.asdict(self.checkpointer.status),
-        }
-
-    async def _place_command(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"flow": name, "moves": {operator: slot}}`."""
-        flow, moves = arguments.get("flow"), arguments.get("moves")
-        if not isinstance(flow, str) or not isinstance(moves, Mapping) or not moves:
-            raise EdgertError(f"expected {{flow: name, moves: {{operator: slot}}}}, got {show(arguments)}")
-        slots = self.settings.pool.slots
-        for operator, slot in moves.items():
-            if type(slot) is not int or not 0 <= slot < slots:
-                have = f"a slot from 0 to {slots - 1}" if slots else "no move: this gateway has no slots (pool.slots)"
-                raise EdgertError(f"expected {have} for {operator}, got {show(slot)}")
-        plan = await self.flows.place(
-            flow, {operator: Location(self.gateway, slot) for operator, slot in moves.items()}
-        )
-        return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
 
 
 def _own_id() -> str:

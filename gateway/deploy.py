@@ -27,13 +27,12 @@ from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
 from edgert.mqtt.control_plane import Request
 from edgert.mqtt.deployment import digest
+from gateway.control.commands import Command
 from gateway.flows import Flows
 
 log = logging.getLogger(__name__)
 
 
-Command = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""From its arguments."""
 Publish = Callable[[str, bytes, bool, "Request | None"], bool]
 """(topic, payload, retain, request that it answers) → handed over."""
 

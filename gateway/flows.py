@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError, show
 from edgert.core.ids import make_epoch
@@ -77,6 +78,8 @@ class Flows:
         """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
         self.dropped = DropCounts(host)
         self._writes = FlowWrites(database, store, host, ingest.publishing.send, checkpointer)
+        self.on_change: Callable[[Mapping[str, FlowRun]], Coroutine[Any, Any, None]] = _nothing
+        """Told of the flows that run when these have changed."""
         self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
 
     @property
@@ -181,6 +184,7 @@ class Flows:
         self.dropped.ends(run)
         self._host.remove(run)
         self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
+        self._telling.begin(self.on_change(self.runs))
 
     async def settled(self, timeout_s: float) -> None:
         """Waits for the change that is under way, no longer than that."""
@@ -219,7 +223,7 @@ class Flows:
 
     # -- changes
 
-    async def deploy(self, flow: Flow, origin: str) -> int:
+    async def deploy(self, flow: Flow, origin: str, assignment: Assignment | None = None, plan: int = 0) -> int:
         """Starts a flow or replaces it by a new version; returns its version, when the broker knows what it reads (or
         after `SUBSCRIBED_S`). The same document changes nothing but the origin: brokers send what they retain with
         each connection.
@@ -227,13 +231,14 @@ class Flows:
         Raises `EdgertError` where that cannot be done: the old version goes on then, but where the new one failed when
         it had taken over already; that one is stopped, as in `fail`."""
         async with self._changing:
-            version = await self._deploy(flow, origin)
+            version = await self._deploy(flow, origin, assignment or {}, plan)
+        await self.on_change(self.runs)
         await self._ingest.subscribed(SUBSCRIBED_S)
         return version
 
-    async def _deploy(self, flow: Flow, origin: str) -> int:
+    async def _deploy(self, flow: Flow, origin: str, assignment: Assignment, plan: int) -> int:
         old = self.runs.get(flow.name)
-        if old is not None and old.flow.document == flow.document:
+        if old is not None and old.flow.document == flow.document and (not assignment or old.assignment == assignment):
             await self._now_from(flow.name, origin)
             return old.version
         stopped = self._stopped.get(flow.name)
@@ -242,7 +247,7 @@ class Flows:
                 f"flow {flow.name} is stopped ({self.failed[flow.name]}) and its document is the same: the gateway's "
                 "next start brings it back with its windows, another document replaces it, which gives them up"
             )
-        stored = self._next(flow, origin)
+        stored = replace(self._next(flow, origin), assignment=assignment, plan=plan)
         run = self._run(flow, stored, Position())
         for refused in self.models.started(run):
             log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
@@ -302,6 +307,7 @@ class Flows:
 
         def enter() -> None:
             run.progress.missing = set(old.missing) if old else set()
+            run.progress.links = dict(old.links) if old else {}
             self._ingest.inbox.add_flow(run.progress)
             run.progress.committed = run.progress.position()
 
@@ -351,6 +357,7 @@ class Flows:
             self._ingest.forget(name)
             self.models.removed(name)
             log.info("flow %s is removed; its results still leave", name)
+            await self.on_change(self.runs)
             return True
 
     async def _end_alone(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> bool:
@@ -407,6 +414,7 @@ class Flows:
                 new = await self._succeed(old, assignment)
             self.dropped.ends(old)
             self.checkpointer.on_committed()
+            await self.on_change(self.runs)
             log.info("flow %s goes on by plan %d", name, new.plan.number)
             return new.plan
 
@@ -436,6 +444,10 @@ def _is_alone(error: Exception) -> bool:
     """Whether it is one flow's that cannot be started: of its document, what is stored of it, or an operator of a
     package, which may raise anything; not that of a database which cannot be read or written."""
     return isinstance(error, DocumentError | DamagedError | MisfitError) or not isinstance(error, EdgertError)
+
+
+async def _nothing(_: Mapping[str, FlowRun]) -> None:
+    """For a gateway without links."""
 
 
 def _list(names: Iterable[str]) -> str:

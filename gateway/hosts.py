@@ -75,6 +75,10 @@ class Host(Protocol):
         """Feeds batches of other gateways, under the lock that `Position` takes."""
         ...
 
+    def has_room(self, run: FlowRun) -> bool:
+        """Whether the flow keeps up: none of its queues is over its budget, as far as is known here."""
+        ...
+
     def lend(self) -> None:
         """To be called after `put` or `deliver`, without the lock."""
         ...
@@ -231,6 +235,9 @@ class InProcess:
     def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
         for instance, source, producer, batch in arrivals:
             self.pool.take_in(Target(instance, source, producer), batch)
+
+    def has_room(self, run: FlowRun) -> bool:
+        return not any(instance.queue.over for instance in run.all)
 
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)

@@ -275,6 +275,12 @@ class Slots:
                 if not hosted.down:
                     self._feed(hosted, instance, source, batch, producer)
 
+    def has_room(self, run: FlowRun) -> bool:
+        hosted = self._hosted.get(run)
+        if hosted is None or hosted.down:
+            return False
+        return all(self._processes[slot].link.backlog_bytes < BACKLOG_BYTES for slot in hosted.slots)
+
     def _backlog(self, instance: Instance) -> int:
         hosted, place = self._by_instance[instance]
         return self._processes[hosted.where[place]].link.backlog_bytes

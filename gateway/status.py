@@ -58,6 +58,7 @@ class Status:
             "central": self._central(),
             "checkpoint": self._checkpoint(),
             "slots": daemon.host.slots(),
+            "links": daemon.links.status() if daemon.links else None,
             "drops": self._drops(),
             "flows": [
                 *(self._flow(run) for run in list(daemon.flows.runs.values())),

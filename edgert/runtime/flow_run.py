@@ -160,6 +160,27 @@ class FlowRun:
         """Whether this board runs the instance."""
         return instance.location is None or instance.location.gateway == self.gateway
 
+    def neighbours(self) -> tuple[frozenset[str], frozenset[str]]:
+        """(gateways from which batches come to this board, gateways to which batches go)."""
+        instances = self.plan.instances
+        edges = [(giver, instances[o.instance]) for giver in instances.values() for o in giver.outputs]
+        here = self.on_board
+        origins = frozenset(a.location.gateway for a, b in edges if a.location and not here(a) and here(b))
+        return origins, frozenset(b.location.gateway for a, b in edges if b.location and here(a) and not here(b))
+
+    def entrance(self, operator: str) -> Instance | None:
+        """The instance of this board that begins with the operator copy; None where there is none."""
+        name, copy = uncopied(operator)
+        for instance_name, planned in self.plan.instances.items():
+            if planned.operators[0] == name and planned.copy == copy and self.on_board(planned):
+                return self.instances[instance_name]
+        return None
+
+    def takes(self, instance: Instance, source: int, producer: int) -> bool:
+        """Whether the instance has such an input, and as many that feed it."""
+        feeders = self.plan.instances[instance.name].feeders
+        return 0 <= source < len(feeders) and 0 <= producer < feeders[source]
+
     def _ships_here(self) -> bool:
         sinks = (i for i in self.plan.instances.values() if any(node.type == "ship" for node in i.nodes))
         return any(map(self.on_board, sinks))

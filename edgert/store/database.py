@@ -21,6 +21,8 @@ from edgert.core.results import Drop
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
 from edgert.flow.plan import Assignment
+from edgert.links.messages import NOTHING, Number
+from edgert.links.protocol import Stored
 from edgert.store import ahead, departures, fallback, link_outbox, mending, outbox, owner, quota, spill, statements
 from edgert.store.outbox import OutboxEntry, OutboxSize
 from edgert.store.records import (
@@ -290,6 +292,42 @@ class Database(Transactions):
             db.execute(f"INSERT OR REPLACE INTO flow ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
             self._write_table(db, pages, next_index)
         self._when_full[flow.name] = full_outbox.of_document(flow.document)
+
+    # -- links
+
+    def link_streams(self) -> dict[tuple[str, str], Number]:
+        """(flow, gateway) → the greatest number given, of every stream that ever had a batch."""
+        return self._read(link_outbox.streams)
+
+    def link_last(self, flow: str, gateway: str) -> Number:
+        """The greatest number ever given in a stream to another gateway."""
+        return self._read(lambda db: link_outbox.last(db, flow, gateway))
+
+    def link_position(self, flow: str, origin: str) -> Number:
+        """The last number from another gateway that the flow's last commit covers."""
+        found = self._rows("SELECT links FROM flow WHERE name = ?", flow)
+        links = msgspec.msgpack.decode(found[0][0], type=dict[str, tuple[int, int]]) if found else {}
+        return Number(*links.get(origin, NOTHING))
+
+    def link_pending(self, flow: str, gateway: str, after: Number, limit_bytes: int) -> list[Stored]:
+        """See `link_outbox.pending`."""
+        return self._read(lambda db: link_outbox.pending(db, flow, gateway, after, limit_bytes))
+
+    def link_delete_to(self, flow: str, gateway: str, number: Number) -> None:
+        """The other gateway has committed everything up to `number`."""
+        with self._transaction() as db:
+            link_outbox.delete_to(db, flow, gateway, number)
+
+    def link_begin_epoch(self, flow: str, gateway: str, epoch: int) -> None:
+        """See `link_outbox.begin_epoch`."""
+        with self._transaction() as db:
+            link_outbox.begin_epoch(db, flow, gateway, epoch)
+
+    def link_sizes(self) -> list[tuple[str, str, int, int, int]]:
+        """(flow, gateway, batches, rows, bytes) of what waits for other gateways."""
+        return self._read(link_outbox.sizes)
+
+    # -- plans
 
     def put_plan(self, flow: str, number: int, assignment: Assignment) -> None:
         """The flow goes on by another plan, from its last checkpoint."""

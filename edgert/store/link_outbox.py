@@ -9,25 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple
 
-
-class Number(NamedTuple):
-    """The number of a batch in its stream."""
-
-    epoch: int
-    sequence: int
-
-
-NOTHING = Number(0, 0)
-
-
-class Waiting(NamedTuple):
-    """A batch that waits for its gateway."""
-
-    epoch: int
-    sequence: int
-    payload: bytes
+from edgert.links.messages import NOTHING, Number
+from edgert.links.protocol import Stored
 
 
 def put(db: sqlite3.Connection, flow: str, batches: Sequence[tuple[str, int, bytes]]) -> None:
@@ -47,21 +31,27 @@ def last(db: sqlite3.Connection, flow: str, gateway: str) -> Number:
     return Number(*found) if found else NOTHING
 
 
-def streams(db: sqlite3.Connection) -> list[tuple[str, str]]:
-    """(flow, gateway) of every stream that ever had a batch."""
-    return db.execute("SELECT flow, gateway FROM link_stream ORDER BY flow, gateway").fetchall()
+def streams(db: sqlite3.Connection) -> dict[tuple[str, str], Number]:
+    """(flow, gateway) → the greatest number given, of every stream that ever had a batch."""
+    query = "SELECT flow, gateway, epoch, sequence FROM link_stream ORDER BY flow, gateway"
+    return {(flow, gateway): Number(epoch, sequence) for flow, gateway, epoch, sequence in db.execute(query)}
 
 
-def pending(db: sqlite3.Connection, flow: str, gateway: str, after: Number, limit_bytes: int) -> list[Waiting]:
+def begin_epoch(db: sqlite3.Connection, flow: str, gateway: str, epoch: int) -> None:
+    """The next batch of the stream is the first of a later epoch."""
+    db.execute("INSERT OR REPLACE INTO link_stream VALUES (?, ?, ?, 0)", (flow, gateway, epoch))
+
+
+def pending(db: sqlite3.Connection, flow: str, gateway: str, after: Number, limit_bytes: int) -> list[Stored]:
     """The batches behind the number `after`, in order: so many bytes of them, and one batch more."""
     query = (
         "SELECT epoch, sequence, payload FROM link_outbox "
         "WHERE flow = ? AND gateway = ? AND (epoch, sequence) > (?, ?) "
         "ORDER BY epoch, sequence"
     )
-    found: list[Waiting] = []
+    found: list[Stored] = []
     for row in db.execute(query, (flow, gateway, *after)):
-        found.append(Waiting(*row))
+        found.append(Stored(*row))
         limit_bytes -= len(row[2])
         if limit_bytes < 0:
             break

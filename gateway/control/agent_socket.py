@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer, Handler
 from edgert.core.settings import control_socket
+from gateway.control.commands import Commands
 from gateway.control.figures import figures, flows
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def verbs(daemon: Daemon) -> dict[str, Handler]:
     async def all_flows(args: Mapping[str, Any]) -> Any:
         return flows(daemon)
 
-    return {**daemon.deployment.commands, "figures": raw_figures, "flows": all_flows}
+    return {**daemon.deployment.commands, **Commands(daemon).of_agent(), "figures": raw_figures, "flows": all_flows}
 
 
 class AgentSocket:
