@@ -36,6 +36,8 @@ class Commands:
 
     async def status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """The status object."""
+        if self._daemon.links is not None:
+            await self._daemon.links.look()
         return self._daemon.status.object()
 
     async def checkpoint(self, _: Mapping[str, Any]) -> Mapping[str, Any]:

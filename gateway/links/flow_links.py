@@ -29,6 +29,8 @@ from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+LOOK_TICKS = 8
+"""How often what waits is read for the status: every two seconds."""
 OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a call on the store thread."""
 
@@ -82,6 +84,8 @@ class FlowLinks:
         self._runs: dict[str, FlowRun] = {}
         self._incoming: set[tuple[str, str]] = set()
         self._outgoing: set[tuple[str, str]] = set()
+        self._ticks = 0
+        self._waiting: list[dict[str, Any]] = []
         self._unsaid: dict[tuple[str, str], Number] = {}
         """(flow, origin) → the last batch that was fed, of which the origin was not told that there is room again."""
         self._tasks = Tasks(lambda error: log.error("a step of a link failed", exc_info=error))
@@ -130,8 +134,19 @@ class FlowLinks:
             if (flow, other) in self._outgoing:
                 self.peers.stored(flow, other, number)
 
+    async def look(self) -> None:
+        """Reads what waits for other gateways, for the status."""
+        sizes = await self._store(self._database.link_sizes)
+        self._waiting = [dict(zip(("flow", "gateway", "batches", "rows", "bytes"), one, strict=True)) for one in sizes]
+
     def tick(self) -> None:
-        """Tells origins that there is room again; to be called several times a second."""
+        """Tells origins that there is room again; to be called four times a second."""
+        self._ticks += 1
+        if self._ticks % LOOK_TICKS == 0:
+            self._tasks.begin(self.look())
+        self._say_room()
+
+    def _say_room(self) -> None:
         for (flow, origin), number in list(self._unsaid.items()):
             run = self._runs.get(flow)
             if run is None or self._host.has_room(run):
@@ -153,7 +168,7 @@ class FlowLinks:
             self._host.deliver(run, arrivals)
         self._host.lend()
         self._unsaid[stream.flow, stream.origin] = number
-        self.tick()
+        self._say_room()
 
     def _arrivals_untrusted(self, run: FlowRun, stream: Stream, body: bytes) -> list[Arrival]:
         """What cannot be fed is counted."""
@@ -192,6 +207,7 @@ class FlowLinks:
         """For the status object."""
         return {
             **self.peers.status(),
+            "waiting": self._waiting,
             "drops": [{"flow": flow, "reason": reason, "rows": n} for (flow, reason), n in self.drops.items()],
             "gaps": dict(self.gaps),
         }
