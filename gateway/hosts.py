@@ -220,14 +220,14 @@ class InProcess:
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
         run.restore(blobs, queue, self._now())
-        self.pool.add(run.all)
+        self.pool.add(run.local)
 
     def remove(self, run: FlowRun) -> None:
-        if not self.pool.at_rest(run.all):
-            self.pool.begin_hold(run.all)
+        if not self.pool.at_rest(run.local):
+            self.pool.begin_hold(run.local)
             self._leaving.append(run)
             return
-        self.pool.remove(run.all)
+        self.pool.remove(run.local)
 
     def put(self, entries: Entries) -> None:
         self.pool.put(kept(entries), wake=False)
@@ -237,7 +237,7 @@ class InProcess:
             self.pool.take_in(Target(instance, source, producer), batch)
 
     def has_room(self, run: FlowRun) -> bool:
-        return not any(instance.queue.over for instance in run.all)
+        return not any(instance.queue.over for instance in run.local)
 
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
@@ -249,7 +249,7 @@ class InProcess:
         before = self._clock.monotonic() - flow_run.HOLD_S
 
         def long() -> bool:
-            return run in self._late or any(instance.running and instance.started < before for instance in run.all)
+            return run in self._late or any(instance.running and instance.started < before for instance in run.local)
 
         if not long():
             return False
@@ -277,7 +277,7 @@ class InProcess:
         run.ships[0].give_back(rows)
 
     def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
-        return self.pool.hold(run.all, timeout_s)
+        return self.pool.hold(run.local, timeout_s)
 
     def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
         return run.capture(self.pool, position, timeout_s, stop=True)
@@ -289,13 +289,13 @@ class InProcess:
         new.restore(blobs, queue, self._now())
 
         def switch() -> None:
-            for instance in old.all:  # what was fed since: by a broker, or by another gateway
+            for instance in old.local:  # what was fed since: by a broker, or by another gateway
                 for entry in instance.queue.take_all():
                     new.heir(instance).queue.append(entry)
                 if instance.kept:
                     new.heir(instance).kept += instance.kept
-            self.pool.remove(old.all)
-            self.pool.add(new.all)
+            self.pool.remove(old.local)
+            self.pool.add(new.local)
 
         return switch
 
@@ -303,9 +303,9 @@ class InProcess:
         return lambda: run.drain(self._now(), send, turned)
 
     def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
-        self.pool.wait_empty([instance for run in runs for instance in run.all], timeout_s - TURN_S)
+        self.pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - TURN_S)
         self.pool.stop(TURN_S)
-        resting = [run for run in runs if self.pool.at_rest(run.all)]
+        resting = [run for run in runs if self.pool.at_rest(run.local)]
         self._late = set(runs) - set(resting)
         return resting
 
@@ -317,8 +317,8 @@ class InProcess:
         if now >= self._next_profile:  # not with every tick: it may take a policy milliseconds, under the pool's lock
             self._next_profile = now + PROFILE_S
             self.pool.profile()
-        for run in [r for r in self._leaving if self.pool.at_rest(r.all)]:
-            self.pool.remove(run.all)
+        for run in [r for r in self._leaving if self.pool.at_rest(r.local)]:
+            self.pool.remove(run.local)
             self._leaving.remove(run)
         for run in runs:
             tick(run, self.pool, self._clock)
@@ -340,10 +340,10 @@ class InProcess:
 
     def figures(self, run: FlowRun) -> Sequence[Figures]:
         now = self._clock.monotonic()
-        return [of_instance(instance, now) for instance in run.all]
+        return [of_instance(instance, now) for instance in run.local]
 
     def where(self, run: FlowRun) -> Sequence[int]:
-        return [-1] * len(run.all)
+        return [-1] * len(run.local)
 
     def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
         return {}
