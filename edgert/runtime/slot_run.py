@@ -158,7 +158,9 @@ class SlotRun:
         return True
 
     def _send(self, slot: int, place: int, target: Target, batch: Batch) -> None:
-        """On a worker's thread: a batch for an instance elsewhere."""
+        """On a worker's thread: a batch for an instance elsewhere. Without a link to it the other slot is dead, and
+        this run ends: its checkpoints need that slot's part, and its next life begins with the last whole one. So a
+        batch may be left out here, and no row is lost."""
         link = self._links.get(slot)
         if link is not None:
             packed = frames.pack_batch(batch)

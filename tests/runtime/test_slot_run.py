@@ -337,3 +337,17 @@ def test_a_slot_that_died_is_told_nothing_more_and_ends_no_other() -> None:
     half.data(1, place=2)
     half.data(1, place=2)
     assert minute.queue.rows == 2
+
+
+def test_a_batch_that_finds_no_link_is_in_no_checkpoint_and_neither_is_what_it_was_made_of() -> None:
+    half = Half()
+    left: Any = {DAEMON: half.daemon}
+    half.run._links = left
+    half.data(DAEMON)
+    half.source.fast_turns = FAST_TURNS
+    half.pool.lend(1.0)
+    assert half.source.queue.rows == 0, "it was worked on, and its result left out"
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.run.advance(2.5)
+    ((kind, _, checkpoint, queues, _, _, _, fault, *_),) = half.daemon.sent
+    assert (kind, checkpoint, queues, fault) == (frames.CAPTURED, 1, None, "no batch boundary in time")
