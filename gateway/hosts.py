@@ -344,7 +344,7 @@ class InProcess:
         return [of_instance(instance, now) for instance in run.all]
 
     def where(self, run: FlowRun) -> Sequence[int | None]:
-        return [DAEMON] * len(run.all)
+        return [DAEMON if run.on_board(planned) else None for planned in run.plan.instances.values()]
 
     def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
         return {}

@@ -83,7 +83,8 @@ def _flow(daemon: Daemon, run: FlowRun, pids: Mapping[int, int]) -> dict[str, An
         "instances": dict(_instances(run, found, where, pids)),
         "edges": [
             {"from": instance.name, "to": to, "rows": rows, "bytes": size}
-            for instance, one in zip(run.all, found, strict=True)
+            for instance, one, slot in zip(run.all, found, where, strict=True)
+            if slot is not None
             for to, (rows, size) in one.sent.items()
         ],
     }
