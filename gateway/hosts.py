@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
 from edgert.core.position import Position as Covered
+from edgert.flow.plan import DAEMON
 from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime import flow_run
 from edgert.runtime.figures import Figures, of_instance
@@ -182,8 +183,8 @@ class Host(Protocol):
         """Raw figures of each instance of a flow, in the plan's order."""
         ...
 
-    def where(self, run: FlowRun) -> Sequence[int]:
-        """The slot of each instance of a flow, in the plan's order; -1: this process."""
+    def where(self, run: FlowRun) -> Sequence[int | None]:
+        """The slot of each instance of a flow, in the plan's order; `DAEMON`: this process; None: another gateway."""
         ...
 
     def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
@@ -340,10 +341,10 @@ class InProcess:
 
     def figures(self, run: FlowRun) -> Sequence[Figures]:
         now = self._clock.monotonic()
-        return [of_instance(instance, now) for instance in run.local]
+        return [of_instance(instance, now) for instance in run.all]
 
-    def where(self, run: FlowRun) -> Sequence[int]:
-        return [-1] * len(run.local)
+    def where(self, run: FlowRun) -> Sequence[int | None]:
+        return [DAEMON if run.on_board(planned) else None for planned in run.plan.instances.values()]
 
     def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
         return {}

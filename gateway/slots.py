@@ -21,6 +21,7 @@ from edgert.core.errors import DamagedError, MisfitError
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.physical import Fusion
+from edgert.flow.plan import DAEMON
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
@@ -480,8 +481,8 @@ class Slots:
     def figures(self, run: FlowRun) -> list[Figures]:
         return [self._figures.get(run, name) for name in run.plan.instances]
 
-    def where(self, run: FlowRun) -> list[int]:
-        return self._hosted[run].where
+    def where(self, run: FlowRun) -> list[int | None]:
+        return [None if slot == DAEMON else slot for slot in self._hosted[run].where]
 
     def processes(self) -> dict[int, tuple[int, Mapping[int, str]]]:
         return {p.number: (p.pid, p.roles) for p in self._processes if p.running and p.pid is not None}
