@@ -33,6 +33,7 @@ from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
+from gateway.control.agent_socket import AgentSocket
 from gateway.deploy import Deployment
 from gateway.fallback import last_checkpoint
 from gateway.flows import Flows
@@ -100,6 +101,7 @@ class Daemon:
         )  # fmt: skip
         self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
         self.status = Status(self)
+        self.control = AgentSocket(self)
         self.web: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._documents: Inbound = asyncio.Queue(1_000)
@@ -196,6 +198,7 @@ class Daemon:
 
             self.web = WebServer(self.settings.web, self.status.object)
             await self.web.start()
+        await self.control.start()
         if rescued is not None:
             await self.flows.restore(rescued, str(database.meta("begun_anew")))
         files, stopped = asyncio.create_task(self._deploy_files()), asyncio.create_task(self._stop.wait())
@@ -268,7 +271,11 @@ class Daemon:
         self.checkpointer.drops.ending, self.checkpointer.hurries = True, False
         written = await self.checkpointer.checkpoint(self.flows.runs.values())
         await asyncio.sleep(0)  # lets the last acknowledgements be written
-        ends = [self._leave_sensors(written), self.host.stop()]  # together: each may wait some seconds for what hangs
+        ends = [
+            self._leave_sensors(written),
+            self.host.stop(),
+            self.control.stop(),
+        ]  # together: each may wait some seconds for what hangs
         if self.link:
             ends.append(asyncio.to_thread(self.link.stop, self._death("stopped")))
         if self.web:

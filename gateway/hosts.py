@@ -11,6 +11,7 @@ from edgert.core.clock import Clock
 from edgert.core.position import Position as Covered
 from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime import flow_run
+from edgert.runtime.figures import Figures, of_instance
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
@@ -166,6 +167,18 @@ class Host(Protocol):
         """What is to be said of each slot, for the status; none where all runs in this process."""
         ...
 
+    def figures(self, run: FlowRun) -> Sequence[Figures]:
+        """Raw figures of each instance of a flow, in the plan's order."""
+        ...
+
+    def where(self, run: FlowRun) -> Sequence[int]:
+        """The slot of each instance of a flow, in the plan's order; -1: this process."""
+        ...
+
+    def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
+        """Of each slot that runs: the process id, and what its threads are for."""
+        ...
+
 
 class InProcess:
     """All in this process, under one pool."""
@@ -306,6 +319,16 @@ class InProcess:
 
     def slots(self) -> list[dict[str, Any]]:
         return []
+
+    def figures(self, run: FlowRun) -> Sequence[Figures]:
+        now = self._clock.monotonic()
+        return [of_instance(instance, now) for instance in run.all]
+
+    def where(self, run: FlowRun) -> Sequence[int]:
+        return [-1] * len(run.all)
+
+    def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
+        return {}
 
 
 def kept(entries: Entries) -> Entries:

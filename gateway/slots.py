@@ -24,6 +24,7 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
+from edgert.runtime.figures import Figures
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.report import Report
@@ -35,6 +36,7 @@ from gateway.hosts import Entries, Restoring, Send, Stored, Turned, Waiting
 from gateway.hosts import Position as Locked
 from gateway.local_copy import LocalCopies
 from gateway.slot_deaths import SlotDeaths
+from gateway.slot_figures import SlotFigures
 from gateway.slot_process import SlotProcess
 
 log = logging.getLogger(__name__)
@@ -81,6 +83,7 @@ class Slots:
         self._by_instance: dict[Instance, tuple[Hosted, int]] = {}
         """Also the instance's number: its place in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
+        self._figures = SlotFigures()
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
@@ -374,11 +377,12 @@ class Slots:
     def _frame(self, process: SlotProcess, received: list[Any]) -> None:
         kind, *rest = received
         if kind == frames.REPORT:
-            figures, reports = rest
+            figures, reports, raw = rest
             process.reported(figures)
             for number, places in reports.items():
                 if (hosted := self._by_number.get(number)) is not None:
                     hosted.reports |= {name: Report.from_plain(plain) for name, plain in places.items()}
+                    self._figures.reported(hosted.run, number, raw[number])
             return
         hosted = self._by_number.get(rest[0])
         if hosted is None:
@@ -433,3 +437,12 @@ class Slots:
 
     def slots(self) -> list[dict[str, Any]]:
         return [process.status(self._instances_in(process.number)) for process in self._processes]
+
+    def figures(self, run: FlowRun) -> list[Figures]:
+        return [self._figures.get(run, name) for name in run.plan.instances]
+
+    def where(self, run: FlowRun) -> list[int]:
+        return self._hosted[run].where
+
+    def processes(self) -> dict[int, tuple[int, Mapping[int, str]]]:
+        return {p.number: (p.pid, p.roles) for p in self._processes if p.running and p.pid is not None}

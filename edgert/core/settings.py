@@ -45,6 +45,15 @@ def data_folder(env: Mapping[str, str], root: bool) -> str:
     return (env.get("XDG_STATE_HOME") or f"{env.get('HOME', '')}/.local/state") + "/edgert"
 
 
+def runtime_folder(env: Mapping[str, str], root: bool) -> str:
+    """Where sockets lie: what systemd gave us, /run/edgert for root, else the XDG folder; empty where there is none."""
+    given = env.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if given or root:
+        return given or "/run/edgert"
+    user = env.get("XDG_RUNTIME_DIR", "")
+    return f"{user}/edgert" if user else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """Which board this is and where it keeps its data."""
@@ -179,6 +188,19 @@ class Web:
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """The control socket, by which programs of this board ask and steer the gateway (`edgert status`, `edgert top`)."""
+
+    enabled: bool = setting(True, doc="whether to serve it")
+    socket: str = setting(
+        "",
+        doc="path of the socket; root, the gateway's own user and members of the file's group may use it. Empty: "
+        "`control.sock` in the service's runtime folder; without a service in gateway.data_dir, where that is set, "
+        "else in /run/edgert for root and in $XDG_RUNTIME_DIR/edgert for others",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """The workers that run operators."""
 
@@ -264,9 +286,18 @@ class GatewaySettings:
     uplink: Uplink = section(Uplink)
     outbox: Outbox = section(Outbox)
     web: Web = section(Web)
+    control: Control = section(Control)
     pool: Pool = section(Pool)
     log: Log = section(Log)
     flows: Flows = section(Flows)
+
+
+def control_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
+    """Path of a gateway's control socket. Two gateways of one user have data folders of their own, so that their
+    sockets differ, too."""
+    data = settings.gateway.data_dir
+    folder = data if data and not env.get("RUNTIME_DIRECTORY") else runtime_folder(env, root) or data_folder(env, root)
+    return settings.control.socket or f"{folder}/control.sock"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from edgert.operators.fused import Fused
 from edgert.operators.logic import Now
 from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
+from edgert.runtime.figures import of_instance
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
@@ -357,6 +358,10 @@ class SlotRun:
         """By place."""
         places = self.flow_run.places.items()
         return {name: report(place, now).plain() for name, place in places if place.instance.name in self.mine}
+
+    def figures(self, now: float) -> dict[str, list[Any]]:
+        """By instance."""
+        return {instance.name: of_instance(instance, now).plain() for instance in self._instances}
 
 
 def _text(problem: Exception) -> str:
