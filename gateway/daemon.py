@@ -97,7 +97,10 @@ class Daemon:
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
-            {"status": self._status_command, "checkpoint": self._checkpoint_command, "place": self._place_command},
+            {
+                "status": self._status_command, "checkpoint": self._checkpoint_command,
+                "place": self._place_command, "weigh": self._weigh_command,
+            },
         )  # fmt: skip
         self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
         self.status = Status(self)
@@ -413,6 +416,14 @@ class Daemon:
             flow, {operator: Location(self.gateway, slot) for operator, slot in moves.items()}
         )
         return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
+
+    async def _weigh_command(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "weights": {operator: weight}}`."""
+        flow, weights = arguments.get("flow"), arguments.get("weights")
+        if not isinstance(flow, str) or not isinstance(weights, Mapping) or not weights:
+            raise EdgertError(f"expected {{flow: name, weights: {{operator: weight}}}}, got {show(arguments)}")
+        self.host.weigh(flow, weights)
+        return {"flow": flow, "weights": self.host.weights.of(self.flows.runs[flow]) if flow in self.flows.runs else {}}
 
 
 def _own_id() -> str:

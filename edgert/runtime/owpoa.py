@@ -20,6 +20,8 @@ from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.policies import Policy
 from edgert.scheduling.profile import Profile
 
+UNWEIGHED = "expected a pool that chooses who runs, to give weights to: with owpoa the OS decides (pool.policy)"
+
 
 class Unscheduled:
     """A policy that is never asked."""
@@ -97,7 +99,7 @@ class ThreadPerInstance(Pool):
                     bell.notify()
 
     def weigh(self, instances: Sequence[Instance], weight: float) -> None:
-        raise EdgertError("expected a pool that chooses who runs, to give weights to: with owpoa the OS decides")
+        raise EdgertError(UNWEIGHED)
 
     def lend(self, time_s: float, *, again: bool = False) -> bool:
         """Nobody lends a thread here: each instance has its own."""
