@@ -119,9 +119,9 @@ def _weights_can_be_given(socket: Path) -> None:
     assert call(socket, "weigh", asked) == {"flow": "counting", "weights": {"odd": 4.0, "out": 0.5}}
     found = call(socket, "figures")["flows"]["counting"]["instances"]
     assert {name: one["weight"] for name, one in found.items()} == {"readings": 1.0, "odd": 4.0, "out": 0.5}
-    with pytest.raises(VerbError, match="expected a weight from 0.001 to 1000, got 0"):
+    with pytest.raises(VerbError, match=r"expected a weight from 0\.001 to 1000, got 0"):
         call(socket, "weigh", {"flow": "counting", "weights": {"odd": 0}})
-    with pytest.raises(VerbError, match="expected {flow: name, weights: {operator: weight}}"):
+    with pytest.raises(VerbError, match=r"expected \{flow: name, weights: "):
         call(socket, "weigh", {"flow": "counting"})
 
 
