@@ -356,6 +356,7 @@ class Flows:
             self._stored[name] = replace(self._stored[name], removed=True)
             self._ingest.forget(name)
             self.models.removed(name)
+            self._host.weights.forget(name)
             log.info("flow %s is removed; its results still leave", name)
             await self.on_change(self.runs)
             return True

@@ -21,6 +21,7 @@ from edgert.runtime.report import Report, report
 from edgert.runtime.targets import Target
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
+from gateway.weights import Weights
 
 TURN_S: Final = 1.0
 """So long a turn has at the end of the process, when queues are not worked on any more. What took longer is not in the
@@ -47,6 +48,9 @@ what that returns while nothing can be fed."""
 
 class Host(Protocol):
     """Runs flows. Calls come from the daemon's loop unless it says otherwise."""
+
+    weights: Weights
+    """Of operators of its flows."""
 
     async def start(self) -> None:
         """Rows may be worked on from now on."""
@@ -171,6 +175,11 @@ class Host(Protocol):
         """A model that the operator of the running flow has no objection to, and has taken where it runs here."""
         ...
 
+    def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
+        """From now on operators of a running flow have these weights, in all its runs: see `Candidates.weigh`. Raises
+        `EdgertError` where one is none, or cannot be given here; then none is."""
+        ...
+
     def report(self, run: FlowRun, name: str) -> Report:
         """What the place `name` of a flow has done."""
         ...
@@ -200,7 +209,10 @@ class InProcess:
 
     def __init__(self, pool: Pool, clock: Clock) -> None:
         self.pool = pool
+        self.weights = Weights()
         self._clock = clock
+        self._runs: dict[FlowRun, None] = {}
+        """Those that are in the pool, and not on their way out."""
         self._next_profile = clock.monotonic()
         self._leaving: list[FlowRun] = []
         """Removed, but a turn of them is under way."""
@@ -221,9 +233,21 @@ class InProcess:
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
         run.restore(blobs, queue, self._now())
+        self._enter(run)
+
+    def _enter(self, run: FlowRun) -> None:
         self.pool.add(run.local)
+        self._runs[run] = None
+        self._weigh(run)
+
+    def _weigh(self, run: FlowRun) -> None:
+        weights = self.weights.of(run)
+        for instance in run.local:
+            if instance.name in weights:
+                self.pool.weigh([instance], weights[instance.name])
 
     def remove(self, run: FlowRun) -> None:
+        self._runs.pop(run, None)
         if not self.pool.at_rest(run.local):
             self.pool.begin_hold(run.local)
             self._leaving.append(run)
@@ -296,7 +320,8 @@ class InProcess:
                 if instance.kept:
                     new.heir(instance).kept += instance.kept
             self.pool.remove(old.local)
-            self.pool.add(new.local)
+            self._runs.pop(old, None)
+            self._enter(new)
 
         return switch
 
@@ -332,6 +357,11 @@ class InProcess:
 
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
         """It has it already."""
+
+    def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
+        self.pool.weigh((), 1.0)  # or it has none
+        for run in self.weights.put_untrusted(flow, weights, self._runs):
+            self._weigh(run)
 
     def report(self, run: FlowRun, name: str) -> Report:
         return report(run.places[name], self._clock.monotonic())

@@ -199,6 +199,10 @@ class SlotRun:
                 self._go_on()
         elif kind == frames.MODEL:
             self._model(*rest)
+        elif kind == frames.WEIGH:
+            for name, weight in rest[0].items():
+                if name in self.mine:
+                    self._pool.weigh([self.flow_run.instances[name]], weight)
 
     def _put(self, origin: int, place: int, source: int, producer: int, packed: list[Any], again: bool = False) -> None:
         """`again`: it was accepted before, in a life that has ended, and must not be shed now."""
