@@ -41,21 +41,22 @@ class Ring:
 NOTHING: Final = Ring((0.0,) * WINDOWS, (0.0,) * WINDOWS)
 
 
-def windows_of(rates: Sequence[float], period_s: float = 1.0) -> list[float]:
-    """Mean of `rates` in each window. `rates`: of the next periods of `period_s`; the last one goes on."""
-    if not rates:
-        return [0.0] * WINDOWS
-    last = len(rates) - 1
-    found = []
-    for start, seconds in zip(STARTS, SECONDS, strict=True):
-        first, end = int(start / period_s), max(int(start / period_s) + 1, round((start + seconds) / period_s))
-        found.append(sum(rates[min(n, last)] for n in range(first, end)) / (end - first))
+def windows_of(rates: Sequence[float]) -> list[float]:
+    """Mean of `rates` in each window. `rates`: of the next seconds, one by one; the last one goes on."""
+    seconds = int(HORIZON)
+    each = [*rates[:seconds], *[rates[-1] if rates else 0.0] * (seconds - len(rates))]
+    found: list[float] = []
+    at = 0
+    for windows, length in SHAPE:
+        step, end = int(length), at + windows * int(length)
+        found += [sum(some) / step for some in zip(*(each[at + n : end : step] for n in range(step)), strict=True)]
+        at = end
     return found
 
 
-def instance_ring(rates: Sequence[float], cpu_s: float, row_bytes: float, period_s: float = 1.0) -> Ring:
+def instance_ring(rates: Sequence[float], cpu_s: float, row_bytes: float) -> Ring:
     """Predicted arrivals × time per row (reference core-seconds), and × bytes per row."""
-    windows = windows_of(rates, period_s)
+    windows = windows_of(rates)
     return Ring(tuple(rate * cpu_s for rate in windows), tuple(rate * row_bytes for rate in windows))
 
 

@@ -101,12 +101,14 @@ class Crowd:
         return -self._sum(footprint, -1.0)
 
     def _sum(self, footprint: Footprint, sign: float) -> float:
-        total, factor = 0.0, sign
+        total: float = 0.0
+        factor = sign
         for term, power in zip(self._terms, footprint.powers, strict=True):
             total += factor * _dot(term, power)
             factor *= sign
         own, scales = footprint.own, self._scales
-        return total + factor * (own[0] * scales[0] + own[1] * scales[1])
+        total += factor * (own[0] * scales[0] + own[1] * scales[1])
+        return total
 
     def change(self, arrived: Iterable[Footprint] = (), left: Iterable[Footprint] = ()) -> None:
         """Instances came and went."""

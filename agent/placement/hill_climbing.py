@@ -75,18 +75,25 @@ class Climb:
                 self.pull[operator][self.state.at[other]] += cost
 
     def climb(self) -> Assignment:
-        """Up to a local optimum."""
-        kinds: tuple[Callable[[], Iterator[Step]], ...] = (self._single, self._boards, self._swaps)
-        improved = True
-        while improved and not self.budget.used_up():
-            improved = False
-            for neighbours in kinds:
-                for step in neighbours():
-                    improved |= self._try(step)
-                    if self.budget.used_up():
-                        return self.state.at
-            improved = improved or self._spread()
+        """Up to a local optimum. After a better one of the larger neighbours all begins anew with the smallest."""
+        kinds: tuple[Callable[[], bool], ...] = (
+            lambda: self._walk(self._single()),
+            lambda: self._walk(self._swaps()),
+            lambda: self._walk(self._boards()),
+            self._spread,
+        )
+        while not self.budget.used_up() and any(improve() for improve in kinds):
+            pass
         return self.state.at
+
+    def _walk(self, steps: Iterable[Step]) -> bool:
+        """Take every step that is better; True if one was."""
+        improved = False
+        for step in steps:
+            improved |= self._try(step)
+            if self.budget.used_up():
+                break
+        return improved
 
     def kick(self) -> None:
         """Throw a board's operators, or a few that are near each other, to boards in use; better or not."""
@@ -173,15 +180,18 @@ class Climb:
         state, pull, may = self.state, self.pull, self.may
         for one in self._shuffled(range(len(state.at))):
             near, own = self.near[one], pull[one]
-            for other in range(len(state.at)):
-                here, there = state.at[one], state.at[other]
-                if here == there or (own[there] <= own[here] and not state.excess(here)):
+            for there in self.problem.allowed[one]:
+                here = state.at[one]
+                crowded = state.excess(here) > 0
+                if here == there or (own[there] <= own[here] and not crowded):
                     continue
-                gain = own[there] - own[here] + pull[other][here] - pull[other][there] - 2 * near.get(other, 0.0)
-                if gain <= EPSILON and not state.excess(here):
-                    continue
-                if there in may[one] and here in may[other] and state.can_swap(one, other):
-                    yield ((one, there), (other, here))
+                most = own[there] - own[here] - EPSILON
+                for other in sorted(state.members[there]):
+                    gain = most + pull[other][here] - pull[other][there] - 2 * near.get(other, 0.0)
+                    if (gain > 0 or crowded) and here in may[other] and state.can_swap(one, other):
+                        yield ((one, there), (other, here))
+                        if state.at[one] != here:
+                            break
 
     def _boards(self) -> Iterator[Step]:
         """All operators of a board to another one."""
