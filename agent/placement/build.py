@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from agent.placement.model import LIMIT, MS_PER_S, Board, Edge, Operator, PlacementError, Problem
 from edgert.core.errors import show
-from edgert.flow.fission import uncopied
+from edgert.flow.plan import uncopied
 
 Figures = Mapping[str, Any]
 Profile = Mapping[str, Any]
@@ -43,6 +43,8 @@ class Rates:
     edges: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     """Rows/s and bytes/s."""
     placement: dict[str, str] = field(default_factory=dict)
+    inside: dict[str, list[str]] = field(default_factory=dict)
+    """Operators that were fused into each instance, `FLOW/OPERATOR`."""
     plan: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Version and plan number under which each instance runs; the highest one is the current owner."""
 
@@ -56,9 +58,10 @@ def build(
 ) -> tuple[Problem, dict[str, str]]:
     """The problem, and the placement that runs now.
 
-    `readings`: an earlier and the newest figures of each gateway (None: rates since its start). `rtt_s`: round trip of
-    two gateways, measured or by coordinates; half of it counts as one way. `rules`: by operator name `FLOW/INSTANCE`,
-    or `FLOW/OPERATOR` for all copies. Raises `PlacementError` if a document lacks what the problem needs.
+    `readings`: an earlier and the newest figures of each gateway. Without an earlier reading, and where a counter began
+    anew, costs and rates are unknown and count as 0. `rtt_s`: round trip of two gateways, measured or by coordinates;
+    half of it counts as one way. `rules`: by `FLOW/OPERATOR`; an instance keeps those of all its operators. Raises
+    `PlacementError` if a document lacks what the problem needs.
     """
     known = {_text(profile, "gateway", "a profile"): profile for profile in profiles}
     rates = Rates()
@@ -88,41 +91,53 @@ def _board(name: str, profile: Profile) -> Board:
 
 
 def _operator(name: str, rates: Rates, rules: Mapping[str, Rule]) -> Operator:
-    common = uncopied(name)[0]
-    rule = rules.get(name) or rules.get(common) or Rule()
-    return Operator(name, rates.cpu[name], rates.memory[name], rule.gateways, rule.labels, common)
+    gateways: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+    for inside in rates.inside[name]:
+        if (rule := rules.get(inside)) is None:
+            continue
+        if gateways and rule.gateways and not gateways & rule.gateways:
+            raise PlacementError(
+                f"operator {name!r}: expected pins that one board can keep, got {', '.join(sorted(gateways))} and"
+                f" {', '.join(sorted(rule.gateways))} of operators that are fused; pin them alike"
+            )
+        gateways = gateways & rule.gateways if gateways and rule.gateways else gateways | rule.gateways
+        labels |= rule.labels
+    return Operator(name, rates.cpu[name], rates.memory[name], gateways, labels, uncopied(name)[0])
 
 
 def _add(rates: Rates, gateway: str, before: Figures | None, now: Figures, speed: float) -> None:
     """Figures of one gateway. During a move two gateways may name an instance: their costs add up."""
-    if before is not None and before["monotonic"] >= now["monotonic"]:
-        before = None  # the process started again
     for flow, told in now["flows"].items():
         earlier: Any = before["flows"].get(flow, {}) if before else {}
-        if earlier.get("version") != told["version"] or earlier.get("plan") != told["plan"]:
+        plan = (told["version"], told.get("plan", 0))
+        if not earlier or plan != (earlier["version"], earlier.get("plan", 0)):
             earlier = {}
-        seconds = now["monotonic"] - (before["monotonic"] if before and earlier else now.get("started", 0.0))
-        if seconds <= 0:
-            raise PlacementError(f"figures of {gateway!r}: expected a reading after its start, got {seconds} s")
         for name, instance in told["instances"].items():
             key = f"{flow}/{name}"
-            was = earlier.get("instances", {}).get(name, {})
-            busy_s = max(0.0, instance["busy_s"] - was.get("busy_s", 0.0))
-            rates.cpu[key] = rates.cpu.get(key, 0.0) + busy_s / seconds * speed
+            was = earlier.get("instances", {}).get(name, instance)
+            seconds = instance.get("at", now["monotonic"]) - was.get("at", before["monotonic"] if before else 0.0)
+            busy_s = max(0.0, instance["busy_s"] - was["busy_s"]) if seconds > 0 else 0.0
+            rates.cpu[key] = rates.cpu.get(key, 0.0) + (busy_s / seconds * speed if busy_s else 0.0)
             size = instance.get("memory_bytes", MEMORY_BYTES) + instance.get("queue_bytes", 0)
             rates.memory[key] = max(rates.memory.get(key, 0.0), float(size))
-            plan = (told["version"], told["plan"])
+            rates.inside[key] = [f"{flow}/{uncopied(inside)[0]}" for inside in instance.get("operators", [name])]
             if plan >= rates.plan.get(key, plan):
                 rates.plan[key], rates.placement[key] = plan, gateway
-        _add_edges(rates, flow, earlier, told, seconds)
+        if before and earlier:
+            _add_edges(rates, flow, earlier, told, now["monotonic"] - before["monotonic"])
+        else:
+            for edge in told["edges"]:
+                rates.edges.setdefault((f"{flow}/{edge['from']}", f"{flow}/{edge['to']}"), (0.0, 0.0))
 
 
 def _add_edges(rates: Rates, flow: str, earlier: Any, told: Any, seconds: float) -> None:
     """Both ends of an edge between gateways may count it: the greater rate stands."""
+    seconds = seconds if seconds > 0 else float("inf")
     was = {(e["from"], e["to"]): e for e in earlier.get("edges", ())}
     for edge in told["edges"]:
-        start = was.get((edge["from"], edge["to"]), {})
-        rows, size = (max(0, edge[kind] - start.get(kind, 0)) / seconds for kind in ("rows", "bytes"))
+        start = was.get((edge["from"], edge["to"]), edge)
+        rows, size = (max(0, edge[kind] - start[kind]) / seconds for kind in ("rows", "bytes"))
         key = f"{flow}/{edge['from']}", f"{flow}/{edge['to']}"
         known = rates.edges.get(key, (0.0, 0.0))
         rates.edges[key] = max(known[0], rows), max(known[1], size)

@@ -188,7 +188,7 @@ class Climb:
                 most = own[there] - own[here] - EPSILON
                 for other in sorted(state.members[there]):
                     gain = most + pull[other][here] - pull[other][there] - 2 * near.get(other, 0.0)
-                    if (gain > 0 or crowded) and here in may[other] and state.can_swap(one, other):
+                    if here in may[other] and (crowded or (gain > 0 and state.can_swap(one, other))):
                         yield ((one, there), (other, here))
                         if state.at[one] != here:
                             break

@@ -41,13 +41,11 @@ def measure(options: Options, report: Report) -> None:
             best = report.figures[f"{name}, load {load}, hybrid"]
             if bound is None or bound.lower < 1e-9:
                 report.notes.append(f"{name}, load {load}: no placement keeps the limits, or the optimum is 0")
-            else:
-                for value in best.values:
-                    report.add(
-                        f"{name}, load {load}, hybrid / optimum", value / bound.lower, "",
-                        limit=WITHIN if bound.proven else None,
-                        remark="" if bound.proven else "the solver ended at a bound, not at the optimum",
-                    )  # fmt: skip
+                continue
+            limit, of = (WITHIN, "optimum") if bound.proven else (None, "lower bound where the solver stopped")
+            fault = "the hybrid breaks a limit, and a placement keeps all" if best.remarks and bound.proven else ""
+            for value in best.values:
+                report.add(f"{name}, load {load}, hybrid / {of}", value / bound.lower, "", limit=limit, fault=fault)
     for operators, boards, seconds in LARGE:
         for repetition in range(options.repetitions):
             problem = large(operators, boards, LOADS[-1])

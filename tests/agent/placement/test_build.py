@@ -54,7 +54,29 @@ def test_figures_of_another_plan_are_no_base_and_the_newest_plan_owns_an_instanc
     other = figures("b", 20, 4, 10, "source", plan=1)
     problem, placement = build([(before, now), (None, other)], PROFILES, lambda a, b: 0.0)
     assert placement == {"f/source": "a"}
-    assert problem.operators[0].cpu == pytest.approx(4 / 20 * 0.5 + 4 / 20)
+    assert problem.operators[0].cpu == 0, "unknown until the second reading"
+
+
+def test_figures_as_a_gateway_tells_them_have_no_plan_and_a_time_per_instance() -> None:
+    before, now = figures("b", 10, 1, 0, "source", "window#1"), figures("b", 20, 3, 50, "source", "window#1")
+    for reading, at in ((before, 9.0), (now, 19.5)):
+        del reading["flows"]["f"]["plan"]
+        for instance in reading["flows"]["f"]["instances"].values():
+            instance["at"] = at
+    problem, _ = build([(before, now)], PROFILES, lambda a, b: 0.0)
+    assert problem.operators[0].cpu == pytest.approx(2 / 10.5)
+    assert problem.edges[0].rows == 5
+
+
+def test_a_fused_instance_keeps_the_pins_and_labels_of_all_its_operators() -> None:
+    now = figures("a", 20, 4, 10, "source")
+    now["flows"]["f"]["instances"]["source"]["operators"] = ["source", "mean#2"]
+    rules = {"f/source": Rule(gateways=frozenset({"a", "b"})), "f/mean": Rule(frozenset({"a"}), frozenset({"gpu"}))}
+    operator = build([(None, now)], PROFILES, lambda a, b: 0.0, rules)[0].operators[0]
+    assert (operator.gateways, operator.labels) == (frozenset({"a"}), frozenset({"gpu"}))
+    rules["f/source"] = Rule(gateways=frozenset({"b"}))
+    with pytest.raises(PlacementError, match="of operators that are fused"):
+        build([(None, now)], PROFILES, lambda a, b: 0.0, rules)
 
 
 def test_a_profile_without_capacity_says_which() -> None:
