@@ -81,7 +81,7 @@ class FlowLinks:
         self._database, self._store, self._host, self._ingest, self._clock = database, store, host, ingest, clock
         link_store = DatabaseStore(database, store, gateway)
         self.peers = Peers(Identity(fleet, gateway), settings, link_store, self._deliver, self._fell_behind)
-        self._runs: dict[str, FlowRun] = {}
+        self._runs: Mapping[str, FlowRun] = {}
         self._incoming: set[tuple[str, str]] = set()
         self._outgoing: set[tuple[str, str]] = set()
         self._ticks = 0
@@ -103,7 +103,7 @@ class FlowLinks:
 
     async def sync(self, runs: Mapping[str, FlowRun]) -> None:
         """Opens and closes streams so that they are those of `runs`, the flows that run now."""
-        self._runs = dict(runs)
+        self._runs = runs
         pairs = {name: run.neighbours() for name, run in runs.items()}
         incoming = {(name, origin) for name, (origins, _) in pairs.items() for origin in origins}
         wanted = {(name, other) for name, (_, others) in pairs.items() for other in others}
