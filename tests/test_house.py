@@ -42,7 +42,7 @@ CIRCLES_LEFT = (
         "gateway.control.agent_socket",
         "gateway.control.commands",
         "gateway.control.figures",
-    },  # fmt: skip
+    },
     # The same; and most of the gateway lies in one folder still, which its first rooms use.
     {"gateway", "gateway.control", "gateway.links"},
 )
