@@ -38,6 +38,7 @@ from gateway.fallback import last_checkpoint
 from gateway.flows import Flows
 from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
+from gateway.parts import Parts
 from gateway.settings_from_afar import apply_settings
 from gateway.status import Status
 from gateway.systemd import notify
@@ -93,6 +94,8 @@ class Daemon:
             self.registry, self.database, self.store, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
         )  # fmt: skip
+        self.parts = Parts(self)
+        self.flows.stands, self.flows.check_free = self.parts.stands, self.parts.check_free
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
@@ -204,7 +207,11 @@ class Daemon:
         self.ingest.load(*saved, begun_anew=rescued is not None)  # first: what flows change is a change of that
         if rescued is not None:
             database.note("subscriptions", self.ingest.to_save())  # with what says that all is restored
+        self.parts.load()
         self.flows.load()
+        for run in self.flows.runs.values():
+            if self.parts.stands(run.flow.name):
+                self.parts.loaded(run)
         await self.host.start()
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
