@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +59,15 @@ class CheckpointStatus:
 def as_commit(name: str, form: CommitForm) -> FlowCommit:
     """A flow's packed checkpoint in the database's words."""
     return FlowCommit(
-        name, form.position, form.deltas, form.queue, form.columns, form.rows, drops=form.drops, whole=form.whole
+        name,
+        form.position,
+        form.deltas,
+        form.queue,
+        form.columns,
+        form.rows,
+        drops=form.drops,
+        whole=form.whole,
+        links=form.links,
     )
 
 
@@ -79,6 +87,8 @@ class Checkpointer:
         """Held, before that, while a flow is replaced or removed: none is brought back to its checkpoint meanwhile."""
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self.on_committed = on_committed
+        self.on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None
+        """Told of the flows whose checkpoints are in the database."""
         self.outbox = OutboxWatch(database)
         self._greatest_age_s = greatest_age_s
         self._next_age_look = 0.0 if greatest_age_s else math.inf
@@ -164,6 +174,7 @@ class Checkpointer:
             self._ingest.check_pressure()
         if written:
             self.on_committed()
+            self.on_written([run for run, _ in written])
             for run, _ in written:
                 if run.wants_compaction() and run.stored_bytes > MERGED_HERE_BYTES:
                     self.merging.begin(run)
@@ -250,6 +261,35 @@ class Checkpointer:
             log.exception("the state of flow %s could not be captured; it is not acknowledged", run.flow.name)
             self.blocked.failed(run, f"its state cannot be taken ({error!r})")
             return None
+
+    async def write_stopped(self, run: FlowRun) -> None:
+        """Commits what a flow gave that was stopped for another plan, with all that it has dropped. To be called with
+        `busy` held. Raises `StoreError`; all of it stays pending then."""
+        run.ended = True  # no more drops come from it
+        try:
+            form = await self._store(lambda: self._write_stopped(run))
+        finally:
+            run.ended = False
+        if form is not None:
+            run.progress.commit(form.position)
+            self.status.commits += 1
+            self._ingest.acknowledge()
+            self.on_committed()
+            self.on_written([run])
+
+    def _write_stopped(self, run: FlowRun) -> CommitForm | None:
+        """On the store thread."""
+        form = run.form(self.drops.due(run))
+        if form is not None:
+            refused: set[str] = set()
+            commit = as_commit(run.flow.name, form)
+            self.write(lambda pages, index: refused.update(self._database.commit([commit], pages, index)))
+            if refused:
+                raise StoreError("the outbox is full, and this flow keeps all of its results")
+            run.committed(form)
+            self.drops.said(run, form.drops)
+        self._host.committed(run)
+        return form
 
     @staticmethod
     def _is_to_be_captured(run: FlowRun) -> bool:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import logging
 import os
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import edgert
 from edgert.core.errors import EdgertError, StoreError
@@ -32,6 +31,8 @@ from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
+from gateway.control.agent_socket import AgentSocket
+from gateway.control.commands import Commands
 from gateway.deploy import Deployment
 from gateway.fallback import last_checkpoint
 from gateway.flows import Flows
@@ -43,6 +44,9 @@ from gateway.systemd import notify
 from gateway.tasks import to_its_end
 from gateway.uplink import Uplink
 
+if TYPE_CHECKING:
+    from gateway.links.flow_links import FlowLinks
+
 log = logging.getLogger(__name__)
 
 Inbound = asyncio.Queue[tuple[str, bytes, "Request | None"]]
@@ -52,8 +56,6 @@ for the start."""
 END_S = 5.0
 """So long an end waits for a change of a flow, then lets flows work off their queues, and then waits for the broker's
 answers to what they published."""
-COMMAND_S = 10.0
-"""So long a command waits for a change of a flow."""
 LOST_IDS = (
     "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
     "taken as new, and counted as perhaps_repeated"
@@ -95,10 +97,12 @@ class Daemon:
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
-            {"status": self._status_command, "checkpoint": self._checkpoint_command},
+            Commands(self).of_control_plane(),
         )  # fmt: skip
         self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
+        self.links = self._make_links() if settings.links.enabled else None
         self.status = Status(self)
+        self.control = AgentSocket(self)
         self.web: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._documents: Inbound = asyncio.Queue(1_000)
@@ -132,6 +136,18 @@ class Daemon:
             consumption_rows=settings.consumption_rows, workers=settings.workers, send=self._send,
         )  # fmt: skip
         return InProcess(pool, self.clock)
+
+    def _make_links(self) -> FlowLinks:
+        from gateway.links.flow_links import FlowLinks  # costs memory, so only where it is wanted
+
+        settings = self.settings
+        links = FlowLinks(
+            settings.gateway.fleet, self.gateway, settings.links, self.database, self.store, self.host, self.ingest,
+            self.clock,
+        )  # fmt: skip
+        self.flows.on_change = links.sync
+        self.checkpointer.on_written = links.committed
+        return links
 
     def _flow_failed(self, run: FlowRun, why: str) -> None:
         self.flows.fail(run, why)
@@ -195,6 +211,10 @@ class Daemon:
 
             self.web = WebServer(self.settings.web, self.status.object)
             await self.web.start()
+        if self.links:
+            await self.links.start()
+            await self.links.sync(self.flows.runs)
+        await self.control.start()
         if rescued is not None:
             await self.flows.restore(rescued, str(database.meta("begun_anew")))
         files, stopped = asyncio.create_task(self._deploy_files()), asyncio.create_task(self._stop.wait())
@@ -267,7 +287,12 @@ class Daemon:
         self.checkpointer.drops.ending, self.checkpointer.hurries = True, False
         written = await self.checkpointer.checkpoint(self.flows.runs.values())
         await asyncio.sleep(0)  # lets the last acknowledgements be written
-        ends = [self._leave_sensors(written), self.host.stop()]  # together: each may wait some seconds for what hangs
+        ends = [
+            self._leave_sensors(written),
+            self.host.stop(),
+            self.control.stop(),
+            *([self.links.stop()] if self.links else []),
+        ]  # together: each may wait some seconds for what hangs
         if self.link:
             ends.append(asyncio.to_thread(self.link.stop, self._death("stopped")))
         if self.web:
@@ -298,6 +323,8 @@ class Daemon:
             if self.database.damaged:  # a start sets it aside, if it is
                 raise StoreError(self.database.damaged)
             self.host.tick(list(self.flows.runs.values()))
+            if self.links:
+                self.links.tick()
             if self._garbage:
                 self._garbage.look(self.clock.monotonic())
 
@@ -373,23 +400,6 @@ class Daemon:
             except Exception:
                 self.control_drops["control message that could not be handled"] += 1
                 log.exception("a control message on %s could not be handled", topic)
-
-    # -- commands
-
-    async def _status_command(self) -> Mapping[str, Any]:
-        return self.status.object()
-
-    async def _checkpoint_command(self) -> Mapping[str, Any]:
-        try:
-            async with asyncio.timeout(COMMAND_S), self.checkpointer.busy:
-                pass
-        except TimeoutError:
-            raise EdgertError("a change of a flow waits, for a full disk perhaps, see the log; try again") from None
-        done = await self.checkpointer.checkpoint(self.flows.runs.values())
-        return {
-            "committed": done and not self.checkpointer.outbox.blocked,
-            **dataclasses.asdict(self.checkpointer.status),
-        }
 
 
 def _own_id() -> str:

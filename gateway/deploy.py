@@ -7,7 +7,8 @@ edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the dea
                            /flows/<flow>/state  the answer
                            /models/<name>    retained model (docs/models.md); empty: flows to come begin with their own
                            /models/<name>/state  the answer
-                           /cmd/<verb>       MQTT 5 request, answered to its response topic: status, checkpoint
+                           /cmd/<verb>       MQTT 5 request, answered to its response topic: status, checkpoint,
+                                             place (a JSON document with its arguments)
 edgert/v1/<fleet>/@models/<name>             retained model for all gateways; one of the gateway's own comes before it
 """
 
@@ -26,12 +27,12 @@ from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
 from edgert.mqtt.control_plane import Request
 from edgert.mqtt.deployment import digest
+from gateway.control.commands import Command
 from gateway.flows import Flows
 
 log = logging.getLogger(__name__)
 
 
-Command = Callable[[], Awaitable[Mapping[str, Any]]]
 Publish = Callable[[str, bytes, bool, "Request | None"], bool]
 """(topic, payload, retain, request that it answers) → handed over."""
 
@@ -75,7 +76,7 @@ class Deployment:
         elif kind == "config" and not name:
             await self._config(payload)
         elif kind == "cmd" and name:
-            await self._command(name, request)
+            await self._command(name, payload, request)
 
     # -- flows
 
@@ -167,13 +168,14 @@ class Deployment:
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/config/state", answer)
 
-    async def _command(self, verb: str, request: Request | None) -> None:
+    async def _command(self, verb: str, payload: bytes, request: Request | None) -> None:
         command = self.commands.get(verb)
         if command is None:
             answer: Mapping[str, Any] = {"error": f"expected one of {', '.join(self.commands)}, got {show(verb)}"}
         else:
             try:
-                answer = await command()
+                arguments = read_untrusted(payload, format="json", what=f"command {verb}") if payload.strip() else {}
+                answer = await command(arguments)
             except EdgertError as error:
                 answer = {"error": str(error)}
             except Exception as error:

@@ -53,7 +53,8 @@ def resumption(database: Database, stored: StoredFlow) -> Resumption:
     flow = stored.name
     blobs, queues = database.state(flow), [database.queue(flow)]
     if spilled := database.spilled(flow):
-        stored, queues = replace(stored, position=spilled.position), [*queues, *spilled.queues]
+        at = replace(spilled.position, links=stored.position.links)  # of links nothing is spilled
+        stored, queues = replace(stored, position=at), [*queues, *spilled.queues]
     whole, fault = _whole([*blobs, *filter(None, queues)])
     if not fault:
         lost = spilled.lost if spilled else 0

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
+from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError, show
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion
+from edgert.flow.plan import Assignment, Location, Plan, uncopied
 from edgert.flow.spec import Registry
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
@@ -24,10 +26,10 @@ from edgert.store.records import FlowCommit, StoredFlow
 from gateway.back_in_time import successor
 from gateway.checkpointer import AGAIN, Checkpointer, OnStore
 from gateway.drop_counts import DropCounts
-from gateway.fallback import resumption
+from gateway.fallback import last_checkpoint, resumption
 from gateway.flow_writes import STORE_TRIES, FlowWrites
 from gateway.gaps import put_instead_of_failed, say_gap, say_no_room, write_gap
-from gateway.holding import held
+from gateway.holding import held, stopped
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.models import Models
@@ -76,6 +78,8 @@ class Flows:
         """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
         self.dropped = DropCounts(host)
         self._writes = FlowWrites(database, store, host, ingest.publishing.send, checkpointer)
+        self.on_change: Callable[[Mapping[str, FlowRun]], Coroutine[Any, Any, None]] = _nothing
+        """Told of the flows that run when these have changed."""
         self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
 
     @property
@@ -180,6 +184,7 @@ class Flows:
         self.dropped.ends(run)
         self._host.remove(run)
         self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
+        self._telling.begin(self.on_change(self.runs))
 
     async def settled(self, timeout_s: float) -> None:
         """Waits for the change that is under way, no longer than that."""
@@ -208,12 +213,17 @@ class Flows:
         self.checkpointer.on_committed()
 
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
-        progress = Progress(at)
-        return FlowRun(flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission)
+        return self._planned(flow, stored, Progress(at))
+
+    def _planned(self, flow: Flow, stored: StoredFlow, progress: Progress) -> FlowRun:
+        return FlowRun(
+            flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission,
+            self._database.gateway, stored.assignment, stored.plan,
+        )  # fmt: skip
 
     # -- changes
 
-    async def deploy(self, flow: Flow, origin: str) -> int:
+    async def deploy(self, flow: Flow, origin: str, assignment: Assignment | None = None, plan: int = 0) -> int:
         """Starts a flow or replaces it by a new version; returns its version, when the broker knows what it reads (or
         after `SUBSCRIBED_S`). The same document changes nothing but the origin: brokers send what they retain with
         each connection.
@@ -221,13 +231,14 @@ class Flows:
         Raises `EdgertError` where that cannot be done: the old version goes on then, but where the new one failed when
         it had taken over already; that one is stopped, as in `fail`."""
         async with self._changing:
-            version = await self._deploy(flow, origin)
+            version = await self._deploy(flow, origin, assignment or {}, plan)
+        await self.on_change(self.runs)
         await self._ingest.subscribed(SUBSCRIBED_S)
         return version
 
-    async def _deploy(self, flow: Flow, origin: str) -> int:
+    async def _deploy(self, flow: Flow, origin: str, assignment: Assignment, plan: int) -> int:
         old = self.runs.get(flow.name)
-        if old is not None and old.flow.document == flow.document:
+        if old is not None and old.flow.document == flow.document and (not assignment or old.assignment == assignment):
             await self._now_from(flow.name, origin)
             return old.version
         stopped = self._stopped.get(flow.name)
@@ -236,7 +247,7 @@ class Flows:
                 f"flow {flow.name} is stopped ({self.failed[flow.name]}) and its document is the same: the gateway's "
                 "next start brings it back with its windows, another document replaces it, which gives them up"
             )
-        stored = self._next(flow, origin)
+        stored = replace(self._next(flow, origin), assignment=assignment, plan=plan)
         run = self._run(flow, stored, Position())
         for refused in self.models.started(run):
             log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
@@ -296,6 +307,7 @@ class Flows:
 
         def enter() -> None:
             run.progress.missing = set(old.missing) if old else set()
+            run.progress.links = dict(old.links) if old else {}
             self._ingest.inbox.add_flow(run.progress)
             run.progress.committed = run.progress.position()
 
@@ -345,6 +357,7 @@ class Flows:
             self._ingest.forget(name)
             self.models.removed(name)
             log.info("flow %s is removed; its results still leave", name)
+            await self.on_change(self.runs)
             return True
 
     async def _end_alone(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> bool:
@@ -383,6 +396,42 @@ class Flows:
         self._host.remove(old)
         self._let_go(old, sources)
 
+    # -- plans
+
+    async def place(self, name: str, moves: Mapping[str, Location]) -> Plan:
+        """Lets a running flow go on by another plan, in which the operators (or copies, `minute#2`) of `moves` run at
+        these locations: it stops at a checkpoint and goes on from there. Raises `EdgertError` where it cannot be done;
+        the flow goes on as before then."""
+        async with self._changing:
+            old = self.runs.get(name)
+            if old is None:
+                raise EdgertError(f"expected a running flow, one of {_list(self.runs)}, got {show(name)}")
+            assignment = moved(old.plan, moves)
+            if assignment == old.plan.assignment():
+                return old.plan
+            async with stopped(old, self._host, self.checkpointer):
+                await self.checkpointer.write_stopped(old)
+                new = await self._succeed(old, assignment)
+            self.dropped.ends(old)
+            self.checkpointer.on_committed()
+            await self.on_change(self.runs)
+            log.info("flow %s goes on by plan %d", name, new.plan.number)
+            return new.plan
+
+    async def _succeed(self, old: FlowRun, assignment: Assignment) -> FlowRun:
+        """A flow that stands still, all of it committed, goes on by another plan."""
+        name = old.flow.name
+        stored = replace(self._stored[name], plan=old.plan.number + 1, assignment=assignment)
+        new = self._planned(old.flow, stored, old.progress)
+        blobs, queue = await self._store(lambda: last_checkpoint(self._database, name))
+        switch = self._host.succeed(old, new, blobs, queue)
+        await self._store(lambda: self._database.put_plan(name, stored.plan, assignment))
+        sources = sources_of(new)
+        self._ingest.swap(self._sources[name], sources, switch)
+        new.latest, new.rows_shipped = old.latest, old.rows_shipped
+        self._stored[name], self._sources[name], self.runs[name] = stored, sources, new
+        return new
+
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""
         if name in self._stored:
@@ -395,6 +444,27 @@ def _is_alone(error: Exception) -> bool:
     """Whether it is one flow's that cannot be started: of its document, what is stored of it, or an operator of a
     package, which may raise anything; not that of a database which cannot be read or written."""
     return isinstance(error, DocumentError | DamagedError | MisfitError) or not isinstance(error, EdgertError)
+
+
+async def _nothing(_: Mapping[str, FlowRun]) -> None:
+    """For a gateway without links."""
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def moved(plan: Plan, moves: Mapping[str, Location]) -> dict[str, Location]:
+    """The assignment of a plan with these moves. Raises `EdgertError` for an operator that it does not have."""
+    assignment = plan.assignment()
+    for name, location in moves.items():
+        copies = [copy for copy in assignment if name in (copy, uncopied(copy)[0])]
+        if not copies:
+            raise EdgertError(
+                f"expected an operator of flow {plan.flow.name}, one of {_list(assignment)}, got {show(name)}"
+            )
+        assignment |= dict.fromkeys(copies, location)
+    return assignment
 
 
 def _leave(sources: Sequence[Source]) -> None:

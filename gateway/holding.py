@@ -24,6 +24,32 @@ HOLD_TURN_S, BETWEEN_S = 2.0, 0.1
 
 
 @asynccontextmanager
+async def stopped(run: FlowRun, host: Host, checkpointer: Checkpointer) -> AsyncIterator[None]:
+    """No checkpoint is made, and the flow stands still at a batch boundary with what a checkpoint needs in
+    `run.pending`; where the body raises it goes on. Raises `EdgertError` for a flow that comes to none in time."""
+    ends, fault = time.monotonic() + HOLD_S, ""
+    while True:
+        async with checkpointer.changing, checkpointer.busy:
+            if checkpointer.runs.get(run.flow.name) is not run:
+                raise EdgertError(f"flow {run.flow.name} was stopped meanwhile, see the log")
+            try:
+                stop = asyncio.to_thread(host.stop_for_plan, run, checkpointer.position, HOLD_TURN_S)
+                stands = await to_its_end(stop)
+            except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
+                stands, fault = False, f" ({error!r})"
+            if stands:
+                try:
+                    yield
+                except BaseException:
+                    host.go_on(run)
+                    raise
+                return
+        if time.monotonic() >= ends:
+            raise EdgertError(f"flow {run.flow.name} comes to no batch boundary{fault}: an operator of it is blocked")
+        await asyncio.sleep(BETWEEN_S)
+
+
+@asynccontextmanager
 async def held(old: FlowRun, host: Host, checkpointer: Checkpointer) -> AsyncIterator[str | None]:
     """No checkpoint is made, and the flow stands still for good: gives "". Or it came to no batch boundary within
     `HOLD_S`, though it had the chance, and is blocked: then it is left to itself, and what is lost with it is given.

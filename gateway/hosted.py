@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position
-from edgert.flow.physical import Plan
+from edgert.flow.plan import DAEMON, Assignment, Location, copy_name
 from edgert.links import frames
+from edgert.runtime.departures import Departure
 from edgert.runtime.flow_run import Captured, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Entry
@@ -43,6 +44,13 @@ class Fed:
     """How many had been fed by then, in all."""
     lost: Counter[Instance] | None = None
     """Then: the messages that were in it."""
+    producer: int = 0
+    """Of a batch from another gateway: which of the copies that feed that input gave it."""
+
+    @property
+    def spare(self) -> bool:
+        """Whether nobody is owed an acknowledgement for it. Of another gateway's batch the sender is."""
+        return isinstance(self.batch, RawBatch) and not self.batch.owed
 
 
 class Answer(NamedTuple):
@@ -62,7 +70,7 @@ class Hosted:
 
     run: FlowRun
     where: list[int]
-    """Slot of each instance, in the plan's order."""
+    """Slot of each instance, in the plan's order; `DAEMON` for those of other gateways."""
     number: int = 0
     """Of its present life; see `edgert.links.frames`."""
     down: bool = False
@@ -93,6 +101,8 @@ class Hosted:
     """By slot, of the checkpoint under way."""
     rows: list[Row] = field(default_factory=list)
     """To be shipped with the next capture that is whole."""
+    departures: list[Departure] = field(default_factory=list)
+    """For other gateways, since the last capture that is whole."""
     results: dict[int, list[Row]] = field(default_factory=dict)
     """By slot, what it has said since its last answer, of an at-least-once flow: it may leave ahead of that capture."""
     drops: Counter[tuple[Instance, str]] = field(default_factory=Counter)
@@ -111,13 +121,14 @@ class Hosted:
 
     @property
     def slots(self) -> set[int]:
-        return set(self.where)
+        return set(self.where) - {DAEMON}
 
-    def keep(self, instance: Instance, source: int, batch: Batch | RawBatch) -> None:
+    def keep(self, instance: Instance, source: int, batch: Batch | RawBatch, producer: int = 0) -> None:
         """Notes what is fed."""
         self.fed_in_all += 1
-        self.fed.append(Fed(instance, source, batch, self.fed_in_all))
-        if not batch.owed:
+        fed = Fed(instance, source, batch, self.fed_in_all, producer=producer)
+        self.fed.append(fed)
+        if fed.spare:
             self.kept_bytes += batch.size
             if self.kept_bytes > KEPT_BYTES:
                 self._forget()
@@ -126,7 +137,7 @@ class Hosted:
         """The older half of what nobody is owed an acknowledgement for."""
         left: deque[Fed] = deque()
         for fed in self.fed:
-            if self.kept_bytes > KEPT_BYTES // 2 and fed.batch is not None and not fed.batch.owed:
+            if self.kept_bytes > KEPT_BYTES // 2 and fed.batch is not None and fed.spare:
                 self.kept_bytes -= fed.batch.size
                 fed.lost, fed.batch = Counter({fed.instance: len(fed.batch)}), None
             last = left[-1] if left else None
@@ -162,7 +173,7 @@ class Hosted:
             self.committed = self.captured
         while committed and self.fed and self.fed[0].number <= committed[-1]:
             fed = self.fed.popleft()
-            if fed.batch is not None and not fed.batch.owed:
+            if fed.batch is not None and fed.spare:
                 self.kept_bytes -= fed.batch.size
 
     def spill(self, locked: Callable[[Callable[[], None]], None]) -> tuple[Position, dict[str, list[Entry]]]:
@@ -185,6 +196,7 @@ class Hosted:
     def spilled(self) -> None:
         """The database has that."""
         with self.lock:
+            # of links nothing is spilled: what is not committed is sent again
             self.fed = deque(f for f in self.fed if f.number > self.spilling or f.batch is None or not f.batch.owed)
 
     def answer(self, slot: int, checkpoint: int, answer: Answer, deltas: dict[str, Any], rows: Sequence[Row]) -> None:
@@ -210,7 +222,9 @@ class Hosted:
         queues = {name: found for answer in answers if answer.queues for name, found in answer.queues.items()}
         entries = {name: [_entry(packed) for packed in found] for name, found in queues.items()}
         deltas = [answer.state for answer in answers] if self.rewriting else run.taken
-        run.pending.append(Captured(self.at, [delta for delta in deltas if delta], self.rows, entries, self.rewriting))
+        changed = [delta for delta in deltas if delta]
+        leaving, self.departures = self.departures, []
+        run.pending.append(Captured(self.at, changed, self.rows, entries, self.rewriting, leaving))
         run.taken, self.rows = [], []
         run.rewrite = run.rewrite and not self.rewriting
         self.captured = {name: report for answer in answers for name, report in answer.reports.items()}
@@ -247,6 +261,7 @@ class Hosted:
         self.run.pending.clear()
         self.run.taken.clear()
         self.rows.clear()
+        self.departures.clear()
         self.results.clear()
         self.marks.clear()
         self.shown = {name: self._counted(name) for name in self.run.places}
@@ -284,24 +299,38 @@ class Hosted:
         return dict(+drops)
 
 
-def where(plan: Plan, place: Place, slots: Sequence[int]) -> list[int]:
-    """The slot of each instance of a flow, in the plan's order; `slots` in the order in which they are to be taken."""
-    sets = {copies[0].name: copies for copies in plan.sets()}
+def assign(run: FlowRun, place: Place, slots: Sequence[int]) -> Assignment:
+    """A location for every operator copy of a flow: as the run's assignment has it, else as its document asks, else by
+    `place`. `slots` in the order in which they are to be taken."""
+    sets = {copies[0].name: copies for copies in run.plan.sets() if run.on_board(copies[0])}
     set_of = {copy.name: name for name, copies in sets.items() for copy in copies}
-    edges = dict.fromkeys((name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs)
+    edges = dict.fromkeys(
+        (name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs if o.instance in set_of
+    )
     placed = place({name: len(copies) for name, copies in sets.items()}, list(edges), len(slots))
     at = {copy.name: slots[placed[name][n]] for name, copies in sets.items() for n, copy in enumerate(copies)}
     for copies in sets.values():
         node = max(copies[0].nodes, key=lambda node: node.slot)
-        asked = node.slot
-        if asked >= len(slots):
-            log.warning(
-                "flow %s: operator %s is to run in slot %d, and there are only %d, counted from 0: it runs where "
-                "pool.placement says", plan.flow.name, node.name, asked, len(slots),
-            )  # fmt: skip
-        elif asked >= 0:
-            at |= {copy.name: (asked + n) % len(slots) for n, copy in enumerate(copies)}
-    return [at[name] for name in plan.instances]
+        if _exists(node.slot, slots, run, node.name):
+            at |= {copy.name: (node.slot + n) % len(slots) for n, copy in enumerate(copies)}
+        for copy in copies:
+            if copy.location is not None and _exists(copy.location.slot, slots, run, copy.name):
+                at[copy.name] = copy.location.slot
+    return {**run.assignment, **{
+        copy_name(operator, copy.copy): Location(run.gateway, at[copy.name])
+        for copies in sets.values()
+        for copy in copies
+        for operator in copy.operators
+    }}  # fmt: skip
+
+
+def _exists(slot: int, slots: Sequence[int], run: FlowRun, operator: str) -> bool:
+    if slot >= len(slots):
+        log.warning(
+            "flow %s: operator %s is to run in slot %d, and there are only %d, counted from 0: it runs where "
+            "pool.placement says", run.flow.name, operator, slot, len(slots),
+        )  # fmt: skip
+    return 0 <= slot < len(slots)
 
 
 def _entry(packed: Sequence[Any]) -> Entry:

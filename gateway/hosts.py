@@ -11,11 +11,13 @@ from edgert.core.clock import Clock
 from edgert.core.position import Position as Covered
 from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime import flow_run
+from edgert.runtime.figures import Figures, of_instance
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report, report
+from edgert.runtime.targets import Target
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 
@@ -31,6 +33,8 @@ Position = Callable[[Callable[[], None]], None]
 """Runs its argument while nothing can be fed."""
 Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
 """(instance, number of its input, batch)."""
+Arrival = tuple[Instance, int, int, Batch]
+"""(instance, number of its input, which of the copies that feed that gave it, batch of another gateway)."""
 Waiting = Mapping[str, Sequence[Entry]]
 """What waits in queues, by place."""
 Stored = Callable[[str], tuple[list[bytes], bytes]]
@@ -67,8 +71,16 @@ class Host(Protocol):
         """Feeds batches, under the lock that `Position` takes."""
         ...
 
+    def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
+        """Feeds batches of other gateways, under the lock that `Position` takes."""
+        ...
+
+    def has_room(self, run: FlowRun) -> bool:
+        """Whether the flow keeps up: none of its queues is over its budget, as far as is known here."""
+        ...
+
     def lend(self) -> None:
-        """To be called after `put`, without the lock."""
+        """To be called after `put` or `deliver`, without the lock."""
         ...
 
     def is_up(self, run: FlowRun) -> bool:
@@ -112,6 +124,20 @@ class Host(Protocol):
         a thread of its own."""
         ...
 
+    def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+        """As `capture`, and the flow stands still then, until `go_on` or `succeed`. On a thread of its own."""
+        ...
+
+    def go_on(self, run: FlowRun) -> None:
+        """The flow works on."""
+        ...
+
+    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+        """Prepares `new`, another plan of the same flow, from the checkpoint with which `old` was stopped. What it
+        returns lets `new` go on in the place of `old`, with what was fed since; to be called while nothing can be fed.
+        Raises `StoreError` where the checkpoint does not fit."""
+        ...
+
     def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
         """On the store thread. What it returns runs a halted flow, to which nothing is fed any more, to its end, on a
         thread of its own."""
@@ -150,6 +176,18 @@ class Host(Protocol):
 
     def slots(self) -> list[dict[str, Any]]:
         """What is to be said of each slot, for the status; none where all runs in this process."""
+        ...
+
+    def figures(self, run: FlowRun) -> Sequence[Figures]:
+        """Raw figures of each instance of a flow, in the plan's order."""
+        ...
+
+    def where(self, run: FlowRun) -> Sequence[int]:
+        """The slot of each instance of a flow, in the plan's order; -1: this process."""
+        ...
+
+    def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
+        """Of each slot that runs: the process id, and what its threads are for."""
         ...
 
 
@@ -194,6 +232,13 @@ class InProcess:
     def put(self, entries: Entries) -> None:
         self.pool.put(kept(entries), wake=False)
 
+    def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
+        for instance, source, producer, batch in arrivals:
+            self.pool.take_in(Target(instance, source, producer), batch)
+
+    def has_room(self, run: FlowRun) -> bool:
+        return not any(instance.queue.over for instance in run.all)
+
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
 
@@ -234,6 +279,26 @@ class InProcess:
     def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
         return self.pool.hold(run.all, timeout_s)
 
+    def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+        return run.capture(self.pool, position, timeout_s, stop=True)
+
+    def go_on(self, run: FlowRun) -> None:
+        run.go_on(self.pool)
+
+    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+        new.restore(blobs, queue, self._now())
+
+        def switch() -> None:
+            for instance in old.all:  # what was fed since: by a broker, or by another gateway
+                for entry in instance.queue.take_all():
+                    new.heir(instance).queue.append(entry)
+                if instance.kept:
+                    new.heir(instance).kept += instance.kept
+            self.pool.remove(old.all)
+            self.pool.add(new.all)
+
+        return switch
+
     def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
         return lambda: run.drain(self._now(), send, turned)
 
@@ -272,6 +337,16 @@ class InProcess:
 
     def slots(self) -> list[dict[str, Any]]:
         return []
+
+    def figures(self, run: FlowRun) -> Sequence[Figures]:
+        now = self._clock.monotonic()
+        return [of_instance(instance, now) for instance in run.all]
+
+    def where(self, run: FlowRun) -> Sequence[int]:
+        return [-1] * len(run.all)
+
+    def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
+        return {}
 
 
 def kept(entries: Entries) -> Entries:

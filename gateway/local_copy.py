@@ -64,7 +64,10 @@ class LocalCopies:
         return drain
 
     def _copy(self, run: FlowRun) -> FlowRun:
-        return FlowRun(run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission)
+        return FlowRun(
+            run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission, run.gateway,
+            run.plan.assignment(), run.plan.number,
+        )  # fmt: skip
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall())

@@ -52,6 +52,8 @@ class SlotProcess:
         self.restarts = 0
         self.figures: dict[str, Any] = {}
         """What it last said of its process: cpu_s, rss_bytes, unsent_bytes."""
+        self.roles: dict[int, str] = {}
+        """And of its threads: what each is for, by the kernel's thread id."""
         self._settings, self._on_frame, self._on_death = settings, on_frame, on_death
         self.worked_for: set[int] = set()
         """The runs that it was working for when it died."""
@@ -135,7 +137,7 @@ class SlotProcess:
             self.number, status, error, lived, self._wait_s,
         )  # fmt: skip
         self.restarts += 1
-        self.figures = {}
+        self.figures, self.roles = {}, {}
         self._died()
         self._renew()
         self._starting = self._loop.call_later(self._wait_s, self.start, self._loop)
@@ -186,6 +188,7 @@ class SlotProcess:
 
     def reported(self, figures: dict[str, Any]) -> None:
         """It has said how it is."""
+        self.roles = figures.pop("roles", {})
         self.figures, self.silent_s = figures, 0.0
 
     def look(self, now: float) -> None:
@@ -199,11 +202,16 @@ class SlotProcess:
             self.silent_s = 0.0
             self._process.kill()  # which does nothing to a process that has ended
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None before its first start."""
+        return self._process.pid if self._process is not None else None
+
     def status(self, instances: int) -> dict[str, Any]:
         """For the status object."""
         return {
             "slot": self.number,
-            "pid": self._process.pid if self._process is not None else None,
+            "pid": self.pid,
             "running": self.running,
             "restarts": self.restarts,
             "instances": instances,

@@ -24,16 +24,21 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
+from edgert.runtime.departures import departure
+from edgert.runtime.figures import Figures
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.report import Report
+from edgert.runtime.slot_run import slot_of
+from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from gateway.hosted import Answer, Hosted, where
-from gateway.hosts import Entries, Restoring, Send, Stored, Turned, Waiting
+from gateway.hosted import Answer, Hosted, assign
+from gateway.hosts import Arrival, Entries, Restoring, Send, Stored, Turned, Waiting
 from gateway.hosts import Position as Locked
 from gateway.local_copy import LocalCopies
 from gateway.slot_deaths import SlotDeaths
+from gateway.slot_figures import SlotFigures
 from gateway.slot_process import SlotProcess
 
 log = logging.getLogger(__name__)
@@ -80,6 +85,7 @@ class Slots:
         self._by_instance: dict[Instance, tuple[Hosted, int]] = {}
         """Also the instance's number: its place in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
+        self._figures = SlotFigures()
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
@@ -134,7 +140,7 @@ class Slots:
             again = 0
             for fed in hosted.fed:
                 if fed.batch is not None:
-                    self._feed(hosted, fed.instance, fed.source, fed.batch, again=True)
+                    self._feed(hosted, fed.instance, fed.source, fed.batch, fed.producer, again=True)
                     again += len(fed.batch)
             hosted.down = False
         log.warning(
@@ -145,18 +151,52 @@ class Slots:
     # -- flows
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
-        run.leave()
-        run.stored(blobs, queue)
-        hosted = Hosted(run, self._where(run))
+        hosted = self._settle(run, blobs, queue)
         self._build(hosted, *self._copies.adapt(hosted, blobs, queue))
-        self._hosted[run] = hosted
-        for place, instance in enumerate(run.all):
+        self._enter(hosted)
+
+    def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Hosted:
+        """Gives each of its instances a slot, the emptiest of them first."""
+        order = sorted(self._processes, key=lambda p: (self._instances_in(p.number), p.number))
+        run.leave(assign(run, self._place, [process.number for process in order]))
+        run.stored(blobs, queue)
+        return Hosted(run, [slot_of(instance, run.gateway) for instance in run.plan.instances.values()])
+
+    def _enter(self, hosted: Hosted) -> None:
+        self._hosted[hosted.run] = hosted
+        for place, instance in enumerate(hosted.run.all):
             self._by_instance[instance] = (hosted, place)
 
-    def _where(self, run: FlowRun) -> list[int]:
-        """Slots by the placement, the emptiest of them first."""
-        order = sorted(self._processes, key=lambda p: (self._instances_in(p.number), p.number))
-        return where(run.plan, self._place, [process.number for process in order])
+    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+        hosted = self._settle(new, blobs, queue)
+        begin = self._copies.adapt(hosted, blobs, queue)
+
+        def switch() -> None:
+            before = self._hosted[old]
+            with before.lock:
+                fed = list(before.fed)
+            self.remove(old)
+            with hosted.lock:
+                hosted.deaths = before.deaths
+                self._build(hosted, *begin)
+                self._enter(hosted)
+                for one in fed:
+                    instance = new.heir(one.instance)
+                    if one.batch is None:
+                        hosted.drops[instance, "lost with a slot"] += sum((one.lost or {}).values())
+                        continue
+                    hosted.keep(instance, one.source, one.batch, one.producer)
+                    self._feed(hosted, instance, one.source, one.batch, one.producer, again=True)
+
+        if models := self._models.get(old):
+            self._models[new] = models
+        return switch
+
+    def go_on(self, run: FlowRun) -> None:
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                if not hosted.down:
+                    self._to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
 
     def _instances_in(self, slot: int) -> int:
         return sum(hosted.where.count(slot) for hosted in self._hosted.values())
@@ -168,8 +208,8 @@ class Slots:
             self._last += 1
             try:
                 build = frame(
-                    frames.BUILD, self._last, run.flow.name, run.flow.document, run.version, run.epoch,
-                    self._fusion, self._fission, hosted.where, list(blobs), queue,
+                    frames.BUILD, self._last, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
+                    self._fission, run.gateway, run.plan.assignment(), run.plan.number, list(blobs), queue,
                 )  # fmt: skip
             except TooLarge as error:
                 raise MisfitError(f"its checkpoint is too large for a slot: {error}") from error
@@ -185,6 +225,7 @@ class Slots:
         if hosted is not None:
             with hosted.lock:  # it may just be brought back, under a new number
                 self._end_life(hosted)
+                hosted.down = True  # whoever tries it, tries it no more
         self._models.pop(run, None)
         for instance in run.all:
             self._by_instance.pop(instance, None)
@@ -212,11 +253,33 @@ class Slots:
                     self._feed(hosted, instance, source, batch)
 
     def _feed(
-        self, hosted: Hosted, instance: Instance, source: int, batch: Batch | RawBatch, *, again: bool = False
+        self,
+        hosted: Hosted,
+        instance: Instance,
+        source: int,
+        batch: Batch | RawBatch,
+        producer: int = 0,
+        *,
+        again: bool = False,
     ) -> None:
         _, place = self._by_instance[instance]
-        data = frame(frames.DATA, hosted.number, place, source, 0, frames.pack_batch(batch), again and batch.owed)
+        packed = frames.pack_batch(batch)
+        data = frame(frames.DATA, hosted.number, place, source, producer, packed, again and batch.owed)
         self._processes[hosted.where[place]].link.send(data)
+
+    def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
+        hosted = self._hosted[run]
+        with hosted.lock:
+            for instance, source, producer, batch in arrivals:
+                hosted.keep(instance, source, batch, producer)
+                if not hosted.down:
+                    self._feed(hosted, instance, source, batch, producer)
+
+    def has_room(self, run: FlowRun) -> bool:
+        hosted = self._hosted.get(run)
+        if hosted is None or hosted.down:
+            return False
+        return all(self._processes[slot].link.backlog_bytes < BACKLOG_BYTES for slot in hosted.slots)
 
     def _backlog(self, instance: Instance) -> int:
         hosted, place = self._by_instance[instance]
@@ -238,6 +301,9 @@ class Slots:
         return self._capture(run, position, HOLD_S, stop=False)
 
     def halt(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
+        return self._capture(run, position, timeout_s, stop=True)
+
+    def stop_for_plan(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
         return self._capture(run, position, timeout_s, stop=True)
 
     def _capture(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> bool:
@@ -337,11 +403,12 @@ class Slots:
     def _frame(self, process: SlotProcess, received: list[Any]) -> None:
         kind, *rest = received
         if kind == frames.REPORT:
-            figures, reports = rest
+            figures, reports, raw = rest
             process.reported(figures)
             for number, places in reports.items():
                 if (hosted := self._by_number.get(number)) is not None:
                     hosted.reports |= {name: Report.from_plain(plain) for name, plain in places.items()}
+                    self._figures.reported(hosted.run, number, raw[number])
             return
         hosted = self._by_number.get(rest[0])
         if hosted is None:
@@ -355,11 +422,24 @@ class Slots:
         elif kind == frames.RESULTS:
             with hosted.lock:
                 hosted.results.setdefault(process.number, []).extend(frames.unpack_rows(rest[1]))
+        elif kind == frames.DATA:
+            _, place, source, producer, packed = rest
+            self._depart(hosted, place, source, producer, frames.unpack_batch(packed))
         elif kind == frames.MESSAGES:
             _, name, messages = rest
             self._send(hosted.run.instances[name], list(map(tuple, messages)))
         elif kind == frames.FAILED:
             self._failed(hosted.run, rest[1])
+
+    def _depart(self, hosted: Hosted, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
+        """A slot gave a batch for an instance of another gateway: it leaves with the capture that comes next from that
+        slot."""
+        name = list(hosted.run.plan.instances)[place]
+        planned = hosted.run.plan.instances[name]
+        assert isinstance(batch, Batch)
+        target = Target(hosted.run.instances[name], source, producer)
+        with hosted.lock:
+            hosted.departures.append(departure(planned, target, batch))
 
     # -- the rest of a host
 
@@ -396,3 +476,12 @@ class Slots:
 
     def slots(self) -> list[dict[str, Any]]:
         return [process.status(self._instances_in(process.number)) for process in self._processes]
+
+    def figures(self, run: FlowRun) -> list[Figures]:
+        return [self._figures.get(run, name) for name in run.plan.instances]
+
+    def where(self, run: FlowRun) -> list[int]:
+        return self._hosted[run].where
+
+    def processes(self) -> dict[int, tuple[int, Mapping[int, str]]]:
+        return {p.number: (p.pid, p.roles) for p in self._processes if p.running and p.pid is not None}

@@ -58,6 +58,7 @@ class Status:
             "central": self._central(),
             "checkpoint": self._checkpoint(),
             "slots": daemon.host.slots(),
+            "links": daemon.links.status() if daemon.links else None,
             "drops": self._drops(),
             "flows": [
                 *(self._flow(run) for run in list(daemon.flows.runs.values())),
@@ -161,7 +162,7 @@ class Status:
         return {
             "name": name,
             "version": run.version,
-            "state": self._state(run),
+            "state": self.state(run),
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
             "operators": [self._operator(run, operator, place, recent) for operator, place in run.places.items()],
@@ -176,7 +177,9 @@ class Status:
             "latest": [_shown(row) for row in list(run.latest)[-5:]],
         }
 
-    def _state(self, run: FlowRun) -> str:
+    def state(self, run: FlowRun) -> str:
+        """Of a flow that was started: running, stuck (an operator does not end its turn) or blocked (it waits for room
+        in the outbox)."""
         checkpointer = self._daemon.checkpointer
         if run.flow.name in checkpointer.outbox.blocked:
             return "blocked"

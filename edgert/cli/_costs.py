@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edgert.core.errors import EdgertError, show
-from edgert.flow.fission import uncopied
+from edgert.flow.plan import PhysicalInstance, Plan, uncopied
 from edgert.scheduling.profile import UNKNOWN, Profile
 from edgert.sim.flows import DECODER_S, PART_S
 from edgert.sim.pool import COLD_AFTER_S
 
 if TYPE_CHECKING:
     from edgert.flow.graph import Flow, Node
-    from edgert.flow.physical import PhysicalInstance, Plan
     from edgert.flow.spec import Registry
 
 LEAST_S: Final = 1e-9

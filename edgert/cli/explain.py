@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import get_args
 
 from edgert.cli._documents import load, registry
-from edgert.flow.fission import uncopied
 from edgert.flow.physical import Fusion, plan
+from edgert.flow.plan import uncopied
 
 HELP = "show the graph of a flow and the instances that a gateway makes of it"
 

@@ -1,8 +1,10 @@
-"""How far a flow has come in its input: an arrival index, and the holes below it."""
+"""How far a flow has come in each of its inputs: by MQTT an arrival index, and the holes below it; by a link from
+another gateway an epoch and a sequence."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,8 @@ class Position:
 
     index: int = 0
     missing: frozenset[int] = frozenset()
+    links: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Gateway → (epoch, sequence) of the last batch that was taken from it."""
 
     def covers(self, index: int) -> bool:
         return index <= self.index and index not in self.missing

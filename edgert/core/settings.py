@@ -45,6 +45,15 @@ def data_folder(env: Mapping[str, str], root: bool) -> str:
     return (env.get("XDG_STATE_HOME") or f"{env.get('HOME', '')}/.local/state") + "/edgert"
 
 
+def runtime_folder(env: Mapping[str, str], root: bool) -> str:
+    """Where sockets lie: what systemd gave us, /run/edgert for root, else the XDG folder; empty where there is none."""
+    given = env.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if given or root:
+        return given or "/run/edgert"
+    user = env.get("XDG_RUNTIME_DIR", "")
+    return f"{user}/edgert" if user else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """Which board this is and where it keeps its data."""
@@ -170,12 +179,39 @@ class Outbox:
 
 
 @dataclass(frozen=True, slots=True)
+class Links:
+    """Links to other gateways, for flows that run on several boards. Without certificates only loopback addresses."""
+
+    enabled: bool = setting(False, doc="whether other gateways may be linked to")
+    listen: str = setting("127.0.0.1", doc="address to listen on for other gateways")
+    port: int = setting(7844, doc="TCP port to listen on; 0: any free one, said in the log", minimum=0, maximum=PORT)
+    certificate: str = setting(
+        "", doc="this gateway's certificate (PEM), with its name as URI:edgert://<fleet>/<gateway> or as common name"
+    )
+    key: str = setting("", doc="private key of the certificate (PEM); not everybody may read it")
+    ca: str = setting("", doc="the fleet's CA (PEM), which has signed every gateway's certificate")
+
+
+@dataclass(frozen=True, slots=True)
 class Web:
     """The page, its JSON and the Prometheus metrics."""
 
     enabled: bool = setting(True, doc="whether to serve them")
     host: str = setting("127.0.0.1", doc="address to listen on; the page asks for no password: mind who can reach it")
     port: int = setting(8080, doc="TCP port to listen on; 0: any free one, said in the log", minimum=0, maximum=PORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The control socket, by which programs of this board ask and steer the gateway (`edgert status`, `edgert top`)."""
+
+    enabled: bool = setting(True, doc="whether to serve it")
+    socket: str = setting(
+        "",
+        doc="path of the socket; root, the gateway's own user and members of the file's group may use it. Empty: "
+        "`control.sock` in the service's runtime folder; without a service in gateway.data_dir, where that is set, "
+        "else in /run/edgert for root and in $XDG_RUNTIME_DIR/edgert for others",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +299,20 @@ class GatewaySettings:
     central: Central = section(Central)
     uplink: Uplink = section(Uplink)
     outbox: Outbox = section(Outbox)
+    links: Links = section(Links)
     web: Web = section(Web)
+    control: Control = section(Control)
     pool: Pool = section(Pool)
     log: Log = section(Log)
     flows: Flows = section(Flows)
+
+
+def control_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
+    """Path of a gateway's control socket. Two gateways of one user have data folders of their own, so that their
+    sockets differ, too."""
+    data = settings.gateway.data_dir
+    folder = data if data and not env.get("RUNTIME_DIRECTORY") else runtime_folder(env, root) or data_folder(env, root)
+    return settings.control.socket or f"{folder}/control.sock"
 
 
 @dataclass(frozen=True, slots=True)

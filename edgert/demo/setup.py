@@ -25,7 +25,15 @@ from edgert.mqtt.address import split_broker
 
 FLEET = "demo"
 LOOPBACK = "127.0.0.1"
-_OURS = ("EDGERT_GATEWAY_", "EDGERT_SENSORS_", "EDGERT_CENTRAL_", "EDGERT_WEB_", "EDGERT_COLLECTOR_", "EDGERT_FLOWS_")
+_OURS = (
+    "EDGERT_GATEWAY_",
+    "EDGERT_SENSORS_",
+    "EDGERT_CENTRAL_",
+    "EDGERT_WEB_",
+    "EDGERT_CONTROL_",
+    "EDGERT_COLLECTOR_",
+    "EDGERT_FLOWS_",
+)
 _NEEDED = {"amqtt": "the embedded broker", "rich": "the summary", "deltalake": "the collector", "pyspark": "the job"}
 
 

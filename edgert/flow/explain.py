@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from edgert.flow.fission import FORWARD, uncopied
 from edgert.flow.graph import Flow
-from edgert.flow.physical import Output, PhysicalInstance, Plan, fields_needed
+from edgert.flow.physical import fields_needed
+from edgert.flow.plan import FORWARD, Output, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
 
 _WIDE = 100
@@ -72,7 +72,7 @@ def _facts(instance: PhysicalInstance, plan: Plan, registry: Registry) -> Iterab
         yield f"{len(instance.inputs)} inputs"
     markers = [node.name for node in instance.nodes if registry[node.type].keys is not None]
     markers += [
-        m for m, at in plan.location.items() if at == uncopied(instance.name)[0] and m not in instance.operators
+        m for m, at in plan.instance_of.items() if at == uncopied(instance.name)[0] and m not in instance.operators
     ]
     if markers:
         yield f"{', '.join(markers)} cost{'' if len(markers) > 1 else 's'} nothing"

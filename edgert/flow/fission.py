@@ -13,31 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final
 
 from edgert.flow.graph import Flow, Node
+from edgert.flow.plan import FORWARD, Division, Output, PhysicalInstance, copy_name
 from edgert.flow.spec import ANY, Keys, Registry
 from edgert.flow.structure import ALWAYS, keys_above
 
-if TYPE_CHECKING:
-    from edgert.flow.physical import Output, PhysicalInstance
-
 BY_DEVICE: Final[Keys] = (("source", "string"),)
-
-
-class Division(NamedTuple):
-    """Which copy of the consumer a row goes to."""
-
-    kind: Literal["forward", "shuffle", "key", "gather"]
-    keys: Keys = ()
-    """Of `key`: the (field, type) that decide."""
-
-    def __str__(self) -> str:
-        fields = ", ".join(name for name, _ in self.keys)
-        return f"{self.kind} ({fields})" if fields else self.kind
-
-
-FORWARD: Final = Division("forward")
 
 
 def copies_of(nodes: Sequence[Node]) -> int:
@@ -161,14 +144,3 @@ def _to_copies(output: Output, number: int, copies: Mapping[str, int]) -> Iterab
     others = range(1, many + 1) if (many := copies[output.instance]) > 1 else (0,)
     producer = max(0, number - 1)
     return tuple(output._replace(instance=copy_name(output.instance, other), producer=producer) for other in others)
-
-
-def copy_name(name: str, number: int) -> str:
-    """The name of copy `number` (from 1; 0: there is one only)."""
-    return f"{name}#{number}" if number else name
-
-
-def uncopied(name: str) -> tuple[str, int]:
-    """The name that all copies have in common, and the number of this one."""
-    common, _, number = name.partition("#")
-    return common, int(number or 0)

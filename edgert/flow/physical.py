@@ -11,116 +11,41 @@ what comes of that, is one instance with it, a region (`edgert.operators.region`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Literal
 
-from edgert.flow.fission import FORWARD, Division, copies_of, divided_behind, division, split
+from edgert.flow.fission import copies_of, divided_behind, division, split
 from edgert.flow.graph import Flow, Node
+from edgert.flow.plan import FORWARD, Assignment, Division, Kind, Output, PhysicalInstance, Plan, copy_name
 from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Registry
 from edgert.flow.structure import ALWAYS, keys_above
-
-Kind = Literal["source", "stateless", "stateful", "sink"]
-
-
-class Output(NamedTuple):
-    """Where batches go: instance, the port at which this instance emits them, and which input of the other it is."""
-
-    instance: str
-    port: int
-    input: int
-    division: Division = FORWARD
-    """How rows are divided among the copies of that instance; there is one output for each of them."""
-    producer: int = 0
-    """Which of the copies that feed that input this one is, from 0; of one that goes forward 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class PhysicalInstance:
-    """One instance: an operator, or several that were fused."""
-
-    name: str
-    """The operators' names joined by +; of copies with # and the number of the copy."""
-    kind: Kind
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-    """The instances that feed it, all copies of one as one (without #)."""
-    outputs: tuple[Output, ...]
-    keys: Keys = ()
-    """(field, type) of the key, for stateful instances."""
-    live: frozenset[str] | None = None
-    """Fields of its output rows at which anything behind it looks (None: all)."""
-    parts: tuple[PhysicalInstance, ...] = ()
-    """Of several instances fused to a region: they, each after all that feed it, as they were planned without."""
-    exits: tuple[tuple[int, int], ...] = ()
-    """Of a region, by its own port: the part, and the port of that, by which rows leave."""
-    feeders: tuple[int, ...] = ()
-    """By input: how many instances feed it there, whose smallest watermark counts."""
-    copies: int = 1
-    """How many there are of it."""
-    copy: int = 0
-    """Which of them it is, from 1; 0 if it is the only one."""
-
-    @property
-    def operators(self) -> tuple[str, ...]:
-        """Names of the operators in it, in order."""
-        return tuple(n.name for n in self.nodes)
-
-    @property
-    def slot(self) -> int:
-        """The slot that its operators ask for; -1: none."""
-        return _slot(self.nodes)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Parameters of the first operator (of the only one, except where several are fused)."""
-        return self.nodes[0].parameters
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A flow's instances, each after all that feed it."""
-
-    flow: Flow
-    instances: Mapping[str, PhysicalInstance]
-    location: Mapping[str, str]
-    """The instance, or the part of one, in which each operator runs (of copies the name that they have in common). A
-    marker that vanished counts to the one that feeds it."""
-
-    def sets(self) -> tuple[tuple[PhysicalInstance, ...], ...]:
-        """The copies of each instance together, in the plan's order."""
-        sets: dict[tuple[str, ...], list[PhysicalInstance]] = {}
-        for instance in self.instances.values():
-            sets.setdefault(instance.operators, []).append(instance)
-        return tuple(map(tuple, sets.values()))
-
-    def parts(self) -> Iterator[PhysicalInstance]:
-        """Instances, or their parts: what has a name, state and counters of its own."""
-        for instance in self.instances.values():
-            yield from instance.parts or (instance,)
-
-    def edges(self) -> Iterator[tuple[str, str]]:
-        """From part to part, by name."""
-        first = {i.name: (i.parts or (i,))[0].name for i in self.instances.values()}
-        for part in self.parts():
-            for output in part.outputs:
-                yield part.name, first.get(output.instance, output.instance)
-
 
 Fusion = Literal["full", "lines", "chains", "none"]
 """What is fused: regions (all that one instance alone feeds, directly or not), lines (regions without a branch), only
 chains of stateless operators, nothing."""
 
 
-def plan(flow: Flow, registry: Registry, fusion: Fusion = "full", *, fission: bool = True) -> Plan:
-    """The physical graph of `flow`: pure, and the same for the same flow. Without `fission` there is one copy of each
-    operator, whatever the document asks for."""
-    groups = [g for g in _groups(flow, registry, fusion != "none", fission) if not _vanishes(g, registry)]
-    location = {node.name: _name(g) for g in groups for node in g}
-    for node in flow.nodes.values():  # in topological order: what feeds a vanished marker has its place already
-        if node.name not in location:
-            location[node.name] = location[node.inputs[0]]
-    inputs = {_name(g): tuple(dict.fromkeys(location[i] for i in g[0].inputs)) for g in groups}
+def plan(
+    flow: Flow,
+    registry: Registry,
+    fusion: Fusion = "full",
+    *,
+    fission: bool = True,
+    assignment: Assignment = MappingProxyType({}),
+    number: int = 0,
+) -> Plan:
+    """The physical graph of `flow`: pure, and the same for the same flow and assignment. Without `fission` there is one
+    copy of each operator, whatever the document asks for. No instance has operators of two locations; an operator that
+    the assignment does not name runs where its document asks, or anywhere. `number`: see `Plan`."""
+    places = _Places(assignment, fission)
+    groups = [g for g in _groups(flow, registry, places, fusion != "none") if not _vanishes(g, registry)]
+    home = {node.name: _name(g) for g in groups for node in g}
+    for node in flow.nodes.values():  # in topological order: what feeds a vanished marker has its home already
+        if node.name not in home:
+            home[node.name] = home[node.inputs[0]]
+    inputs = {_name(g): tuple(dict.fromkeys(home[i] for i in g[0].inputs)) for g in groups}
     copies = {_name(g): copies_of(g) if fission else 1 for g in groups}
     edges = _edges(flow, registry, groups, inputs, copies)
     behind = _fields_behind(flow, registry)
@@ -138,13 +63,38 @@ def plan(flow: Flow, registry: Registry, fusion: Fusion = "full", *, fission: bo
         instances[name] = PhysicalInstance(
             name, kind, tuple(group), inputs[name], outputs, keys, behind[group[-1].name], feeders=feeders
         )
-    made = Plan(flow, instances, location)
+    made = Plan(flow, instances, home, number)
     if fusion in ("full", "lines"):
         # where a row that is to be tried again holds up its instance, it is not to hold up other branches
-        made = _with_regions(made, registry, lines=fusion == "lines" or flow.on_error.action == "retry")
+        made = _with_regions(made, registry, places, lines=fusion == "lines" or flow.on_error.action == "retry")
     for instance in made.instances.values():
         copies[instance.name] = copies[(instance.parts or (instance,))[0].name]
-    return replace(made, instances=split(made.instances, copies))
+    located = {name: places.located(instance) for name, instance in split(made.instances, copies).items()}
+    return replace(made, instances=located)
+
+
+class _Places:
+    """Where operators are to run, by the assignment and the document."""
+
+    def __init__(self, assignment: Assignment, fission: bool) -> None:
+        self._assignment, self.fission = assignment, fission
+
+    def of(self, nodes: Sequence[Node], registry: Registry) -> Hashable:
+        """The same for operators that may share an instance: the location of each copy, or the slot that the document
+        asks for. None for markers, which run where others do."""
+        node = next((n for n in nodes if registry[n.type].keys is None), None)
+        if node is None:
+            return None
+        copies = node.instances if self.fission else 1
+        names = [copy_name(node.name, number) for number in (range(1, copies + 1) if copies > 1 else (0,))]
+        found = tuple(self._assignment.get(name) for name in names)
+        return node.slot if None in found else found
+
+    def located(self, instance: PhysicalInstance) -> PhysicalInstance:
+        """With the location that the assignment gives it, if any."""
+        names = (copy_name(operator, instance.copy) for operator in instance.operators)
+        found = next((self._assignment[name] for name in names if name in self._assignment), None)
+        return replace(instance, location=found)
 
 
 def _edges(
@@ -165,13 +115,17 @@ def _edges(
     return edges
 
 
-def _with_regions(made: Plan, registry: Registry, *, lines: bool) -> Plan:
+def _with_regions(made: Plan, registry: Registry, places: _Places, *, lines: bool) -> Plan:
     """Instances that read nothing but what comes from one region, with it. With `lines` none has a branch."""
     region_of: dict[str, list[PhysicalInstance]] = {}
     for instance in made.instances.values():  # each after all that feed it
         feeders = [made.instances[name] for name in instance.inputs]
         regions = [region_of[feeder.name] for feeder in feeders]
-        fits = bool(regions) and all(region is regions[0] for region in regions) and _beside(instance, feeders)
+        fits = (
+            bool(regions)
+            and all(region is regions[0] for region in regions)
+            and _beside(instance, feeders, registry, places)
+        )
         # nobody else's operator, which may wait for something, is to hold up what does not need it either
         if fits and (_in_line(regions[0]) or not (lines or _foreign(instance, registry))):
             regions[0].append(instance)
@@ -186,11 +140,13 @@ def _with_regions(made: Plan, registry: Registry, *, lines: bool) -> Plan:
     return replace(made, instances=instances)
 
 
-def _beside(instance: PhysicalInstance, feeders: Sequence[PhysicalInstance]) -> bool:
-    """Whether it takes its rows in the slot of those that feed it, copy by copy."""
+def _beside(
+    instance: PhysicalInstance, feeders: Sequence[PhysicalInstance], registry: Registry, places: _Places
+) -> bool:
+    """Whether it takes its rows at the location of those that feed it, copy by copy."""
     divisions = {output.division for feeder in feeders for output in feeder.outputs if output.instance == instance.name}
-    slots = {instance.slot, *(feeder.slot for feeder in feeders)}
-    return divisions == {FORWARD} and len(slots) == 1
+    at = {places.of(one.nodes, registry) for one in (instance, *feeders)}
+    return divisions == {FORWARD} and len(at) == 1
 
 
 def _in_line(region: Sequence[PhysicalInstance]) -> bool:
@@ -230,7 +186,7 @@ def _region(parts: Sequence[PhysicalInstance], name_of: Mapping[str, str]) -> Ph
     )
 
 
-def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list[list[Node]]:
+def _groups(flow: Flow, registry: Registry, places: _Places, chains: bool) -> list[list[Node]]:
     """Maximal linear chains of stateless operators of as many copies (with `chains`); every other one by itself."""
     groups: list[list[Node]] = []
     last: dict[str, list[Node]] = {}
@@ -239,7 +195,8 @@ def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list
         group = last.get(node.inputs[0]) if fits else None
         if group is not None and len(flow.outputs(node.inputs[0])) == 1 and registry[group[-1].type].stateless:
             marker = _vanishes([node], registry) or _vanishes(group, registry)  # which runs wherever others do
-            alike = (not fission or copies_of(group) == node.instances) and _slot(group) == node.slot
+            as_many = not places.fission or copies_of(group) == node.instances
+            alike = as_many and places.of(group, registry) == places.of([node], registry)
             if marker or alike:
                 group.append(node)
                 last[node.name] = group
@@ -251,11 +208,6 @@ def _groups(flow: Flow, registry: Registry, chains: bool, fission: bool) -> list
 
 def _vanishes(group: list[Node], registry: Registry) -> bool:
     return all(registry[n.type].keys is not None for n in group)
-
-
-def _slot(nodes: Sequence[Node]) -> int:
-    """Operators of one instance ask for the same; markers in it cannot ask."""
-    return max(node.slot for node in nodes)
 
 
 def _name(group: list[Node]) -> str:

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from edgert.core.result_schema import Schema
-from edgert.flow.fission import uncopied
-from edgert.flow.physical import Output, PhysicalInstance, Plan, fields_needed
+from edgert.flow.physical import fields_needed
+from edgert.flow.plan import Output, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
 from edgert.operators.devices import new_board
 from edgert.operators.division import Divider

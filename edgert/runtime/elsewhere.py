@@ -6,7 +6,7 @@ use of it is real everywhere: sources (what is known of devices), chains (models
 
 from __future__ import annotations
 
-from edgert.flow.physical import PhysicalInstance
+from edgert.flow.plan import PhysicalInstance
 from edgert.flow.spec import Registry
 from edgert.operators.logic import Logic
 

@@ -8,21 +8,25 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
 
-from edgert.core.batch import Row
+from edgert.core.batch import Batch, Row
 from edgert.core.errors import DamagedError
 from edgert.core.position import Position
 from edgert.core.result_schema import row_columns
 from edgert.core.results import Drop
 from edgert.flow.graph import Flow
-from edgert.flow.physical import Fusion, PhysicalInstance, Plan, plan
+from edgert.flow.physical import Fusion, plan
+from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
 from edgert.operators.guard import as_errors
 from edgert.operators.logic import Now, PlainMessage
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
 from edgert.runtime.build import Built, build, schema_of
+from edgert.runtime.departures import Departure, LinkBatch, departure, pack
 from edgert.runtime.instance import Instance
 from edgert.runtime.interpreter import switching
 from edgert.runtime.pool import Pool
@@ -30,6 +34,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import drops_of
 from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
+from edgert.runtime.targets import Target
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,9 @@ COMPACT_BYTES = 262_144
 restart (20 ms); merging 1,000 keys with every fifth checkpoint would write a third more to the card."""
 
 
+_ANYWHERE: Final = Location("")
+
+
 @dataclass(slots=True)
 class Captured:
     """What one pause took out of a flow; kept until it is committed."""
@@ -56,6 +64,7 @@ class Captured:
     queues: dict[str, list[Entry]]
     whole: bool = False
     """The deltas say everything."""
+    departures: Sequence[Departure] = ()
 
 
 @dataclass(slots=True)
@@ -71,6 +80,7 @@ class CommitForm:
     drops: Sequence[Drop] = ()
     captures: int = 0
     """How many of what was pending are in it."""
+    links: Sequence[LinkBatch] = ()
 
 
 class FlowRun:
@@ -85,18 +95,23 @@ class FlowRun:
         progress: Progress,
         fusion: Fusion = "full",
         fission: bool = True,
-        here: Callable[[int], bool] = lambda place: True,
+        gateway: str = "",
+        assignment: Assignment = MappingProxyType({}),
+        plan_number: int = 0,
+        here: Callable[[Location], bool] | None = None,
     ) -> None:
-        """`here`: whether an instance runs in this process, by its place in the plan's order."""
+        """`gateway`: the board that this is; an instance without a location runs on it. `here`: whether the instances
+        at a location of this board run in this process; by default all do."""
         self.flow = flow
         self.registry = registry
         self.version = version
         self.epoch = epoch
         self.progress = progress
         self.fusion, self.fission = fusion, fission
-        self.plan: Plan = plan(flow, registry, fusion, fission=fission)
-        self._build(here)
-        self.schema = schema_of(self.plan)
+        self.gateway, self.assignment = gateway, assignment
+        self.plan: Plan = plan(flow, registry, fusion, fission=fission, assignment=assignment, number=plan_number)
+        self._build(here or (lambda location: True))
+        self.schema = schema_of(self.plan) if self._ships_here() else None
         self.columns = row_columns(self.schema) if self.schema else ()
         self.latest: deque[Row] = deque(maxlen=5)
         self.rows_shipped = 0
@@ -104,6 +119,8 @@ class FlowRun:
         """Captured, but not committed yet (the commit may have failed: then nothing more is captured until it is)."""
         self.taken: list[dict[str, Any]] = []
         """Deltas of pauses that could not be brought to their end."""
+        self.departures: list[Departure] = []
+        """For other gateways, since the last capture."""
         self.dropped: Mapping[tuple[str, str], int] = {}
         """By place and reason: what was dropped since the start of what the last capture covers. Never less than before
         but where a capture that was not committed is given up."""
@@ -113,22 +130,68 @@ class FlowRun:
         """What is stored of its state is damaged: the next capture takes all of it anew."""
         self.pause_s = 0.0
         """How long the last capture stopped it."""
+        self._stopped: dict[Instance, list[Entry]] = {}
+        """By instance, what waited in its queue when a capture stopped it."""
         self._kept: dict[Instance, int] = {}
         """How much of what its sources keep belongs to the last capture, or spill."""
         self._queue_was_empty = True
         self._delta_bytes = 0
         self._snapshot_bytes = 0
 
-    def _build(self, here: Callable[[int], bool]) -> None:
-        names = {name for place, name in enumerate(self.plan.instances) if here(place)}
+    def _build(self, here: Callable[[Location], bool]) -> None:
+        names = {i.name for i in self.plan.instances.values() if self.on_board(i) and here(i.location or _ANYWHERE)}
         self.built = build(self.plan, self.registry, names)
         self.instances, self.places = self.built.instances, self.built.places
+        for name, planned in self.plan.instances.items():
+            if not self.on_board(planned):
+                self.instances[name].remote = partial(self.depart, planned)
         self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
 
-    def leave(self) -> None:
-        """It runs in other processes only: its instances are new, and of their logic there is only what is needed here.
-        To be called before anybody uses them. That the logic can be made is known by now."""
-        self._build(lambda place: False)
+    def depart(self, planned: PhysicalInstance, target: Target, batch: Batch) -> None:
+        """A batch for an instance of another gateway. On any thread."""
+        self.departures.append(departure(planned, target, batch))
+
+    def take_departures(self) -> list[Departure]:
+        """Those since the last call. The instances that give them must stand still."""
+        taken, self.departures = self.departures, []
+        return taken
+
+    def on_board(self, instance: PhysicalInstance) -> bool:
+        """Whether this board runs the instance."""
+        return instance.location is None or instance.location.gateway == self.gateway
+
+    def neighbours(self) -> tuple[frozenset[str], frozenset[str]]:
+        """(gateways from which batches come to this board, gateways to which batches go)."""
+        instances = self.plan.instances
+        edges = [(giver, instances[o.instance]) for giver in instances.values() for o in giver.outputs]
+        here = self.on_board
+        origins = frozenset(a.location.gateway for a, b in edges if a.location and not here(a) and here(b))
+        return origins, frozenset(b.location.gateway for a, b in edges if b.location and here(a) and not here(b))
+
+    def entrance(self, operator: str) -> Instance | None:
+        """The instance of this board that begins with the operator copy; None where there is none."""
+        name, copy = uncopied(operator)
+        for instance_name, planned in self.plan.instances.items():
+            if planned.operators[0] == name and planned.copy == copy and self.on_board(planned):
+                return self.instances[instance_name]
+        return None
+
+    def takes(self, instance: Instance, source: int, producer: int) -> bool:
+        """Whether the instance has such an input, and as many that feed it."""
+        feeders = self.plan.instances[instance.name].feeders
+        return 0 <= source < len(feeders) and 0 <= producer < feeders[source]
+
+    def _ships_here(self) -> bool:
+        sinks = (i for i in self.plan.instances.values() if any(node.type == "ship" for node in i.nodes))
+        return any(map(self.on_board, sinks))
+
+    def leave(self, assignment: Assignment) -> None:
+        """It runs in other processes only, at these locations: its instances are new, and of their logic there is only
+        what is needed here. To be called before anybody uses them. That the logic can be made is known by now."""
+        self.plan = plan(
+            self.flow, self.registry, self.fusion, fission=self.fission, assignment=assignment, number=self.plan.number
+        )
+        self._build(lambda location: False)
         gc.collect(1)  # the logic stands in circles, and what is older than a moment is looked at each ten minutes only
 
     @property
@@ -137,9 +200,15 @@ class FlowRun:
         return tuple(self.instances.values())
 
     def sources(self) -> list[tuple[PhysicalInstance, tuple[Instance, ...]]]:
-        """Each source as planned (of several copies the first), and its instances."""
-        sets = [copies for copies in self.plan.sets() if copies[0].kind == "source"]
+        """Each source of this board as planned (of several copies the first), and its instances."""
+        sets = [copies for copies in self.plan.sets() if copies[0].kind == "source" and self.on_board(copies[0])]
         return [(copies[0], tuple(self.instances[copy.name] for copy in copies)) for copies in sets]
+
+    def heir(self, instance: Instance) -> Instance:
+        """The instance of this plan that begins with the operator copy with which `instance`, of another plan of the
+        flow, begins."""
+        first, (_, copy) = instance.operators[0], uncopied(instance.name)
+        return next(i for i in self.all if i.operators[0] == first and uncopied(i.name)[1] == copy)
 
     # -- resume
 
@@ -175,17 +244,26 @@ class FlowRun:
 
     # -- checkpoints (store thread)
 
-    def capture(self, pool: Pool, position: Callable[[Callable[[], None]], None]) -> bool:
-        """The pause: stops the flow at a batch boundary, takes what changed, lets it go on.
+    def capture(
+        self,
+        pool: Pool,
+        position: Callable[[Callable[[], None]], None],
+        timeout_s: float = HOLD_S,
+        *,
+        stop: bool = False,
+    ) -> bool:
+        """The pause: stops the flow at a batch boundary, takes what changed, lets it go on; with `stop` it stands, with
+        empty queues, until `go_on` or a run that succeeds it.
 
         `position` runs its argument while nothing can be fed, so that position and queues belong together. False when
         the flow reached no boundary in time. What an operator's `delta` raises is raised, and what the operators before
         it gave is kept for the next capture.
         """
         with switching(SOON_S):
-            if not pool.hold(self.all, HOLD_S):
+            if not pool.hold(self.all, timeout_s):
                 return False
             began = time.perf_counter()
+            stands = False
             try:
                 taken: list[tuple[Position, dict[str, list[Entry]]]] = []
 
@@ -193,6 +271,8 @@ class FlowRun:
                     taken.append((self.progress.position(), self.queues()))
                     self.dropped = self.drops()
                     self._kept = {instance: len(instance.kept) for instance in self.all}
+                    if stop:
+                        self._stopped = {instance: instance.queue.take_all() for instance in self.all}
 
                 position(lambda: pool.locked(take))
                 deltas: dict[str, Any] = {}
@@ -203,14 +283,28 @@ class FlowRun:
                         # packed at once: it may share what changes when the flow goes on
                         self.taken = [unpack_state(pack_state(self.snapshot(self.built)))]
                     rows = [row for ship in self.ships for row in ship.take()]
+                    leaving = self.take_departures()
+                stands = stop
             finally:
-                pool.release(self.all)
+                if not stands:
+                    self.go_on(pool)
                 self.pause_s = time.perf_counter() - began
         at, queues = taken[0]
-        self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues, whole))
+        self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues, whole, leaving))
         self.taken = []
         self.rewrite = False
         return True
+
+    def go_on(self, pool: Pool) -> None:
+        """Ends the pause of a capture."""
+
+        def put_back() -> None:
+            for instance, entries in self._stopped.items():
+                instance.queue.put_back(entries)
+            self._stopped = {}
+
+        pool.locked(put_back)
+        pool.release(self.all)
 
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
         """What was fed since the last checkpoint and is owed an acknowledgement, by place, while nothing can be fed;
@@ -276,7 +370,7 @@ class FlowRun:
                 waits = bool(instance.queue.entries)
                 turn = instance.run(instance.queue.take(most), now) if waits else instance.finish(now)
                 turned()
-                for target, batch in turn.out:
+                for target, batch in instance.send_away(turn.out):
                     entry = Entry(target.source, batch, producer=target.producer)
                     target.instance.queue.append(entry)  # comes at once, so no budget applies
                 if turn.messages:
@@ -284,7 +378,7 @@ class FlowRun:
                 if not waits:
                     break
         rows = [row for ship in self.ships for row in ship.take()]
-        self.pending.append(Captured(self.progress.position(), [], rows, {}))
+        self.pending.append(Captured(self.progress.position(), [], rows, {}, departures=self.take_departures()))
         self.dropped = self.drops()
 
     def form(self, drops: Sequence[Drop] = ()) -> CommitForm | None:
@@ -296,13 +390,14 @@ class FlowRun:
         rows = [row for captured in self.pending for row in captured.rows]
         deltas, whole = self.pending_state()
         queue = pack_queues(last.queues)
-        nothing = not (rows or deltas or queue or drops) and self._queue_was_empty
+        links = pack([one for captured in self.pending for one in captured.departures])
+        nothing = not (rows or deltas or queue or drops or links) and self._queue_was_empty
         if nothing and last.position == self.progress.committed:
             self.pending.clear()
             return None
         packed = [pack_state(d) for d in deltas]
         listed, captures = self.listed(rows), len(self.pending)
-        return CommitForm(last.position, packed, queue, self.columns, listed, whole, drops, captures)
+        return CommitForm(last.position, packed, queue, self.columns, listed, whole, drops, captures, links)
 
     def pending_state(self) -> tuple[list[dict[str, Any]], bool]:
         """Deltas of what is pending, as far as they count, and whether they say everything."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import mul
 from typing import Final
 
 PER_OCTAVE: Final = 4
@@ -11,6 +12,8 @@ BUCKETS: Final = 33 * PER_OCTAVE
 """From 1 µs to more than two hours."""
 _ENDS: Final = [2 ** ((bucket + 1) / PER_OCTAVE) * 1e-6 for bucket in range(BUCKETS - 1)]
 """Of all buckets but the last, seconds."""
+_MIDDLES: Final[list[float]] = [2 ** ((bucket + 0.5) / PER_OCTAVE) * 1e-6 for bucket in range(BUCKETS)]
+"""Seconds."""
 
 
 class Latency:
@@ -27,8 +30,7 @@ class Latency:
 
     def mean_s(self) -> float:
         """The mean, to a twentieth: each row counts as the middle of its bucket. There are rows."""
-        sums = (count * 2 ** ((bucket + 0.5) / PER_OCTAVE) * 1e-6 for bucket, count in enumerate(self.counts))
-        return float(sum(sums) / sum(self.counts))
+        return float(sum(map(mul, self.counts, _MIDDLES)) / sum(self.counts))
 
 
 def quantile_s(counts: Sequence[int], part: float) -> float | None:
@@ -40,5 +42,5 @@ def quantile_s(counts: Sequence[int], part: float) -> float | None:
     for bucket, count in enumerate(counts):
         seen += count
         if count and seen >= wanted:
-            return float(2 ** ((bucket + 0.5) / PER_OCTAVE) * 1e-6)
+            return _MIDDLES[bucket]
     raise AssertionError("unreachable: the last bucket completes the total")

@@ -20,6 +20,8 @@ class Progress:
         self.committed = committed
         self.fed = committed.index
         self.missing = set(committed.missing)
+        self.links = dict(committed.links)
+        """Gateway → (epoch, sequence) of the last batch from it that was fed."""
         self.spilled: Position | None = None
         """What is in the database with input that was spilled since that checkpoint."""
         self.gone = False
@@ -58,7 +60,7 @@ class Progress:
 
     def position(self) -> Position:
         """What a checkpoint made now would cover."""
-        return Position(self.fed, frozenset(self.missing))
+        return Position(self.fed, frozenset(self.missing), dict(self.links))
 
     def has_committed(self, index: int) -> bool:
         """Or whether its input is safe otherwise."""

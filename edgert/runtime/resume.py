@@ -17,8 +17,9 @@ from msgspec import Raw
 
 from edgert.core.errors import MisfitError, PayloadError
 from edgert.core.packing import unpack
-from edgert.flow.fission import copy_name, divided_among, uncopied
+from edgert.flow.fission import divided_among
 from edgert.flow.graph import Flow
+from edgert.flow.plan import copy_name, uncopied
 from edgert.operators.division import Divider
 from edgert.operators.fused import Fused
 from edgert.operators.logic import Emission, Logic, Now

@@ -23,6 +23,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 from edgert.core.log import set_up
 from edgert.core.system_clock import SystemClock
+from edgert.flow.plan import DAEMON
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
@@ -32,7 +33,8 @@ from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
-from edgert.runtime.slot_run import DAEMON, SlotRun
+from edgert.runtime.slot_run import SlotRun
+from edgert.runtime.threads import roles
 from edgert.runtime.ticks import TICK_S, tick
 from edgert.scheduling.consumption import CONSUMPTIONS
 
@@ -247,11 +249,13 @@ class Slot:
             "cpu_s": used.ru_utime + used.ru_stime,
             "rss_bytes": _resident_bytes(),
             "unsent_bytes": sum(link.backlog_bytes for link in self._links.values()),
+            "roles": roles("reader"),
         }
 
     def _report(self, now: float) -> None:
         reports = {number: run.report(now) for number, run in self._runs.items()}
-        self._links[DAEMON].send(frames.frame(frames.REPORT, self.figures(), reports))
+        figures = {number: run.figures(now) for number, run in self._runs.items()}
+        self._links[DAEMON].send(frames.frame(frames.REPORT, self.figures(), reports, figures))
 
 
 def _resident_bytes() -> int:

@@ -18,7 +18,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
-from edgert.flow.fission import uncopied
+from edgert.flow.plan import DAEMON, Location, PhysicalInstance, uncopied
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import UnixLink
@@ -27,6 +27,7 @@ from edgert.operators.fused import Fused
 from edgert.operators.logic import Now
 from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
+from edgert.runtime.figures import of_instance
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
@@ -34,10 +35,14 @@ from edgert.runtime.report import report
 from edgert.runtime.targets import Spread, Target
 from edgert.runtime.under_way import UnderWay, told_bytes
 
-DAEMON: Final = -1
-"""The daemon, where slots have numbers."""
 MOST_INSTANCES: Final = 65_536
 """Of a flow."""
+
+
+def slot_of(instance: PhysicalInstance, gateway: str) -> int:
+    """The slot that runs the instance, or the daemon where another gateway does: batches for it leave by the daemon."""
+    location = instance.location
+    return location.slot if location is not None and location.gateway == gateway else DAEMON
 
 
 class SlotRun:
@@ -56,11 +61,13 @@ class SlotRun:
         epoch: int,
         fusion: Any,
         fission: bool,
-        where: Sequence[int],
+        gateway: str,
+        assignment: Mapping[str, Sequence[Any]],
+        plan_number: int,
         blobs: Sequence[bytes],
         queue: bytes,
     ) -> None:
-        """`where`: the slot of each instance, in the plan's order; `blobs` and `queue`: the checkpoint to begin with.
+        """`assignment`: (gateway, slot) of each operator copy; `blobs` and `queue`: the checkpoint to begin with.
 
         Raises `EdgertError` where those fit no flow.
         """
@@ -68,9 +75,12 @@ class SlotRun:
         self._slot, self._links, self._pool, self._clock = slot, links, pool, clock
         flow = from_plain(document, registry, what="flow")
         nowhere = Progress(Position())
+        located = {operator: Location(*location) for operator, location in assignment.items()}
         self.flow_run = FlowRun(
-            flow, registry, version, epoch, nowhere, fusion, fission, lambda place: where[place] == slot
-        )
+            flow, registry, version, epoch, nowhere, fusion, fission, gateway, located, plan_number,
+            lambda location: location.slot == slot,
+        )  # fmt: skip
+        where = [slot_of(instance, gateway) for instance in self.flow_run.plan.instances.values()]
         self._all = list(self.flow_run.instances.values())
         self.mine = {instance.name for instance, at in zip(self._all, where, strict=True) if at == slot}
         self._instances = [instance for instance in self._all if instance.name in self.mine]
@@ -81,9 +91,9 @@ class SlotRun:
         self._sources = [logic for logic in here if isinstance(logic, Source) and len(logic.devices.board) > 1]
         """Copies of sources that run here."""
         self._told: dict[Source, Standing] = {}
-        self._others = set(where) - {slot}
+        self._others = set(where) - {slot, DAEMON}
         for place, (instance, at) in enumerate(zip(self._all, where, strict=True)):
-            if at != slot:
+            if at != slot:  # of another gateway: its batches leave by the daemon
                 instance.remote = partial(self._send, at, place)
                 instance.number = self._elsewhere(place)
         self._keep_near(where)
@@ -153,7 +163,8 @@ class SlotRun:
         if link is not None:
             packed = frames.pack_batch(batch)
             link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
-            self._under_way.sent(slot, place, batch.size)
+            if slot != DAEMON:
+                self._under_way.sent(slot, place, batch.size)
 
     # -- frames
 
@@ -348,6 +359,10 @@ class SlotRun:
         """By place."""
         places = self.flow_run.places.items()
         return {name: report(place, now).plain() for name, place in places if place.instance.name in self.mine}
+
+    def figures(self, now: float) -> dict[str, list[Any]]:
+        """By instance."""
+        return {instance.name: of_instance(instance, now).plain() for instance in self._instances}
 
 
 def _text(problem: Exception) -> str:

@@ -7,7 +7,7 @@ smallest of what the copies of a producer have promised. So no copy waits for on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgert.core.batch import NO_WATERMARK, Batch, Row
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 Outgoing = list[tuple["Target", Batch]]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Target:
     """The far end of an edge: an instance, the number of its input, and which of those that feed that this one is."""
 
     instance: Instance
     source: int
     producer: int = 0
+    rows: int = field(default=0, compare=False)
+    """Given there since the start of the process."""
+    size: int = field(default=0, compare=False)
+    """Of these, estimated resident bytes."""
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -33,6 +37,8 @@ class Target:
 
     def give(self, batch: Batch, out: Outgoing) -> None:
         """Adds to `out` what goes there."""
+        self.rows += len(batch.rows)
+        self.size += batch.size
         out.append((self, batch))
 
     def settle(self, out: Outgoing) -> None:
@@ -81,7 +87,7 @@ class Spread:
                 self._put(number, Batch(part, batch.arrival, batch.watermark, size), out)
 
     def _put(self, number: int, batch: Batch, out: Outgoing) -> None:
-        out.append((self.targets[number], batch))
+        self.targets[number].give(batch, out)
         self._told[number] = max(self._told[number], batch.watermark)
 
     def settle(self, out: Outgoing) -> None:

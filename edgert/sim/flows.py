@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from edgert.flow.fission import uncopied
-from edgert.flow.physical import PhysicalInstance, Plan
+from edgert.flow.plan import PhysicalInstance, Plan, uncopied
 from edgert.scheduling.profile import Profile
 from edgert.scheduling.queueing import input_ratios
 

@@ -20,9 +20,23 @@ from edgert.core.result_schema import Schema
 from edgert.core.results import Drop
 from edgert.flow import full_outbox
 from edgert.flow.full_outbox import WhenFull
-from edgert.store import ahead, departures, fallback, mending, outbox, owner, quota, spill, statements
+from edgert.flow.plan import Assignment
+from edgert.links.messages import NOTHING, Number
+from edgert.links.protocol import Stored
+from edgert.store import ahead, departures, fallback, link_outbox, mending, outbox, owner, quota, spill, statements
 from edgert.store.outbox import OutboxEntry, OutboxSize
-from edgert.store.records import FlowCommit, FlowResults, Mark, Spill, Spilled, StoredFlow, row_of, stored_flow
+from edgert.store.records import (
+    COLUMNS,
+    FlowCommit,
+    FlowResults,
+    Mark,
+    Spill,
+    Spilled,
+    StoredFlow,
+    columns_of,
+    row_of,
+    stored_flow,
+)  # fmt: skip
 from edgert.store.renaming import rename
 from edgert.store.transactions import Transactions
 
@@ -84,8 +98,7 @@ class Database(Transactions):
     # -- what a start needs
 
     def flows(self) -> list[StoredFlow]:
-        columns = "name, document, version, origin, removed, epoch, position, missing"
-        return [stored_flow(*row) for row in self._rows(f"SELECT {columns} FROM flow ORDER BY name")]
+        return [stored_flow(*row) for row in self._rows(f"SELECT {COLUMNS} FROM flow ORDER BY name")]
 
     def state(self, flow: str) -> list[bytes]:
         """Snapshot and deltas of a flow, oldest first."""
@@ -186,9 +199,9 @@ class Database(Transactions):
         return more
 
     def _write(self, db: sqlite3.Connection, commit: FlowCommit) -> None:
-        flow, position = commit.flow, commit.position
-        missing = msgspec.msgpack.encode(sorted(position.missing))
-        db.execute("UPDATE flow SET position = ?, missing = ? WHERE name = ?", (position.index, missing, flow))
+        flow = commit.flow
+        at = columns_of(commit.position)
+        db.execute("UPDATE flow SET position = ?, missing = ?, links = ? WHERE name = ?", (*at, flow))
         other = "ON CONFLICT DO UPDATE SET blob = excluded.blob WHERE blob <> excluded.blob"  # or no page is touched
         db.execute(f"INSERT INTO queue VALUES (?, ?) {other}", (flow, commit.queue))
         ahead.covered(db, flow)
@@ -197,6 +210,8 @@ class Database(Transactions):
             self._put_rows(db, commit)
         if commit.gap or commit.drops:
             self._say(db, flow, commit.gap, commit.drops)
+        if commit.links:
+            link_outbox.put(db, flow, commit.links)
         if commit.whole:
             db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         fallback.put_state(db, commit)
@@ -273,9 +288,52 @@ class Database(Transactions):
             self._forget_state(db, flow.name)
             if schema is not None:
                 self._change = self._change.plus(outbox.open_epoch(db, self.gateway, flow, schema))
-            db.execute("INSERT OR REPLACE INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row_of(flow))
+            row = row_of(flow)
+            db.execute(f"INSERT OR REPLACE INTO flow ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
             self._write_table(db, pages, next_index)
         self._when_full[flow.name] = full_outbox.of_document(flow.document)
+
+    # -- links
+
+    def link_streams(self) -> dict[tuple[str, str], Number]:
+        """(flow, gateway) → the greatest number given, of every stream that ever had a batch."""
+        return self._read(link_outbox.streams)
+
+    def link_last(self, flow: str, gateway: str) -> Number:
+        """The greatest number ever given in a stream to another gateway."""
+        return self._read(lambda db: link_outbox.last(db, flow, gateway))
+
+    def link_position(self, flow: str, origin: str) -> Number:
+        """The last number from another gateway that the flow's last commit covers."""
+        found = self._rows("SELECT links FROM flow WHERE name = ?", flow)
+        links = msgspec.msgpack.decode(found[0][0], type=dict[str, tuple[int, int]]) if found else {}
+        return Number(*links.get(origin, NOTHING))
+
+    def link_pending(self, flow: str, gateway: str, after: Number, limit_bytes: int) -> list[Stored]:
+        """See `link_outbox.pending`."""
+        return self._read(lambda db: link_outbox.pending(db, flow, gateway, after, limit_bytes))
+
+    def link_delete_to(self, flow: str, gateway: str, number: Number) -> None:
+        """The other gateway has committed everything up to `number`."""
+        with self._transaction() as db:
+            link_outbox.delete_to(db, flow, gateway, number)
+
+    def link_begin_epoch(self, flow: str, gateway: str, epoch: int) -> None:
+        """See `link_outbox.begin_epoch`."""
+        with self._transaction() as db:
+            link_outbox.begin_epoch(db, flow, gateway, epoch)
+
+    def link_sizes(self) -> list[tuple[str, str, int, int, int]]:
+        """(flow, gateway, batches, rows, bytes) of what waits for other gateways."""
+        return self._read(link_outbox.sizes)
+
+    # -- plans
+
+    def put_plan(self, flow: str, number: int, assignment: Assignment) -> None:
+        """The flow goes on by another plan, from its last checkpoint."""
+        with self._transaction() as db:
+            blob = msgspec.msgpack.encode(dict(assignment))
+            db.execute("UPDATE flow SET plan = ?, assignment = ? WHERE name = ?", (number, blob, flow))
 
     def set_origin(self, flow: str, origin: str) -> None:
         """Where the flow's document came from, "mqtt" or "file"."""

@@ -12,10 +12,9 @@ import sqlite3
 
 import msgspec
 
-from edgert.core.position import Position
 from edgert.store import outbox, spill
 from edgert.store.outbox import OutboxSize
-from edgert.store.records import FlowCommit, Mark
+from edgert.store.records import NO_LINKS, FlowCommit, Mark, columns_of, position_of
 
 MOST_HOLES = 1_000
 """A checkpoint with more of them gets no mark, not to write them twice; only after a start are they many."""
@@ -34,36 +33,38 @@ def put_state(db: sqlite3.Connection, commit: FlowCommit) -> None:
         return
     (epoch,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (commit.flow,)).fetchone()
     cut = msgspec.msgpack.encode(outbox.last_of_all(db, commit.flow, epoch))
-    packed = msgspec.msgpack.encode(sorted(missing)), epoch, cut
     db.execute(
-        "INSERT INTO state (flow, kind, blob, position, missing, epoch, cut) VALUES (?, 'delta', ?, ?, ?, ?, ?)",
-        (*last, commit.position.index, *packed),
+        "INSERT INTO state (flow, kind, blob, position, missing, links, epoch, cut) "
+        "VALUES (?, 'delta', ?, ?, ?, ?, ?, ?)",
+        (*last, *columns_of(commit.position), epoch, cut),
     )
 
 
 def merge_state(db: sqlite3.Connection, flow: str, snapshot: bytes, last: int) -> None:
     """One snapshot in the place of all up to number `last`, whose mark it takes; nothing if that is gone."""
-    query = "SELECT position, missing, epoch, cut FROM state WHERE flow = ? AND number = ?"
+    mark_of = "position, missing, epoch, cut, links"
+    query = f"SELECT {mark_of} FROM state WHERE flow = ? AND number = ?"
     mark = db.execute(query, (flow, last)).fetchone()
     if mark is None:
         return
     db.execute("DELETE FROM state WHERE flow = ? AND number <= ?", (flow, last))
-    db.execute("INSERT INTO state VALUES (?, ?, 'snapshot', ?, ?, ?, ?, ?)", (last, flow, snapshot, *mark))
+    query = f"INSERT INTO state (number, flow, kind, blob, {mark_of}) VALUES (?, ?, 'snapshot', ?, ?, ?, ?, ?, ?)"
+    db.execute(query, (last, flow, snapshot, *mark))
 
 
 def marks(db: sqlite3.Connection, flow: str) -> list[Mark | None]:
     """Of a flow's snapshot and deltas, oldest first."""
-    query = "SELECT number, position, missing, epoch, cut FROM state WHERE flow = ? ORDER BY number"
+    query = "SELECT number, position, missing, links, epoch, cut FROM state WHERE flow = ? ORDER BY number"
     return [
         None
         if position is None
         else Mark(
             number,
-            Position(position, frozenset(msgspec.msgpack.decode(missing, type=list[int]))),
+            position_of(position, missing, NO_LINKS if links is None else links),
             epoch,
             msgspec.msgpack.decode(cut, type=dict[int, int]),
         )
-        for number, position, missing, epoch, cut in db.execute(query, (flow,))
+        for number, position, missing, links, epoch, cut in db.execute(query, (flow,))
     ]
 
 
@@ -84,9 +85,8 @@ def go_back(db: sqlite3.Connection, flow: str, to: Mark, successor: int, gap: st
         stay = outbox.last_of_all(db, flow, newest)
         change = outbox.reopen(db, flow, newest, successor, to.epoch, to.cut, stay, gap, DAMAGED)
         db.execute("UPDATE stream SET departed = 0 WHERE flow = ? AND epoch = ?", (flow, successor))
-    missing = msgspec.msgpack.encode(sorted(to.position.missing))
-    query = "UPDATE flow SET position = ?, missing = ?, epoch = ? WHERE name = ?"
-    db.execute(query, (to.position.index, missing, successor, flow))
+    query = "UPDATE flow SET position = ?, missing = ?, links = ?, epoch = ? WHERE name = ?"
+    db.execute(query, (*columns_of(to.position), successor, flow))
     # what was acknowledged meanwhile may look as if it were not: see `Inbox.resume`
     db.execute("INSERT OR REPLACE INTO meta SELECT 'doubtful_to', value - 1 FROM meta WHERE key = 'next_index'")
     return change

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
 
 from edgert.core.position import Position
 from edgert.core.results import Drop
+from edgert.flow.plan import Assignment, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +25,56 @@ class StoredFlow:
     removed: bool
     epoch: int
     position: Position
+    plan: int = 0
+    """Number of its plan: how often its assignment was changed."""
+    assignment: Assignment = field(default_factory=dict)
+    """As far as somebody chose it; an operator that is not in it runs where the gateway puts it."""
+
+
+COLUMNS: Final = "name, document, version, origin, removed, epoch, position, missing, links, plan, assignment"
+"""Of a flow's row, as `stored_flow` takes and `row_of` gives them."""
 
 
 def stored_flow(
-    name: str, document: str, version: int, origin: str, removed: int, epoch: int, position: int, missing: bytes
-) -> StoredFlow:
+    name: str, document: str, version: int, origin: str, removed: int, epoch: int, position: int, missing: bytes,
+    links: bytes, plan: int, assignment: bytes,
+) -> StoredFlow:  # fmt: skip
     """Of a row. Damaged in part, it has a document that says so: no flow starts from that."""
+    located: dict[str, Location] = {}
+    at = Position(position)
     try:
         plain = msgspec.json.decode(document, type=dict[str, Any])
-        holes = frozenset(msgspec.msgpack.decode(missing, type=list[int]))
+        at = position_of(position, missing, links)
+        found = msgspec.msgpack.decode(assignment, type=dict[str, tuple[str, int]])
+        located = {operator: Location(*location) for operator, location in found.items()}
     except msgspec.MsgspecError as error:
-        plain, holes = {"damaged": str(error)}, frozenset()
-    return StoredFlow(name, plain, version, origin, bool(removed), epoch, Position(position, holes))
+        plain = {"damaged": str(error)}
+    return StoredFlow(name, plain, version, origin, bool(removed), epoch, at, plan, located)
+
+
+NO_LINKS: Final = msgspec.msgpack.encode({})
+
+
+def position_of(index: int, missing: bytes, links: bytes) -> Position:
+    """Of three columns. Raises `msgspec.MsgspecError` where they are damaged."""
+    holes = frozenset(msgspec.msgpack.decode(missing, type=list[int]))
+    taken = msgspec.msgpack.decode(links, type=dict[str, tuple[int, int]])
+    return Position(index, holes, taken)
+
+
+def columns_of(position: Position) -> tuple[int, bytes, bytes]:
+    """As `position_of` takes them."""
+    return position.index, msgspec.msgpack.encode(sorted(position.missing)), msgspec.msgpack.encode(position.links)
 
 
 def row_of(flow: StoredFlow) -> tuple[Any, ...]:
     """As `stored_flow` takes it."""
-    missing = msgspec.msgpack.encode(sorted(flow.position.missing))
     document = json.dumps(flow.document)
-    return flow.name, document, flow.version, flow.origin, int(flow.removed), flow.epoch, flow.position.index, missing
+    assignment = msgspec.msgpack.encode(dict(flow.assignment))
+    return (
+        flow.name, document, flow.version, flow.origin, int(flow.removed), flow.epoch, *columns_of(flow.position),
+        flow.plan, assignment,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +104,8 @@ class FlowCommit:
     """What the flow has dropped, as far as it was not said before."""
     whole: bool = False
     """Its deltas say everything: what was stored of the state before may go."""
+    links: Sequence[tuple[str, int, bytes]] = ()
+    """(gateway, rows, payload): batches for other gateways."""
 
 
 @dataclass(frozen=True, slots=True)

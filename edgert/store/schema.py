@@ -87,6 +87,24 @@ UPGRADES: tuple[str, ...] = (
     """
     ALTER TABLE outbox ADD COLUMN digest INTEGER;       -- of the payload, XXH3; see `mending`
     """,
+    """
+    ALTER TABLE flow ADD COLUMN links BLOB NOT NULL DEFAULT x'80';      -- MessagePack map, gateway to epoch, sequence
+    ALTER TABLE flow ADD COLUMN plan INTEGER NOT NULL DEFAULT 0;        -- counts the changes of its assignment
+    ALTER TABLE flow ADD COLUMN assignment BLOB NOT NULL DEFAULT x'80'; -- MessagePack map, operator to gateway, slot
+    ALTER TABLE state ADD COLUMN links BLOB;            -- as in `flow`; NULL in what an older version wrote
+    CREATE TABLE link_outbox (           -- batches on their way to other gateways
+        flow TEXT NOT NULL, gateway TEXT NOT NULL, epoch INTEGER NOT NULL, sequence INTEGER NOT NULL,
+        rows INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        PRIMARY KEY (flow, gateway, epoch, sequence)
+    ) WITHOUT ROWID;
+    CREATE TABLE link_stream (           -- kept when nothing waits
+        flow TEXT NOT NULL, gateway TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,       -- the last number given
+        PRIMARY KEY (flow, gateway)
+    ) WITHOUT ROWID;
+    """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
 

@@ -9,7 +9,8 @@ import pytest
 from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain, to_toml
 from edgert.flow.document import load as load_document
-from edgert.flow.physical import Fusion, Plan, plan
+from edgert.flow.physical import Fusion, plan
+from edgert.flow.plan import Plan
 from edgert.operators.builder import agg, stream
 from edgert.operators.registry import REGISTRY
 
@@ -55,7 +56,7 @@ def test_every_copy_feeds_every_copy_that_it_may_have_rows_for() -> None:
     assert made.instances["w#1"].feeders == (2,)
     assert made.instances["out#1"].feeders == (1,)
     assert {(i.copy, i.copies) for i in made.instances.values()} == {(1, 2), (2, 2), (1, 3), (2, 3), (3, 3)}
-    assert made.location["by"] == "in"
+    assert made.instance_of["by"] == "in"
     assert [len(copies) for copies in made.sets()] == [2, 3, 3]
 
 
@@ -73,7 +74,7 @@ def test_lines_of_copies_stand_side_by_side() -> None:
     assert [part.name for part in second.parts] == ["w#2", "out#2"]
     assert second.parts[0].outputs[0].instance == "out#2"
     assert [o.instance for o in made.instances["in+ok+by#2"].outputs] == ["w+out#1", "w+out#2"]
-    assert made.location["w"] == "w"
+    assert made.instance_of["w"] == "w"
 
 
 def test_where_the_topic_names_the_device_windows_by_device_stand_in_line_with_the_source() -> None:

@@ -9,7 +9,8 @@ import pytest
 from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
-from edgert.flow.physical import Fusion, Plan, fields_needed, plan
+from edgert.flow.physical import Fusion, fields_needed, plan
+from edgert.flow.plan import Plan
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
@@ -66,7 +67,7 @@ def test_a_chain_of_stateless_operators_is_one_instance() -> None:
     assert made.instances["minute"].keys == (("source", "string"), ("room", "long"))
     assert made.instances[chain].keys == ()
     assert made.instances[chain].live == frozenset({"source", "room", "f"})
-    assert made.location["derived"] == chain
+    assert made.instance_of["derived"] == chain
 
 
 LINE = {
@@ -87,7 +88,7 @@ def test_what_stands_in_a_line_is_one_instance() -> None:
     apart = plan(line, REGISTRY, "chains")
     assert [part.name for part in fused.parts] == ["in", "valid+key", "minute", "central"]
     assert fused.parts == tuple(apart.instances.values())
-    assert set(made.location.values()) == {part.name for part in fused.parts}
+    assert set(made.instance_of.values()) == {part.name for part in fused.parts}
     edges = [("in", "valid+key"), ("valid+key", "minute"), ("minute", "central")]
     assert list(made.edges()) == list(apart.edges()) == edges
     assert fused.parameters["topic"].filter == "city/+/sense"
@@ -198,7 +199,7 @@ def test_markers_alone_cost_no_instance() -> None:
     assert wires(made)["in"] == [("one", 0, 0), ("two", 0, 0)]
     assert made.instances["one"].keys == (("source", "string"),)
     assert made.instances["two"].keys == (("room", "string"),)
-    assert made.location["by_source"] == made.location["by_room"] == "in"
+    assert made.instance_of["by_source"] == made.instance_of["by_room"] == "in"
 
 
 def test_a_window_is_keyed_by_the_nearest_marker_and_not_through_another_window() -> None:

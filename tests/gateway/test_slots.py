@@ -19,6 +19,7 @@ from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
+from edgert.flow.plan import Location
 from edgert.links import frames
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import CommitForm, FlowRun
@@ -66,7 +67,7 @@ class Walk:
         self.shipped: list[dict[str, Any]] = []
         self.busy = asyncio.Lock()
         """As a checkpointer's."""
-        self.published = self.rewritten = 0
+        self.published = self.rewritten = self.placed = 0
         self.lock = threading.Lock()
         """As the one that keeps anything from being fed."""
         pool = PoolSettings(workers=draw.choice([0, 0, 1]), slots=slots, placement=placement)
@@ -165,6 +166,35 @@ class Walk:
                     self.spilled.append(pack_queues(queues))
                     self.slots.spilled(self.run)
 
+    async def place(self) -> None:
+        """By hand, to slots that are drawn: stopped at a checkpoint, and from there by another plan."""
+        async with self.busy:
+            if self.run.pending or not await self.while_it_waits(
+                lambda: self.slots.stop_for_plan(self.run, self.position, 1.0)
+            ):
+                return
+            form = self.run.form()
+            if form is not None and self.draw.random() < 0.2:
+                self.slots.go_on(self.run)  # the commit failed
+                return
+            if form is not None:
+                self.commit(form)
+                self.run.committed(form)
+            self.slots.committed(self.run)
+            old = self.run
+            assignment = {
+                operator: Location("", self.draw.randrange(len(self.processes))) for operator in old.plan.assignment()
+            }
+            new = FlowRun(
+                old.flow, REGISTRY, 1, 1, old.progress, old.fusion, True, "", assignment, old.plan.number + 1
+            )  # fmt: skip
+            for _ in range(self.draw.randrange(3)):
+                self.feed()  # what comes while it stands still
+            switch = self.slots.succeed(old, new, *self._stored("f"))
+            self.position(switch)
+            self.run = new
+            self.placed += 1
+
     def commit(self, form: CommitForm) -> None:
         if form.whole:
             self.rewritten += 1
@@ -232,8 +262,10 @@ async def walk_through(draw: random.Random) -> None:
             walk.feed()
         elif kind < 0.93:
             walk.work()
-        elif kind < 0.96:
+        elif kind < 0.95:
             await walk.checkpoint()
+        elif kind < 0.96:
+            await walk.place()
         elif kind < 0.97:
             await walk.spill()
         else:

@@ -18,7 +18,7 @@ from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.flow.on_error import OnError
-from edgert.flow.physical import PhysicalInstance
+from edgert.flow.plan import PhysicalInstance
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.region import Edge, Region
 from edgert.runtime.build import Place

@@ -1,0 +1,101 @@
+"""How the verbs that ask a running gateway find its control socket, and how they print tables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from edgert.core.errors import EdgertError
+
+if TYPE_CHECKING:
+    from edgert.control.client import BlockingClient
+
+CONFIG: Final = Path("/etc/edgert/gateway.toml")
+TIMEOUT_S: Final = 10.0
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say which gateway is meant."""
+    parser.add_argument(
+        "--socket", metavar="PATH", help="the gateway's control socket; default: that of its settings, then /run/edgert"
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"the gateway's settings (default: {CONFIG} if it is there)"
+    )
+
+
+def connect(args: argparse.Namespace) -> BlockingClient:
+    """A connection to the gateway that is meant. Raises `EdgertError` naming what was looked for."""
+    from edgert.control.client import BlockingClient
+
+    return BlockingClient(args.socket or _found(candidates(args.config)), TIMEOUT_S)
+
+
+def ask(args: argparse.Namespace, verb: str) -> Any:
+    """The gateway's answer to a verb without arguments."""
+    with connect(args) as client:
+        return client.call(verb)
+
+
+def candidates(config: Path | None) -> list[str]:
+    """Where the socket may be, likeliest first: as the settings say, in the runtime folder of a service or of root, in
+    this user's."""
+    from edgert.core.config import load
+    from edgert.core.settings import GatewaySettings, control_socket
+
+    path = config or (CONFIG if os.access(CONFIG, os.R_OK) else None)
+    settings = load(GatewaySettings, path, os.environ)
+    if not settings.control.enabled:
+        raise EdgertError(f"{path or 'the environment'}: control.enabled is false, so this gateway cannot be asked")
+    places = [control_socket(settings, os.environ, os.geteuid() == 0)]
+    if config is None and not settings.control.socket:
+        places += [control_socket(GatewaySettings(), {}, root=True)]
+        places += [control_socket(GatewaySettings(), os.environ, root=False)]
+    return list(dict.fromkeys(places))
+
+
+def _found(places: Sequence[str]) -> str:
+    for place in places:
+        if os.path.exists(place):
+            return place
+    raise EdgertError(
+        f"no gateway's control socket is there; looked for {', '.join(places)}. Is the gateway running, and may this "
+        "user enter the folder? Otherwise say where with --socket PATH (its log names it: control socket), or --config"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Lines of a table: the first `left` columns to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in (head, *rows)
+    ]
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for limit, unit, name in ((1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min")):
+        if abs(seconds) < limit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds / 3600:,.1f} h"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def place(slot: int) -> str:
+    """Where an instance runs."""
+    return "gateway" if slot < 0 else f"slot {slot}"

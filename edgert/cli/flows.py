@@ -1,0 +1,45 @@
+"""`edgert flows`: the flows of a running gateway of this board."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgert.cli._control import add_socket, ask, duration, place, table
+
+HELP = "list the flows of the gateway on this board; exit status 1 where one does not run"
+HEAD = ("flow", "state", "delivery", "runs in", "version", "instances", "messages in", "rows out", "latency")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    flows = ask(args, "flows")
+    print(json.dumps(flows, indent=1) if args.json else "\n".join(lines(flows)))
+    return 0 if all(flow["state"] == "running" for flow in flows) else 1
+
+
+def lines(flows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The flows for people."""
+    if not flows:
+        yield "no flow runs here; bring one with: edgert deploy FLOWFILE"
+        return
+    yield from table(HEAD, [_row(flow) for flow in flows], 4)
+    yield from (f"! flow {flow['name']} {flow['state']}: {flow['error']}" for flow in flows if flow.get("error"))
+
+
+def _row(flow: Mapping[str, Any]) -> tuple[str, ...]:
+    def number(name: str) -> str:
+        return f"{flow[name]:,}" if name in flow else "-"
+
+    where = ", ".join(map(place, flow["slots"])) or "-"
+    late = "-" if flow.get("latency_s") is None else duration(flow["latency_s"])
+    return (
+        flow["name"], flow["state"], flow.get("delivery", "-"), where, number("version"), number("instances"),
+        number("rows_in"), number("rows_out"), late,
+    )  # fmt: skip

@@ -1,0 +1,78 @@
+"""`edgert status`: how a running gateway of this board is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgert.cli._control import add_socket, ask, duration, size, table
+
+HELP = "show how the gateway on this board is; exit status 1 where something is not well"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="all of the status, as /api/status of the web port has it")
+
+
+def run(args: argparse.Namespace) -> int:
+    status = ask(args, "status")
+    if args.json:
+        print(json.dumps(status, indent=1, default=repr))
+    else:
+        print("\n".join(lines(status)))
+    return 1 if problems(status) else 0
+
+
+def problems(status: Mapping[str, Any]) -> list[str]:
+    """What is not well."""
+    ingest, checkpoint = status["ingest"], status["checkpoint"]
+    found = []
+    if not ingest["connected"]:
+        found.append(f"no connection to the sensors' broker {ingest['broker']}: {ingest['error'] or 'not yet'}")
+    elif ingest["error"]:
+        found.append(f"sensors' broker: {ingest['error']}")
+    if checkpoint["error"]:
+        found.append(f"the last checkpoint failed: {checkpoint['error']}")
+    found += [f"slot {slot['slot']} does not run" for slot in status["slots"] if not slot["running"]]
+    found += [f"flow {flow['name']} is {flow['state']}" for flow in status["flows"] if flow["state"] != "running"]
+    return found
+
+
+def lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """The status for people."""
+    ingest, central, checkpoint = status["ingest"], status["central"], status["checkpoint"]
+    yield f"gateway {status['gateway']} of fleet {status['fleet']}, edgert {status['version']}"
+    yield f"  up           {duration(status['uptime_s'])}"
+    yield f"  memory       {size(status['rss_bytes'])}, CPU {status['cpu_percent']:.1f} %"
+    taken = f"{ingest['messages']:,} messages, {ingest['unacknowledged']:,} unacknowledged"
+    yield f"  sensors      {_link(ingest)}, {taken}"
+    waiting = f"{central['outbox_rows']:,} rows ({size(central['outbox_bytes'])}) in the outbox"
+    yield f"  central      {_link(central) if central['enabled'] else 'switched off'}, {waiting}"
+    yield f"  checkpoints  {checkpoint['commits']:,}, the last took {checkpoint['last_ms']:.1f} ms"
+    for slot in status["slots"]:
+        state = f"process {slot['pid']}" if slot["running"] else "does not run"
+        memory = f", {size(slot['rss_bytes'])}" if "rss_bytes" in slot else ""
+        yield f"  slot {slot['slot']}       {state}{memory}, {slot['instances']} instances, {slot['restarts']} restarts"
+    if dropped := sum(drop["rows"] for drop in status["drops"]):
+        yield f"  dropped      {dropped:,} rows (--json says where and why)"
+    if status["flows"]:
+        yield ""
+        yield from table(
+            ("flow", "state", "version", "rows shipped", "p99"), [_flow(flow) for flow in status["flows"]], 2
+        )
+    if found := problems(status):
+        yield ""
+        yield from (f"! {problem}" for problem in found)
+
+
+def _link(about: Mapping[str, Any]) -> str:
+    return f"{'connected to' if about['connected'] else 'NOT connected to'} {about['broker']}"
+
+
+def _flow(flow: Mapping[str, Any]) -> tuple[str, ...]:
+    p99 = flow.get("latency_ms", {}).get("p99")
+    late = "-" if p99 is None else duration(p99 / 1e3)
+    return flow["name"], flow["state"], str(flow["version"]), f"{flow['rows_shipped']:,}", late

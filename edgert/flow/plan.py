@@ -1,0 +1,153 @@
+"""The physical graph of a flow as data: instances, the edges between them, and where each of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from edgert.flow.graph import Flow, Node
+from edgert.flow.spec import Keys
+
+
+class Division(NamedTuple):
+    """Which copy of the consumer a row goes to."""
+
+    kind: Literal["forward", "shuffle", "key", "gather"]
+    keys: Keys = ()
+    """Of `key`: the (field, type) that decide."""
+
+    def __str__(self) -> str:
+        fields = ", ".join(name for name, _ in self.keys)
+        return f"{self.kind} ({fields})" if fields else self.kind
+
+
+FORWARD: Final = Division("forward")
+DAEMON: Final = -1
+"""The slot number of the gateway daemon itself."""
+
+
+class Location(NamedTuple):
+    """Where an instance runs."""
+
+    gateway: str
+    slot: int = DAEMON
+    """Number of the slot on that gateway; `DAEMON` where it has none, or another gateway decides."""
+
+    def __str__(self) -> str:
+        return f"{self.gateway}/{'daemon' if self.slot == DAEMON else self.slot}"
+
+
+Assignment = Mapping[str, Location]
+"""Operator → location; of several copies each by its own name (`minute#2`)."""
+
+
+Kind = Literal["source", "stateless", "stateful", "sink"]
+
+
+class Output(NamedTuple):
+    """Where batches go: instance, the port at which this instance emits them, and which input of the other it is."""
+
+    instance: str
+    port: int
+    input: int
+    division: Division = FORWARD
+    """How rows are divided among the copies of that instance; there is one output for each of them."""
+    producer: int = 0
+    """Which of the copies that feed that input this one is, from 0; of one that goes forward 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalInstance:
+    """One instance: an operator, or several that were fused."""
+
+    name: str
+    """The operators' names joined by +; of copies with # and the number of the copy."""
+    kind: Kind
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    """The instances that feed it, all copies of one as one (without #)."""
+    outputs: tuple[Output, ...]
+    keys: Keys = ()
+    """(field, type) of the key, for stateful instances."""
+    live: frozenset[str] | None = None
+    """Fields of its output rows at which anything behind it looks (None: all)."""
+    parts: tuple[PhysicalInstance, ...] = ()
+    """Of several instances fused to a region: they, each after all that feed it, as they were planned without."""
+    exits: tuple[tuple[int, int], ...] = ()
+    """Of a region, by its own port: the part, and the port of that, by which rows leave."""
+    feeders: tuple[int, ...] = ()
+    """By input: how many instances feed it there, whose smallest watermark counts."""
+    copies: int = 1
+    """How many there are of it."""
+    copy: int = 0
+    """Which of them it is, from 1; 0 if it is the only one."""
+    location: Location | None = None
+    """Where the assignment puts it; None: anywhere."""
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Names of the operators in it, in order."""
+        return tuple(n.name for n in self.nodes)
+
+    @property
+    def slot(self) -> int:
+        """The slot that its operators ask for; -1: none."""
+        return max(node.slot for node in self.nodes)  # markers in it cannot ask
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Parameters of the first operator (of the only one, except where several are fused)."""
+        return self.nodes[0].parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A flow's instances, each after all that feed it."""
+
+    flow: Flow
+    instances: Mapping[str, PhysicalInstance]
+    instance_of: Mapping[str, str]
+    """The instance, or the part of one, in which each operator runs (of copies the name that they have in common). A
+    marker that vanished counts to the one that feeds it."""
+    number: int = 0
+    """Counts the plans of one version of a flow: each change of its assignment makes the next."""
+
+    def sets(self) -> tuple[tuple[PhysicalInstance, ...], ...]:
+        """The copies of each instance together, in the plan's order."""
+        sets: dict[tuple[str, ...], list[PhysicalInstance]] = {}
+        for instance in self.instances.values():
+            sets.setdefault(instance.operators, []).append(instance)
+        return tuple(map(tuple, sets.values()))
+
+    def parts(self) -> Iterator[PhysicalInstance]:
+        """Instances, or their parts: what has a name, state and counters of its own."""
+        for instance in self.instances.values():
+            yield from instance.parts or (instance,)
+
+    def edges(self) -> Iterator[tuple[str, str]]:
+        """From part to part, by name."""
+        first = {i.name: (i.parts or (i,))[0].name for i in self.instances.values()}
+        for part in self.parts():
+            for output in part.outputs:
+                yield part.name, first.get(output.instance, output.instance)
+
+    def assignment(self) -> dict[str, Location]:
+        """The location of every operator copy that has one."""
+        return {
+            copy_name(operator, instance.copy): instance.location
+            for instance in self.instances.values()
+            if instance.location is not None
+            for operator in instance.operators
+        }
+
+
+def copy_name(name: str, number: int) -> str:
+    """The name of copy `number` (from 1; 0: there is one only)."""
+    return f"{name}#{number}" if number else name
+
+
+def uncopied(name: str) -> tuple[str, int]:
+    """The name that all copies have in common, and the number of this one."""
+    common, _, number = name.partition("#")
+    return common, int(number or 0)

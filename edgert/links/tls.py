@@ -1,0 +1,331 @@
+"""The door between two gateways: TCP with TLS 1.3, both sides' certificates checked against the fleet's CA, on asyncio
+(uvloop in production). Plain TCP is for loopback addresses only: tests, and the demo.
+
+A certificate names its gateway in a subject alternative name `URI:edgert://<fleet>/<gateway>`, or in its common name.
+Addresses are not checked: boards change them. Both sides begin with `Hello`, whose names have to be the certificate's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import ssl
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from edgert.core.errors import EdgertError, ProtocolError, show
+from edgert.core.ids import GATEWAY_NAME
+from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, Decoder, Hello, Refuse, encode
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_S: Final = 10.0
+"""TCP, TLS and `Hello` together. A peer that needs longer is dropped."""
+MOST_HANDSHAKES: Final = 32
+"""Connections that have not said who they are. One more drops the oldest of the address that has most of them."""
+WRITE_BYTES: Final = 256 * 1024
+"""A link whose backlog is greater is not `writable`."""
+_URI: Final = "edgert://"
+
+
+class LinkError(EdgertError):
+    """A link cannot be made; the message says what was expected and what came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a gateway is."""
+
+    fleet: str
+    gateway: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Paths of PEM files: our certificate, its private key, and the fleet's CA."""
+
+    certificate: str
+    key: str
+    ca: str
+
+
+def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
+    """Raises `LinkError` naming the file that is missing, damaged, or, for the key, readable by everybody."""
+    try:
+        if os.stat(credentials.key).st_mode & stat.S_IROTH:
+            raise LinkError(f"{credentials.key}: expected a private key that not everybody may read (chmod 640)")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # the name in the certificate is the gateway's, see `Identity`
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(credentials.ca)
+        context.load_cert_chain(credentials.certificate, credentials.key, password=_no_password)
+    except (OSError, ValueError) as error:
+        files = f"{credentials.certificate}, {credentials.key} and {credentials.ca}"
+        raise LinkError(f"expected certificate, key and CA as PEM files in {files}: {error}") from error
+    if server:
+        context.num_tickets = 0  # a session is never resumed
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("expected a private key without a password")
+
+
+def certificate_identity_untrusted(certificate: Mapping[str, Any] | None, fleet: str) -> Identity:
+    """The gateway that a peer's certificate (as `getpeercert` gives it) was made for. Raises `ProtocolError`."""
+    certificate = certificate or {}
+    for kind, value in certificate.get("subjectAltName", ()):
+        if kind == "URI" and value.startswith(_URI):
+            of_fleet, _, gateway = value.removeprefix(_URI).partition("/")
+            return _identity(of_fleet, gateway)
+    for relative in certificate.get("subject", ()):
+        for name, value in relative:
+            if name == "commonName":
+                return _identity(fleet, value)
+    raise ProtocolError(f"expected a certificate with URI:{_URI}<fleet>/<gateway> or a common name, got neither")
+
+
+def _identity(fleet: str, gateway: str) -> Identity:
+    if not (GATEWAY_NAME.fullmatch(fleet) and GATEWAY_NAME.fullmatch(gateway)):
+        raise ProtocolError(f"expected a certificate with the names of a fleet and a gateway, got {show(gateway)}")
+    return Identity(fleet, gateway)
+
+
+def require_loopback(host: str) -> None:
+    """Raises `LinkError` for any other address: without certificates anybody on the network could be any gateway."""
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return
+    raise LinkError(
+        f"expected a loopback address (127.0.0.1 or ::1) for links without TLS, got {show(host)}; "
+        "set links.certificate, links.key and links.ca"
+    )
+
+
+class TlsLink(asyncio.Protocol):
+    """A connection to one gateway; fulfils `edgert.links.link.Link`. Belongs to the loop's thread."""
+
+    def __init__(self, made: Callable[[TlsLink], None] | None = None) -> None:
+        self.peer = ""
+        """The gateway at the other end, once `introduce` has returned."""
+        self.closed = False
+        self.writable = True
+        """False while the peer takes less than it is sent."""
+        self.address = ""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._made = made
+        self._transport: asyncio.Transport | None = None
+        self._decoder = Decoder(MAX_HELLO)
+        self._first: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._on_data: Callable[[bytes], None] | None = None
+        self._on_writable: Callable[[], None] = lambda: None
+
+    # -- the face
+
+    @property
+    def backlog_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def send(self, data: bytes) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def begin(self, on_data: Callable[[bytes], None], on_writable: Callable[[], None]) -> None:
+        """Bytes of the peer go to `on_data` from now on; `on_writable` is called when `writable` is true again."""
+        self._on_data, self._on_writable = on_data, on_writable
+        if rest := self._decoder.rest():
+            on_data(rest)
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+
+    # -- who is there
+
+    async def introduce(self, ours: Identity, expected: str | None) -> None:
+        """Says who we are and learns who the peer is. `expected`: the gateway that was called; None: we were called,
+        and speak second. Raises `ProtocolError` where the peer is somebody else, or of another fleet or version."""
+        hello = encode(Hello(VERSION, ours.fleet, ours.gateway))
+        if expected is not None:
+            self.send(hello)
+        first = await self._first
+        self._check(first, ours, expected)
+        self.peer = first.gateway
+        if expected is None:
+            self.send(hello)
+
+    def _check(self, first: Hello, ours: Identity, expected: str | None) -> None:
+        if first.version != VERSION:
+            raise ProtocolError(f"expected version {VERSION} of the link protocol, got {first.version}")
+        theirs = Identity(first.fleet, first.gateway)
+        if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
+            proven = certificate_identity_untrusted(self._transport.get_extra_info("peercert"), ours.fleet)
+            if proven != theirs:
+                raise ProtocolError(f"expected the {proven} of its certificate in the peer's hello, got {theirs}")
+        if theirs.fleet != ours.fleet:
+            raise ProtocolError(f"expected a gateway of fleet {ours.fleet}, got one of fleet {theirs.fleet}")
+        if theirs.gateway == ours.gateway or expected not in (None, theirs.gateway):
+            raise ProtocolError(f"expected {expected or 'another gateway'}, got {theirs.gateway}")
+
+    def refuse(self, why: str) -> None:
+        """Tells the peer why, and closes."""
+        self.send(encode(Refuse(why[:MAX_TEXT])))
+        self.closed = True
+        if self._transport is not None:
+            self._transport.close()
+            asyncio.get_running_loop().call_later(1.0, self._transport.abort)
+
+    # -- asyncio's
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_BYTES)
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        if self._made is not None:
+            self._transport.pause_reading()  # the first bytes may be TLS's
+            self._made(self)
+
+    async def upgrade(self, context: ssl.SSLContext | None) -> None:
+        """Begins to read an accepted connection, with TLS if there is a context. Raises OSError or `LinkError`."""
+        raw = self._transport
+        if raw is None or raw.is_closing():
+            raise LinkError("expected TLS, got a connection that was closed")
+        if context is None:
+            raw.resume_reading()
+            return
+        loop = asyncio.get_running_loop()
+        transport = await loop.start_tls(raw, self, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
+        if transport is None:
+            raise LinkError("expected TLS, got a connection that was closed")
+        self._transport = transport
+        transport.set_write_buffer_limits(WRITE_BYTES)
+        if self.closed:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self.closed:
+            return
+        if self._on_data is not None:
+            self._on_data(data)
+            return
+        try:
+            messages = self._decoder.feed_untrusted(data, most=0 if self._first.done() else 1)
+            for first in messages:
+                if isinstance(first, Refuse):
+                    raise ProtocolError(f"the peer closes the connection: {first.text}")
+                if not isinstance(first, Hello):
+                    raise ProtocolError(f"expected a Hello as first message, got a {type(first).__name__}")
+                self._first.set_result(first)
+        except ProtocolError as error:
+            self._fail(error)
+            return
+        if self._first.done() and self._transport is not None:
+            self._transport.pause_reading()  # until `begin`: what came in this read waits in the decoder
+
+    def _fail(self, error: Exception) -> None:
+        if not self._first.done():
+            self._first.set_exception(error)
+        self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._fail(LinkError(f"the connection was closed: {exc or 'by the peer'}"))
+        if self._first.done() and not self._first.cancelled():
+            self._first.exception()  # taken, if nobody waits for it
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._on_writable()
+
+
+async def connect(host: str, port: int, peer: str, ours: Identity, context: ssl.SSLContext | None) -> TlsLink:
+    """A link to the gateway `peer`. `context` None: plain TCP. Raises `LinkError` or `ProtocolError`."""
+    if context is None:
+        require_loopback(host)
+    link = TlsLink()
+    try:
+        async with asyncio.timeout(HANDSHAKE_S):
+            await asyncio.get_running_loop().create_connection(lambda: link, host, port, ssl=context)
+            await link.introduce(ours, peer)
+    except (OSError, ValueError) as error:  # ssl's errors and TimeoutError are OSErrors
+        link.close()
+        raise LinkError(f"cannot link to {peer} at {host}:{port}: {str(error) or 'no answer in time'}") from error
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+class Listener:
+    """Takes connections of other gateways."""
+
+    def __init__(self, ours: Identity, context: ssl.SSLContext | None, on_link: Callable[[TlsLink], None]) -> None:
+        """`on_link` is given links whose peer is known; it calls `begin` or `refuse`. `context` None: plain TCP."""
+        self._ours, self._context, self._on_link = ours, context, on_link
+        self._server: asyncio.Server | None = None
+        self._handshakes: dict[TlsLink, asyncio.Task[None]] = {}
+        """Oldest first."""
+        self.refused = 0
+        """Connections that did not become links."""
+
+    async def start(self, host: str, port: int) -> int:
+        """The port it listens on. Raises `LinkError`."""
+        if self._context is None:
+            require_loopback(host)
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: TlsLink(self._accepted), host, port, backlog=MOST_HANDSHAKES
+            )
+        except OSError as error:
+            raise LinkError(f"cannot listen on {host}:{port} for links of other gateways: {error}") from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._handshakes.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accepted(self, link: TlsLink) -> None:
+        if len(self._handshakes) >= MOST_HANDSHAKES:
+            addresses = [other.address for other in self._handshakes]
+            most = max(addresses, key=addresses.count)
+            next(other for other in self._handshakes if other.address == most).close()
+        task = asyncio.get_running_loop().create_task(self._greet(link))
+        self._handshakes[link] = task
+        task.add_done_callback(lambda _: self._handshakes.pop(link, None))
+
+    async def _greet(self, link: TlsLink) -> None:
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await link.upgrade(self._context)
+                await link.introduce(self._ours, None)
+        except (ProtocolError, LinkError, OSError, ValueError) as error:
+            self.refused += 1
+            log.info("a connection from %s became no link: %s", link.address, str(error) or "no hello in time")
+            if isinstance(error, ProtocolError) and not link.closed:
+                link.refuse(str(error))
+            else:
+                link.close()
+        except asyncio.CancelledError:
+            link.close()
+            raise
+        else:
+            self._on_link(link)

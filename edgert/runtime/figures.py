@@ -1,0 +1,81 @@
+"""Raw figures of instances: counters of the work that was done, and what waits, as the control socket gives them.
+
+    slot                         daemon
+    of_instance(...)  --REPORT-> SlotFigures  -> plain
+    of_instance(...)             (no slots)   -> plain
+
+Counters are since the start of the process and are read when somebody asks; nothing is added up per row for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edgert.runtime.instance import Instance
+from edgert.runtime.targets import Target
+
+COUNTERS: Final = ("rows_in", "rows_out", "turns", "busy_s", "queued_s", "scheduling_s", "idle_s")
+GAUGES: Final = ("queue_rows", "queue_bytes", "head_age_s", "at")
+"""`at`: when they were read, monotonic seconds; of a slot when it reported last, 0 before its first report."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one instance."""
+
+    counters: Sequence[float] = (0,) * len(COUNTERS)
+    """By `COUNTERS`."""
+    gauges: Sequence[float] = (0,) * len(GAUGES)
+    """By `GAUGES`."""
+    sent: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """(rows, estimated bytes) that went to each instance."""
+    left: Sequence[float] = (0, 0.0)
+    """Rows that left the flow here, and the sum of their latencies in seconds."""
+
+    def after(self, before: Figures) -> Figures:
+        """With what was counted `before`."""
+        names = {**before.sent, **self.sent}
+        sent = {name: _sum(self.sent.get(name, (0, 0)), before.sent.get(name, (0, 0))) for name in names}
+        return Figures(_sum(self.counters, before.counters), self.gauges, sent, _sum(self.left, before.left))
+
+    def plain(self) -> list[Any]:
+        """For a frame."""
+        return [self.counters, self.gauges, self.sent, self.left]
+
+
+def _sum(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def of_instance(instance: Instance, now: float) -> Figures:
+    """Of an instance in this process, at `now` (monotonic seconds). Needs no lock."""
+    c, queue, hand = instance.counters, instance.queue, instance.hand
+    since, rows, size = queue.waiting_since(), queue.rows, queue.size
+    if hand and hand.rows:
+        since, rows, size = hand.put, rows + hand.rows, size + hand.size
+    counters = [c.rows_in, c.rows_out, c.turns, c.busy_s, c.queued_s, c.scheduling_s, instance.idle_at(now)]
+    gauges = [rows, size, 0.0 if since is None else max(0.0, now - since), now]
+    sent: dict[str, list[int]] = {}
+    for ends in instance.outputs.values():
+        for end in ends:
+            for target in (end,) if isinstance(end, Target) else end.targets:
+                _add(sent, target)
+    gone = sum(instance.latency.counts)
+    return Figures(counters, gauges, sent, [gone, instance.latency.mean_s() * gone] if gone else (0, 0.0))
+
+
+def _add(sent: dict[str, list[int]], target: Target) -> None:
+    """Several edges to one instance, one for each of its inputs, count as one."""
+    name = target.instance.name
+    if name in sent:
+        sent[name] = [sent[name][0] + target.rows, sent[name][1] + target.size]
+    else:
+        sent[name] = [target.rows, target.size]
+
+
+def mean_latency_s(figures: Sequence[Figures]) -> float | None:
+    """From arrival to the end of the flow, the mean of all rows that got there; None before the first."""
+    rows = sum(one.left[0] for one in figures)
+    return sum(one.left[1] for one in figures) / rows if rows else None

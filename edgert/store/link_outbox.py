@@ -1,0 +1,73 @@
+"""Batches on their way to other gateways: inside a transaction of the one database.
+
+A stream is (flow, gateway). A checkpoint puts its batches here and numbers them (epoch, sequence) in its transaction;
+they are sent after that, never renumbered, and deleted when the gateway there has committed them. The epoch is the
+flow's: a flow that goes back to an older checkpoint, or begins anew, opens a new one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from edgert.links.messages import NOTHING, Number
+from edgert.links.protocol import Stored
+
+
+def put(db: sqlite3.Connection, flow: str, batches: Sequence[tuple[str, int, bytes]]) -> None:
+    """Numbers (gateway, rows, payload) behind what was given before."""
+    (epoch,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (flow,)).fetchone()
+    for gateway, rows, payload in batches:
+        newest = last(db, flow, gateway)
+        number = Number(newest.epoch, newest.sequence + 1) if newest.epoch >= epoch else Number(epoch, 1)
+        db.execute("INSERT OR REPLACE INTO link_stream VALUES (?, ?, ?, ?)", (flow, gateway, *number))
+        db.execute("INSERT INTO link_outbox VALUES (?, ?, ?, ?, ?, ?)", (flow, gateway, *number, rows, payload))
+
+
+def last(db: sqlite3.Connection, flow: str, gateway: str) -> Number:
+    """The greatest number ever given in a stream."""
+    query = "SELECT epoch, sequence FROM link_stream WHERE flow = ? AND gateway = ?"
+    found = db.execute(query, (flow, gateway)).fetchone()
+    return Number(*found) if found else NOTHING
+
+
+def streams(db: sqlite3.Connection) -> dict[tuple[str, str], Number]:
+    """(flow, gateway) → the greatest number given, of every stream that ever had a batch."""
+    query = "SELECT flow, gateway, epoch, sequence FROM link_stream ORDER BY flow, gateway"
+    return {(flow, gateway): Number(epoch, sequence) for flow, gateway, epoch, sequence in db.execute(query)}
+
+
+def begin_epoch(db: sqlite3.Connection, flow: str, gateway: str, epoch: int) -> None:
+    """The next batch of the stream is the first of a later epoch."""
+    db.execute("INSERT OR REPLACE INTO link_stream VALUES (?, ?, ?, 0)", (flow, gateway, epoch))
+
+
+def pending(db: sqlite3.Connection, flow: str, gateway: str, after: Number, limit_bytes: int) -> list[Stored]:
+    """The batches behind the number `after`, in order: so many bytes of them, and one batch more."""
+    query = (
+        "SELECT epoch, sequence, payload FROM link_outbox "
+        "WHERE flow = ? AND gateway = ? AND (epoch, sequence) > (?, ?) "
+        "ORDER BY epoch, sequence"
+    )
+    found: list[Stored] = []
+    for row in db.execute(query, (flow, gateway, *after)):
+        found.append(Stored(*row))
+        limit_bytes -= len(row[2])
+        if limit_bytes < 0:
+            break
+    return found
+
+
+def delete_to(db: sqlite3.Connection, flow: str, gateway: str, number: Number) -> None:
+    """The gateway has committed everything up to `number`."""
+    query = "DELETE FROM link_outbox WHERE flow = ? AND gateway = ? AND (epoch, sequence) <= (?, ?)"
+    db.execute(query, (flow, gateway, *number))
+
+
+def sizes(db: sqlite3.Connection) -> list[tuple[str, str, int, int, int]]:
+    """(flow, gateway, batches, rows, bytes) of what waits."""
+    query = (
+        "SELECT flow, gateway, count(*), sum(rows), sum(length(payload)) FROM link_outbox "
+        "GROUP BY flow, gateway ORDER BY flow, gateway"
+    )
+    return db.execute(query).fetchall()

@@ -1,0 +1,1 @@
+"""How others ask and steer a running gateway."""

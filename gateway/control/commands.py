@@ -1,0 +1,114 @@
+"""What a gateway does when it is told to: over the control plane (`cmd/<verb>`) and over its control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from edgert.core.errors import EdgertError, show
+from edgert.flow.document import from_plain
+from edgert.flow.plan import Location
+
+if TYPE_CHECKING:
+    from gateway.daemon import Daemon
+
+COMMAND_S: Final = 10.0
+"""So long a command waits for a change of a flow."""
+Command = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""From its arguments."""
+
+
+class Commands:
+    """Each raises `EdgertError` where it cannot be done."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def of_control_plane(self) -> dict[str, Command]:
+        """By verb, for whoever may write to the gateway's topics, and for programs of this board."""
+        return {"status": self.status, "checkpoint": self.checkpoint, "place": self.place}
+
+    def of_agent(self) -> dict[str, Command]:
+        """By verb, for programs of this board only."""
+        return {"peers": self.peers, "part.deploy": self.deploy_part, "part.remove": self.remove_part}
+
+    async def status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The status object."""
+        return self._daemon.status.object()
+
+    async def checkpoint(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A checkpoint of all flows, now."""
+        checkpointer = self._daemon.checkpointer
+        try:
+            async with asyncio.timeout(COMMAND_S), checkpointer.busy:
+                pass
+        except TimeoutError:
+            raise EdgertError("a change of a flow waits, for a full disk perhaps, see the log; try again") from None
+        done = await checkpointer.checkpoint(self._daemon.flows.runs.values())
+        return {"committed": done and not checkpointer.outbox.blocked, **dataclasses.asdict(checkpointer.status)}
+
+    async def place(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "moves": {operator: slot}}`: runs operators in other slots."""
+        flow, moves = _text(arguments, "flow"), arguments.get("moves")
+        if not isinstance(moves, Mapping) or not moves:
+            raise EdgertError(f"expected moves: {{operator: slot}}, got {show(moves)}")
+        slots = self._daemon.settings.pool.slots
+        for operator, slot in moves.items():
+            if type(slot) is not int or not 0 <= slot < slots:
+                have = f"a slot from 0 to {slots - 1}" if slots else "no move: this gateway has no slots (pool.slots)"
+                raise EdgertError(f"expected {have} for {operator}, got {show(slot)}")
+        to = {operator: Location(self._daemon.gateway, slot) for operator, slot in moves.items()}
+        plan = await self._daemon.flows.place(flow, to)
+        return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
+
+    # -- flows that run on several gateways
+
+    async def peers(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"peers": {gateway: [host, port]}}`: where the other gateways of the fleet listen."""
+        links = self._daemon.links
+        if links is None:
+            raise EdgertError("links to other gateways are off: set links.enabled")
+        peers = arguments.get("peers")
+        if not isinstance(peers, Mapping) or not all(map(_is_address, peers.values())):
+            raise EdgertError(f"expected peers: {{gateway: [host, port]}}, got {show(peers)}")
+        links.peers.set_peers({str(gateway): (host, port) for gateway, (host, port) in peers.items()})
+        return {"peers": sorted(peers)}
+
+    async def deploy_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"document": ..., "assignment": {operator: [gateway, slot]}, "plan": number}`: this gateway's part of a
+        flow that runs on several. It runs what the assignment gives it, and sends batches to the others."""
+        document, number = arguments.get("document"), arguments.get("plan", 0)
+        if not isinstance(document, Mapping) or type(number) is not int:
+            raise EdgertError(f"expected a document and the number of a plan, got {show(document)}, {show(number)}")
+        flows = self._daemon.flows
+        flow = from_plain(dict(document), flows.registry, what="flow")
+        assignment = assignment_untrusted(arguments.get("assignment"))
+        if self._daemon.links is None and any(at.gateway != self._daemon.gateway for at in assignment.values()):
+            raise EdgertError("links to other gateways are off: set links.enabled")
+        version = await flows.deploy(flow, "fleet", assignment, number)
+        return {"flow": flow.name, "version": version, "plan": number}
+
+    async def remove_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name}`: ends this gateway's part of a flow; what its operators hold goes to the other gateways."""
+        flow = _text(arguments, "flow")
+        return {"flow": flow, "removed": await self._daemon.flows.remove(flow)}
+
+
+def assignment_untrusted(plain: Any) -> dict[str, Location]:
+    """Of `{operator: [gateway, slot]}`. Raises `EdgertError`."""
+    if not isinstance(plain, Mapping) or not all(map(_is_address, plain.values())):
+        raise EdgertError(f"expected an assignment {{operator: [gateway, slot]}}, got {show(plain)}")
+    return {str(operator): Location(gateway, slot) for operator, (gateway, slot) in plain.items()}
+
+
+def _is_address(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str) and type(value[1]) is int
+
+
+def _text(arguments: Mapping[str, Any], name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not value:
+        raise EdgertError(f"expected a text as {name}, got {show(value)}")
+    return value

@@ -1,0 +1,102 @@
+"""Raw figures of the whole gateway, read when somebody asks: see `figures` for their structure.
+
+{"gateway": "g1", "wall": 1700000000.0, "monotonic": 512.3, "cpu_count": 4,
+ "flows": {"air": {
+    "version": 3, "delivery": "exactly-once", "latency_s": 0.004,
+    "instances": {"readings": {
+        "slot": -1, "pid": 812, "operators": ["readings"], "kind": "source", "rows_in": 100, "rows_out": 98,
+        "turns": 12, "busy_s": 0.01, "queued_s": 0.0, "scheduling_s": 0.001, "idle_s": 60.2, "queue_rows": 0,
+        "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3}},
+    "edges": [{"from": "readings", "to": "minute", "rows": 98, "bytes": 60000}]}},
+ "threads": [{"pid": 812, "tid": 812, "slot": -1, "role": "loop", "cpu_s": 1.5, "start_ticks": 91723}]}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from edgert.runtime.figures import COUNTERS, GAUGES, Figures, mean_latency_s
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.threads import roles, threads_of
+
+if TYPE_CHECKING:
+    from gateway.daemon import Daemon
+
+DAEMON: Final = -1
+"""In place of a slot: this process."""
+
+
+def figures(daemon: Daemon) -> dict[str, Any]:
+    """Counters since the start of the process (of a flow: of its version), times in seconds, slot -1 for the gateway's
+    own process. What is not known is absent. Figures of slots are up to a second old: `at` says when they
+    were read, on the monotonic clock that all processes of a board share."""
+    slots = daemon.host.processes()
+    pids = {DAEMON: os.getpid(), **{slot: pid for slot, (pid, _) in slots.items()}}
+    return {
+        "gateway": daemon.gateway,
+        "wall": daemon.clock.wall(),
+        "monotonic": daemon.clock.monotonic(),
+        "cpu_count": os.cpu_count() or 1,
+        "flows": {run.flow.name: _flow(daemon, run, pids) for run in list(daemon.flows.runs.values())},
+        "threads": [
+            *threads_of(os.getpid(), DAEMON, roles("loop")),
+            *(thread for slot, (pid, known) in slots.items() for thread in threads_of(pid, slot, known)),
+        ],
+    }
+
+
+def flows(daemon: Daemon) -> list[dict[str, Any]]:
+    """Each flow in a line: name, version, state, delivery, rows in and out, the slots that it runs in."""
+    listed = [
+        {
+            "name": run.flow.name,
+            "version": run.version,
+            "state": daemon.status.state(run),
+            "delivery": run.flow.delivery,
+            "instances": len(run.all),
+            "slots": sorted(set(daemon.host.where(run))),
+            **_in_and_out(run, daemon.host.figures(run)),
+        }
+        for run in list(daemon.flows.runs.values())
+    ]
+    failed = [{"name": name, "state": "failed", "error": why, "slots": []} for name, why in daemon.flows.failed.items()]
+    return [*listed, *failed]
+
+
+def _in_and_out(run: FlowRun, found: Sequence[Figures]) -> dict[str, Any]:
+    """Messages that the sources took, and rows that came to the end of the flow."""
+    sources = (one for one, instance in zip(found, run.all, strict=True) if instance.kind == "source")
+    return {
+        "rows_in": sum(one.counters[0] for one in sources),
+        "rows_out": sum(one.left[0] for one in found),
+        "latency_s": mean_latency_s(found),
+    }
+
+
+def _flow(daemon: Daemon, run: FlowRun, pids: Mapping[int, int]) -> dict[str, Any]:
+    found, where = daemon.host.figures(run), daemon.host.where(run)
+    return {
+        "version": run.version,
+        "delivery": run.flow.delivery,
+        "latency_s": mean_latency_s(found),
+        "instances": dict(_instances(run, found, where, pids)),
+        "edges": [
+            {"from": instance.name, "to": to, "rows": rows, "bytes": size}
+            for instance, one in zip(run.all, found, strict=True)
+            for to, (rows, size) in one.sent.items()
+        ],
+    }
+
+
+def _instances(
+    run: FlowRun, found: Sequence[Figures], where: Sequence[int], pids: Mapping[int, int]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for instance, one, slot in zip(run.all, found, where, strict=True):
+        plain: dict[str, Any] = {"slot": slot, "operators": instance.operators, "kind": instance.kind}
+        if slot in pids:
+            plain["pid"] = pids[slot]
+        plain.update(zip(COUNTERS, one.counters, strict=True))
+        plain.update(zip(GAUGES, one.gauges, strict=True))
+        yield instance.name, plain

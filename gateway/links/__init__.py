@@ -1,0 +1,1 @@
+"""Links to other gateways: batches of flows that run on several boards."""

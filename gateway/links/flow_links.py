@@ -1,0 +1,197 @@
+"""Flows that run on several gateways: their batches between the database, the links and the host.
+
+A batch leaves after the commit that numbered it, and is fed to the flow here with its number as the flow's position; a
+commit of the flow here acknowledges it (design, Delivery).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError, PayloadError, show
+from edgert.core.settings import Links as LinksSettings
+from edgert.links.messages import Number
+from edgert.links.protocol import Gap, Stored
+from edgert.links.tls import Identity
+from edgert.runtime import departures
+from edgert.runtime.flow_run import FlowRun
+from edgert.store.database import Database
+from gateway.back_in_time import successor
+from gateway.hosts import Arrival, Host
+from gateway.ingest import Ingest
+from gateway.links.link_store import Stream
+from gateway.links.peers import Peers
+from gateway.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a call on the store thread."""
+
+
+class DatabaseStore:
+    """A `LinkStore` (see there)."""
+
+    def __init__(self, database: Database, store: OnStore, gateway: str) -> None:
+        self._database, self._store, self._gateway = database, store, gateway
+
+    async def position(self, stream: Stream) -> Number:
+        database = self._database
+        if stream.origin == self._gateway:
+            found = await self._store(lambda: database.link_last(stream.flow, stream.destination))
+        else:
+            found = await self._store(lambda: database.link_position(stream.flow, stream.origin))
+        return Number(*found)
+
+    async def pending(self, stream: Stream, after: Number, limit_bytes: int) -> Sequence[Stored]:
+        found: list[Stored] = await self._store(
+            lambda: self._database.link_pending(stream.flow, stream.destination, after, limit_bytes)
+        )
+        return found
+
+    async def delete_to(self, stream: Stream, number: Number) -> None:
+        await self._store(lambda: self._database.link_delete_to(stream.flow, stream.destination, number))
+
+
+class FlowLinks:
+    """Lives on the loop. Streams are open for the flows that run, and for what still waits for other gateways."""
+
+    def __init__(
+        self,
+        fleet: str,
+        gateway: str,
+        settings: LinksSettings,
+        database: Database,
+        store: OnStore,
+        host: Host,
+        ingest: Ingest,
+        clock: Clock,
+    ) -> None:
+        self.gateway = gateway
+        self.drops: Counter[tuple[str, str]] = Counter()
+        """Rows that came over links and were not fed, by flow and reason."""
+        self.gaps: Counter[str] = Counter()
+        """Gaps in what came over links, by flow."""
+        self._database, self._store, self._host, self._ingest, self._clock = database, store, host, ingest, clock
+        link_store = DatabaseStore(database, store, gateway)
+        self.peers = Peers(Identity(fleet, gateway), settings, link_store, self._deliver, self._fell_behind)
+        self._runs: dict[str, FlowRun] = {}
+        self._incoming: set[tuple[str, str]] = set()
+        self._outgoing: set[tuple[str, str]] = set()
+        self._unsaid: dict[tuple[str, str], Number] = {}
+        """(flow, origin) → the last batch that was fed, of which the origin was not told that there is room again."""
+        self._tasks = Tasks(lambda error: log.error("a step of a link failed", exc_info=error))
+
+    async def start(self) -> None:
+        """Raises `LinkError` where it cannot listen."""
+        await self.peers.start()
+        log.info("links to other gateways: port %d", self.peers.port)
+
+    async def stop(self) -> None:
+        await self._tasks.stop()
+        await self.peers.stop()
+
+    # -- flows
+
+    async def sync(self, runs: Mapping[str, FlowRun]) -> None:
+        """Opens and closes streams so that they are those of `runs`, the flows that run now."""
+        self._runs = dict(runs)
+        pairs = {name: run.neighbours() for name, run in runs.items()}
+        incoming = {(name, origin) for name, (origins, _) in pairs.items() for origin in origins}
+        wanted = {(name, other) for name, (_, others) in pairs.items() for other in others}
+        wanted |= {(flow, other) for flow, other, *_ in await self._store(self._database.link_sizes)}
+        for flow, origin in self._incoming - incoming:
+            self.peers.close_incoming(flow, origin)
+        for flow, other in self._outgoing - wanted:
+            self.peers.close_outgoing(flow, other)
+        opened, self._incoming = incoming - self._incoming, incoming
+        begun, self._outgoing = wanted - self._outgoing, wanted
+        for flow, origin in opened:
+            await self.peers.open_incoming(flow, origin)
+        for flow, other in begun:
+            await self.peers.open_outgoing(flow, other)
+        await self._send()  # a flow that has ended gave its last batches
+
+    def committed(self, runs: Sequence[FlowRun]) -> None:
+        """Checkpoints of these flows are in the database: acknowledges what they cover, sends what they made."""
+        for run in runs:
+            for origin, number in run.progress.committed.links.items():
+                if (run.flow.name, origin) in self._incoming:
+                    self.peers.committed(run.flow.name, origin, Number(*number))
+        if any((run.flow.name, other) in self._outgoing for run in runs for other in run.neighbours()[1]):
+            self._tasks.begin(self._send())
+
+    async def _send(self) -> None:
+        for (flow, other), number in (await self._store(self._database.link_streams)).items():
+            if (flow, other) in self._outgoing:
+                self.peers.stored(flow, other, number)
+
+    def tick(self) -> None:
+        """Tells origins that there is room again; to be called several times a second."""
+        for (flow, origin), number in list(self._unsaid.items()):
+            run = self._runs.get(flow)
+            if run is None or self._host.has_room(run):
+                del self._unsaid[flow, origin]
+                self.peers.taken(flow, origin, number)
+
+    # -- what the links say
+
+    def _deliver(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
+        run = self._runs.get(stream.flow)
+        if run is None:
+            raise EdgertError(f"flow {stream.flow} does not run here")
+        if gap is not None:
+            self.gaps[stream.flow] += 1
+            log.error("flow %s: batches from %s are missing for good: %s", stream.flow, stream.origin, gap)
+        arrivals = self._arrivals_untrusted(run, stream, body)
+        with self._ingest.lock:
+            run.progress.links[stream.origin] = (number.epoch, number.sequence)
+            self._host.deliver(run, arrivals)
+        self._host.lend()
+        self._unsaid[stream.flow, stream.origin] = number
+        self.tick()
+
+    def _arrivals_untrusted(self, run: FlowRun, stream: Stream, body: bytes) -> list[Arrival]:
+        """What cannot be fed is counted."""
+        try:
+            found = departures.unpack_untrusted(body, self._clock.monotonic())
+        except PayloadError as error:
+            self.drops[stream.flow, "damaged batch of a link"] += 1
+            log.error("flow %s: a batch from %s is dropped: %s", stream.flow, stream.origin, error)
+            return []
+        arrivals: list[Arrival] = []
+        for one in found:
+            instance = run.entrance(one.operator)
+            if instance is None or not run.takes(instance, one.source, one.producer):
+                self.drops[stream.flow, "no such operator here"] += len(one.batch)
+                log.error(
+                    "flow %s: %d rows from %s for %s are dropped: it does not run here so", stream.flow, len(one.batch),
+                    stream.origin, show(one.operator),
+                )  # fmt: skip
+            else:
+                arrivals.append((instance, one.source, one.producer, one.batch))
+        return arrivals
+
+    def _fell_behind(self, stream: Stream, number: Number) -> None:
+        """The other gateway has what this database never sent: the database is older than that (a restored card)."""
+        log.error(
+            "flow %s: gateway %s has batch %s of this one, which the database here does not know; a new epoch begins",
+            stream.flow, stream.destination, number,
+        )  # fmt: skip
+        self._tasks.begin(self._begin_epoch(stream, successor(number.epoch)))
+
+    async def _begin_epoch(self, stream: Stream, epoch: int) -> None:
+        await self._store(lambda: self._database.link_begin_epoch(stream.flow, stream.destination, epoch))
+        self.peers.stored(stream.flow, stream.destination, Number(epoch, 0))
+
+    def status(self) -> dict[str, Any]:
+        """For the status object."""
+        return {
+            **self.peers.status(),
+            "drops": [{"flow": flow, "reason": reason, "rows": n} for (flow, reason), n in self.drops.items()],
+            "gaps": dict(self.gaps),
+        }

@@ -1,0 +1,197 @@
+"""All links to other gateways: the listener, one connection per peer, and the streams of the flows that need them.
+
+Of two gateways the one whose id is smaller calls the other, so that there is one connection. A connection is taken only
+from a gateway that was named by `set_peers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from edgert.core.errors import EdgertError
+from edgert.core.settings import Links as LinksSettings
+from edgert.links.messages import Number
+from edgert.links.protocol import WINDOW
+from edgert.links.tls import Credentials, Identity, LinkError, Listener, TlsLink, connect, tls_context
+from edgert.mqtt.reconnect import Backoff
+from gateway.links.link_store import Deliver, LinkStore
+from gateway.links.peer import FellBehindCall, Peer
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+Address = tuple[str, int]
+
+
+class Peers:
+    """Lives on the loop. Flows are told apart by name: a flow has one stream to each other gateway at most."""
+
+    def __init__(
+        self,
+        ours: Identity,
+        settings: LinksSettings,
+        store: LinkStore,
+        deliver: Deliver,
+        fell_behind: FellBehindCall,
+        *,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """`fell_behind`: the stream's flow has to open an epoch later than the number's. Raises `LinkError`."""
+        self._ours, self._settings = ours, settings
+        self._store, self._deliver, self._fell_behind = store, deliver, fell_behind
+        self._backoff, self._clock, self._draw = backoff or Backoff(first_s=0.2, max_s=5.0), clock, draw
+        server, self._context = _contexts(settings)
+        self._listener = Listener(ours, server, self._called)
+        self._addresses: dict[str, Address] = {}
+        self._peers: dict[str, Peer] = {}
+        self._dialing: dict[str, asyncio.Task[None]] = {}
+        self._ticking: asyncio.Task[None] | None = None
+        self.port = 0
+        """Where it listens."""
+
+    # -- life
+
+    async def start(self) -> None:
+        """Raises `LinkError` where it cannot listen."""
+        self.port = await self._listener.start(self._settings.listen, self._settings.port)
+        self._ticking = asyncio.get_running_loop().create_task(self._tick(), name="links")
+
+    async def stop(self) -> None:
+        """Closes all links. Batches that are not acknowledged stay in the store."""
+        tasks = [*self._dialing.values(), *([self._ticking] if self._ticking else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._listener.stop()
+        await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
+
+    def set_peers(self, addresses: Mapping[str, Address]) -> None:
+        """The gateways to be linked to, and where they listen. Streams of the others wait."""
+        before = self._addresses
+        self._addresses = {name: at for name, at in addresses.items() if name != self._ours.gateway}
+        for name in before.keys() | self._addresses.keys():
+            if before.get(name) == self._addresses.get(name):
+                continue
+            if (task := self._dialing.pop(name, None)) is not None:
+                task.cancel()
+            if name not in self._addresses:
+                self._peer(name).detach("it is not among this gateway's peers any more")
+            elif self._ours.gateway < name:
+                self._dialing[name] = asyncio.get_running_loop().create_task(self._dial(name), name=f"call {name}")
+
+    # -- streams
+
+    async def open_outgoing(self, flow: str, destination: str) -> None:
+        """The flow has batches for `destination`, now or later; sends what the store has."""
+        peer = self._peer(destination)
+        last = await self._store.position(peer.stream_to(flow))
+        peer.handle(peer.session.send(flow, last))
+        peer.flush()
+
+    def close_outgoing(self, flow: str, destination: str) -> None:
+        """Sends no more; the store keeps what is not acknowledged."""
+        self._peer(destination).session.send_no_more(flow)
+
+    def stored(self, flow: str, destination: str, number: Number) -> None:
+        """A commit has put batches of an open stream up to `number` into the store."""
+        peer = self._peer(destination)
+        peer.session.stored(flow, number)
+        peer.flush()
+
+    async def open_incoming(self, flow: str, origin: str, window: int = WINDOW) -> None:
+        """The flow takes batches of `origin`, from behind its last commit. `window`: bytes that may wait for it."""
+        peer = self._peer(origin)
+        position = await self._store.position(peer.stream_from(flow))
+        peer.session.receive(flow, position, window)
+        peer.flush()
+
+    def close_incoming(self, flow: str, origin: str) -> None:
+        """The flow takes no more; the origin keeps what is not acknowledged."""
+        peer = self._peer(origin)
+        peer.session.receive_no_more(flow)
+        peer.flush()
+
+    def taken(self, flow: str, origin: str, number: Number) -> None:
+        """The flow has worked on everything up to `number`: the origin may send more."""
+        peer = self._peer(origin)
+        peer.session.taken(flow, number)
+        peer.flush()
+
+    def committed(self, flow: str, origin: str, number: Number) -> None:
+        """A commit of this gateway covers everything up to `number`: the origin may delete it."""
+        peer = self._peer(origin)
+        peer.session.committed(flow, number)
+        peer.flush()
+
+    def rewind(self, flow: str, origin: str, number: Number) -> None:
+        """The flow went back to its last commit: it gets everything after `number` again."""
+        peer = self._peer(origin)
+        peer.session.rewind(flow, number)
+        peer.flush()
+
+    def status(self) -> dict[str, Any]:
+        """For the status object."""
+        return {
+            "port": self.port,
+            "tls": self._context is not None,
+            "refused_connections": self._listener.refused,
+            "peers": [peer.status() for _, peer in sorted(self._peers.items())],
+        }
+
+    def _peer(self, name: str) -> Peer:
+        if name not in self._peers:
+            self._peers[name] = Peer(
+                self._ours.gateway, name, self._store, self._deliver, self._fell_behind, self._clock
+            )
+        return self._peers[name]
+
+    # -- connections
+
+    def _called(self, link: TlsLink) -> None:
+        if link.peer not in self._addresses:
+            link.refuse(f"{link.peer} is not among the peers of {self._ours.gateway}")
+            return
+        self._peer(link.peer).attach(link)
+
+    async def _dial(self, name: str) -> None:
+        """For ever: connects, and again when the connection has ended."""
+        attempt, peer = 0, self._peer(name)
+        while True:
+            began = self._clock()
+            try:
+                link = await connect(*self._addresses[name], name, self._ours, self._context)
+            except EdgertError as error:
+                if str(error) != peer.error:
+                    log.warning("no link to gateway %s: %s", name, error)
+                peer.error = str(error)
+            else:
+                peer.attach(link)
+                await asyncio.wait([link.ended])
+                attempt = 0 if self._clock() - began >= self._backoff.stable_s else attempt
+            await asyncio.sleep(self._backoff.delay(attempt, self._draw))
+            attempt += 1
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            for peer in list(self._peers.values()):
+                peer.tick()
+
+
+def _contexts(settings: LinksSettings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """For those who call and for those whom we call; None: plain TCP."""
+    files = (settings.certificate, settings.key, settings.ca)
+    if not any(files):
+        return None, None
+    if not all(files):
+        raise LinkError("expected all of links.certificate, links.key and links.ca, or none of them, got some")
+    credentials = Credentials(*files)
+    return tls_context(credentials, server=True), tls_context(credentials, server=False)

@@ -1,0 +1,465 @@
+"""The control socket over real Unix sockets: many clients, bad ones among them; who may speak; what is in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import random
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.control import server as server_module
+from edgert.control.client import BlockingClient, ControlClient, call
+from edgert.control.messages import ControlError, Splitter, VerbError, answer_untrusted, pack_request
+from edgert.control.server import MAX_CONNECTIONS, MAX_PIPELINED, ControlServer, Handler
+from edgert.control.socket import may_speak, peer
+from edgert.core.errors import EdgertError
+from tests.waiting import in_loop, until
+
+
+async def echo(args: Mapping[str, Any]) -> Any:
+    return dict(args)
+
+
+async def refuse(args: Mapping[str, Any]) -> Any:
+    raise EdgertError("flow: expected one that runs, got 'x'")
+
+
+async def fault(args: Mapping[str, Any]) -> Any:
+    raise KeyError("our own")
+
+
+async def odd(args: Mapping[str, Any]) -> Any:
+    return object()
+
+
+class Gate:
+    """A handler that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.began = 0
+        self.open = asyncio.Event()
+
+    async def __call__(self, args: Mapping[str, Any]) -> Any:
+        self.began += 1
+        await self.open.wait()
+        return self.began
+
+
+@contextlib.asynccontextmanager
+async def serving(path: Path, **more: Handler) -> AsyncIterator[ControlServer]:
+    server = ControlServer(path, {"echo": echo, "refuse": refuse, "fault": fault, "odd": odd, **more})
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def _has(server: ControlServer, connections: int) -> bool:
+    return len(server._connections) == connections
+
+
+def _began(gate: Gate, requests: int) -> bool:
+    return gate.began == requests
+
+
+def raw(path: Path) -> socket.socket:
+    """A client that does as the test says."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(10.0)
+    sock.connect(str(path))
+    return sock
+
+
+def said(sock: socket.socket) -> str:
+    """The error that ends a connection; empty where it ends without."""
+    splitter, errors = Splitter(10_000), ""
+    with contextlib.suppress(ConnectionError):
+        while chunk := sock.recv(1000):
+            for body in splitter.feed_untrusted(chunk):
+                answer = answer_untrusted(body)
+                assert not answer.id
+                errors += answer.error
+    return errors
+
+
+@in_loop
+async def test_a_blocking_client_gets_the_result_of_a_verb(tmp_path: Path) -> None:
+    async with serving(tmp_path / "c.sock"):
+        args = {"flow": "air", "weights": {"minute": 2.0}, "blob": b"\0\1"}
+        assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", args) == args
+
+
+@in_loop
+async def test_errors_of_handlers_are_the_answer_and_cost_no_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path / "c.sock"):
+        client = ControlClient(tmp_path / "c.sock")
+        for verb, text in (
+            ("refuse", "^flow: expected one that runs, got 'x'$"),
+            ("fault", r"^an unforeseen fault: KeyError\('our own'\)$"),
+            ("odd", "the answer is not made of plain values"),
+            ("none.such", "^verb: expected one of echo, fault, odd, refuse, got none.such$"),
+        ):
+            with pytest.raises(VerbError, match=text):
+                await client.call(verb)
+        assert await client.call("echo", {"a": 1}) == {"a": 1}
+        await client.close()
+    assert "the request fault could not be carried out" in caplog.text
+
+
+@in_loop
+async def test_requests_of_one_client_are_answered_in_any_order(tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path / "c.sock", gate=gate) as server:
+        client = ControlClient(tmp_path / "c.sock")
+        slow = asyncio.create_task(client.call("gate"))
+        await until(lambda: gate.began, "the slow request")
+        assert await asyncio.gather(*(client.call("echo", {"n": n}) for n in range(100))) == [
+            {"n": n} for n in range(100)
+        ]
+        gate.open.set()
+        assert await slow == 1
+        assert len(server._connections) == 1
+        await client.close()
+
+
+@in_loop
+async def test_a_great_answer_comes_whole(tmp_path: Path) -> None:
+    async def great(args: Mapping[str, Any]) -> Any:
+        return [b"x" * 1000] * 5000
+
+    async with serving(tmp_path / "c.sock", great=great):
+        assert await asyncio.to_thread(call, tmp_path / "c.sock", "great") == [b"x" * 1000] * 5000
+
+
+@in_loop
+async def test_a_client_of_the_agent_comes_back_after_the_server_does(tmp_path: Path) -> None:
+    client = ControlClient(tmp_path / "c.sock")
+    with pytest.raises(ControlError, match=r"c\.sock: there is no such socket: is the program running"):
+        await client.call("echo")
+    gate = Gate()
+    async with serving(tmp_path / "c.sock", gate=gate):
+        waiting = asyncio.create_task(client.call("gate"))
+        await until(lambda: gate.began, "the request")
+    with pytest.raises(ControlError, match="the connection was closed at the other end"):
+        await waiting
+    async with serving(tmp_path / "c.sock"):
+        assert await client.call("echo", {"a": 1}) == {"a": 1}
+    await client.close()
+
+
+@in_loop
+async def test_an_answer_that_comes_too_late_is_not_taken_for_another(tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path / "c.sock", gate=gate):
+        client = ControlClient(tmp_path / "c.sock")
+        with pytest.raises(ControlError, match=r"no answer to gate within 0\.05 s"):
+            await client.call("gate", timeout_s=0.05)
+        gate.open.set()
+        assert await client.call("echo", {"a": 1}) == {"a": 1}
+        await client.close()
+        gate.open.clear()
+        with pytest.raises(ControlError, match=r"no answer to gate within 0\.05 s"):
+            await asyncio.to_thread(call, tmp_path / "c.sock", "gate", None, 0.05)
+
+
+# -- bad clients
+
+
+@pytest.mark.parametrize(
+    ("rubbish", "error"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "expected a frame of 1 to 4194304 bytes, got one of 542393671"),
+        (b"\0\0\0\0", "expected a frame of 1 to"),
+        (b"\x03\0\0\0abc", "expected MessagePack"),
+        (b"\x01\0\0\0\x05", "expected a request, a map, got 5"),
+    ],
+)
+def test_rubbish_ends_its_connection_with_the_reason_and_no_other(tmp_path: Path, rubbish: bytes, error: str) -> None:
+    @in_loop
+    async def run() -> None:
+        async with serving(tmp_path / "c.sock") as server:
+            other = ControlClient(tmp_path / "c.sock")
+            await other.call("echo")
+            with raw(tmp_path / "c.sock") as bad:
+                bad.sendall(rubbish)
+                assert error in await asyncio.to_thread(said, bad)
+            await until(lambda: len(server._connections) == 1, "the end of the bad connection")
+            assert await other.call("echo", {"a": 1}) == {"a": 1}
+            assert not [task for task in asyncio.all_tasks() if task.done() and task.exception()]
+            await other.close()
+
+    run()
+
+
+@in_loop
+async def test_random_bytes_of_many_clients_cost_a_good_one_nothing(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    async with serving(tmp_path / "c.sock") as server:
+        good = ControlClient(tmp_path / "c.sock")
+        for n in range(200):
+            with raw(tmp_path / "c.sock") as bad, contextlib.suppress(OSError):
+                bad.sendall(draw.randbytes(draw.randrange(1, 2000)))
+                if draw.random() < 0.5:
+                    bad.sendall(pack_request(1, "echo", {})[: draw.randrange(1, 20)])
+            await asyncio.sleep(0)
+            if not n % 10:
+                assert await good.call("echo", {"n": n}) == {"n": n}
+        assert await good.call("echo", {"n": -1}) == {"n": -1}
+        await until(lambda: len(server._connections) == 1, "the end of the bad connections")
+        await good.close()
+
+
+@in_loop
+async def test_a_client_that_stops_within_a_frame_is_given_up(tmp_path: Path) -> None:
+    async with serving(tmp_path / "c.sock"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server_module, "STALL_S", 0.05)
+            with raw(tmp_path / "c.sock") as bad:
+                bad.sendall(pack_request(1, "echo", {})[:-1])
+                assert await asyncio.to_thread(said, bad) == "expected the rest of a frame within 0.05 s"
+
+
+@in_loop
+async def test_a_client_that_takes_no_answer_is_given_up(tmp_path: Path) -> None:
+    async def great(args: Mapping[str, Any]) -> Any:
+        return b"x" * 20_000_000
+
+    async with serving(tmp_path / "c.sock", great=great) as server:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server_module, "STALL_S", 0.05)
+            with raw(tmp_path / "c.sock") as bad:
+                bad.sendall(pack_request(1, "great", {}))
+                await until(lambda: server._connections, "the connection")
+                await until(lambda: not server._connections, "the end of the connection")
+        assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", {"a": 1}) == {"a": 1}
+
+
+@in_loop
+async def test_for_a_connection_too_many_the_longest_idle_one_goes(tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path / "c.sock", gate=gate) as server:
+        with contextlib.ExitStack() as stack:
+            busy = ControlClient(tmp_path / "c.sock")
+            waiting = asyncio.create_task(busy.call("gate"))
+            await until(lambda: gate.began, "the request of the first client")
+            for n in range(2 * MAX_CONNECTIONS):
+                hanging = stack.enter_context(raw(tmp_path / "c.sock"))
+                hanging.sendall(b"\0")
+                there = min(n + 2, MAX_CONNECTIONS)
+                await until(functools.partial(_has, server, there), "a connection")
+            assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", {"a": 1}) == {"a": 1}
+            gate.open.set()
+            assert await waiting == 1, "one with a request under way stays"
+            await busy.close()
+
+
+@in_loop
+async def test_where_all_connections_are_busy_one_more_is_told_so(tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path / "c.sock", gate=gate):
+        clients = [ControlClient(tmp_path / "c.sock") for _ in range(MAX_CONNECTIONS)]
+        waiting = [asyncio.create_task(client.call("gate")) for client in clients]
+        await until(lambda: gate.began == MAX_CONNECTIONS, "all requests")
+        with pytest.raises(ControlError, match=f"expected at most {MAX_CONNECTIONS} connections; all are in use"):
+            await asyncio.to_thread(call, tmp_path / "c.sock", "echo")
+        gate.open.set()
+        await asyncio.gather(*waiting)
+        for client in clients:
+            await client.close()
+
+
+@in_loop
+async def test_one_client_has_only_so_many_requests_under_way(tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path / "c.sock", gate=gate):
+        greedy, other = ControlClient(tmp_path / "c.sock"), ControlClient(tmp_path / "c.sock")
+        waiting = [asyncio.create_task(greedy.call("gate")) for _ in range(5 * MAX_PIPELINED)]
+        await until(lambda: gate.began == MAX_PIPELINED, "its first requests")
+        assert await other.call("echo", {"a": 1}) == {"a": 1}
+        assert gate.began == MAX_PIPELINED
+        gate.open.set()
+        assert len(await asyncio.gather(*waiting)) == 5 * MAX_PIPELINED
+        await greedy.close()
+        await other.close()
+
+
+@in_loop
+async def test_requests_of_lost_connections_count_until_they_end(tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path / "c.sock", gate=gate) as server:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server_module, "MAX_UNDER_WAY", 2)
+            for n in (1, 2):
+                with raw(tmp_path / "c.sock") as lost:
+                    lost.sendall(pack_request(1, "gate", {}))
+                    await until(functools.partial(_began, gate, n), "a request")
+            await until(lambda: not server._connections, "the end of both connections")
+            with pytest.raises(VerbError, match="2 requests are under way already; try again"):
+                await asyncio.to_thread(call, tmp_path / "c.sock", "echo")
+            gate.open.set()
+            await until(lambda: not server._under_way, "the end of both requests")
+            assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", {"a": 1}) == {"a": 1}
+
+
+# -- who may speak, and what is in the way
+
+
+def test_root_our_own_user_and_the_sockets_group_may_speak() -> None:
+    assert may_speak(0, (0,), our_uid=990, group=990)
+    assert may_speak(990, (5,), our_uid=990, group=991)
+    assert may_speak(1000, (1000, 27, 991), our_uid=990, group=991)
+    assert not may_speak(1000, (1000, 27), our_uid=990, group=991)
+    assert not may_speak(1000, (), our_uid=0, group=0)
+
+
+def test_the_kernel_says_who_is_at_the_other_end() -> None:
+    one, other = socket.socketpair(socket.AF_UNIX)
+    with one, other:
+        pid, uid, groups = peer(one)
+        assert (pid, uid) == (os.getpid(), os.geteuid())
+        assert {os.getegid(), *os.getgroups()} == set(groups)
+
+
+ASK = """
+import os, sys
+from edgert.control.client import call
+from edgert.control.messages import ControlError
+os.setgroups([int(g) for g in sys.argv[3].split(",") if g])
+os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+try:
+    print(call(sys.argv[1], "echo", {"a": 1}))
+except ControlError as error:
+    print(error)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", [0o660, 0o666], ids=["as made", "mode loosened"])
+def test_another_user_is_kept_out_and_a_member_of_the_group_is_not(mode: int) -> None:
+    """By the file's mode, and where somebody loosened that, by the credentials that the kernel tells."""
+    folder = Path(f"/tmp/edgert-control-{os.getpid()}-{mode:o}")
+    folder.mkdir(mode=0o755)
+    path = folder / "c.sock"
+
+    def ask(user: int, groups: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", ASK, str(path), str(user), groups],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        return done.stdout
+
+    @in_loop
+    async def run() -> None:
+        async with serving(path) as server:
+            os.chown(path, -1, 54_321)
+            server._group = path.stat().st_gid
+            path.chmod(mode)
+            assert "{'a': 1}" in await asyncio.to_thread(ask, 54_322, "54321,5")
+            told = await asyncio.to_thread(ask, 54_322, "5")
+            assert "a member of the socket's group" in told or "may not use this socket" in told, told
+            assert server.refused == (mode == 0o666)
+
+    try:
+        run()
+    finally:
+        (folder / "c.sock.lock").unlink(missing_ok=True)
+        folder.rmdir()
+
+
+@in_loop
+async def test_the_socket_is_for_user_and_group_and_goes_with_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "c.sock"
+    before = os.umask(0o077)
+    try:
+        async with serving(path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    finally:
+        os.umask(before)
+    assert not path.exists()
+
+
+@in_loop
+async def test_the_socket_of_a_server_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    left.bind(str(path))
+    left.close()
+    with pytest.raises(ControlError, match="no program serves it any more"):
+        call(path, "echo")
+    async with serving(path):
+        assert await asyncio.to_thread(call, path, "echo") == {}
+
+
+@in_loop
+async def test_a_second_server_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    async with serving(path):
+        second = ControlServer(path, {})
+        with pytest.raises(ControlError, match=f"the control socket {path} is served by another process already"):
+            await second.start()
+        await second.stop()
+        assert await asyncio.to_thread(call, path, "echo") == {}
+    async with serving(path):
+        assert await asyncio.to_thread(call, path, "echo") == {}
+
+
+@in_loop
+async def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    path.write_text("precious")
+    with pytest.raises(ControlError, match="expected a socket there, or nothing; a file is in its place"):
+        await ControlServer(path, {}).start()
+    assert path.read_text() == "precious"
+
+
+@in_loop
+async def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ControlError, match=r"the control socket .*file/c.sock cannot be made: "):
+        await ControlServer(tmp_path / "file" / "c.sock", {}).start()
+
+
+@in_loop
+async def test_a_path_longer_than_a_sockets_address_does(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 100) / ("y" * 100) / "control.sock"
+    async with serving(path):
+        assert await asyncio.to_thread(call, path, "echo", {"a": 1}) == {"a": 1}
+        client = ControlClient(path)
+        assert await client.call("echo", {"a": 2}) == {"a": 2}
+        await client.close()
+    assert not path.exists()
+
+
+def test_a_server_that_answers_rubbish_is_an_error_of_the_client(tmp_path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with listener:
+        listener.bind(str(tmp_path / "c.sock"))
+        listener.listen()
+
+        def answer() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(1000)
+                sock.sendall(b"\x01\0\0\0\x05")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with BlockingClient(tmp_path / "c.sock") as client, pytest.raises(ControlError, match="expected an answer"):
+            client.call("echo")
+        thread.join()

@@ -1,0 +1,34 @@
+"""Certificates for tests, made by openssl(1): a fleet's CA, and what it signs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from edgert.links.tls import Credentials
+
+FLEET = "city"
+
+
+class Authority:
+    """A CA in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self._request("ca", "/CN=a CA", "-addext", "basicConstraints=critical,CA:TRUE")
+
+    def issue(self, name: str, *, uri: str | None = "", common_name: str = "-", days: int = 2) -> Credentials:
+        """`uri`: of the subject alternative name; empty: the one that a gateway of the name has; None: there is none."""
+        alternative = [] if uri is None else ["-addext", f"subjectAltName=URI:{uri or f'edgert://{FLEET}/{name}'}"]
+        path = self.folder
+        self._request(name, f"/CN={common_name}", "-CA", f"{path}/ca.pem", "-CAkey", f"{path}/ca.key",
+                      *alternative, days=days)  # fmt: skip
+        return Credentials(f"{path}/{name}.pem", f"{path}/{name}.key", f"{path}/ca.pem")
+
+    def _request(self, name: str, subject: str, *options: str, days: int = 2) -> None:
+        files = ["-keyout", f"{self.folder}/{name}.key", "-out", f"{self.folder}/{name}.pem"]
+        kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(days)]
+        command = ["openssl", "req", "-x509", *kind, *files, "-subj", subject, *options]
+        subprocess.run(command, check=True, capture_output=True)
+        (self.folder / f"{name}.key").chmod(0o600)
