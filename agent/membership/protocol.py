@@ -101,6 +101,12 @@ class Membership:
         self._own.sections[section] = Section(self.epoch, self._section_version, payload)
         self._queue.add_state(section_of(self._own, section), self.name, section)
 
+    def move(self, address: Address, now: float) -> None:
+        """Our address is another one than it was said to be."""
+        if address != self._own.address:
+            self._own.address = address
+            self.claims.announce(now, incarnation=self._own.version.incarnation + 1)
+
     def leave(self, now: float) -> None:
         """Tell the fleet that we go. Keep ticking for a second, so that the news spreads."""
         self.claims.leaving = True

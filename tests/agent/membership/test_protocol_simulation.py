@@ -53,7 +53,9 @@ def test_split_fleet_heals(seed: int) -> None:
     left = {f"board-{n}" for n in range(10)}
     fleet.run(2)
     fleet.cut = lambda sender, receiver: (sender in left) != (receiver in left)
-    fleet.run_until(lambda: all(fleet.all_agree(n, DEAD, among=sorted(left)) for n in fleet.boards if n not in left), 60)
+    fleet.run_until(
+        lambda: all(fleet.all_agree(n, DEAD, among=sorted(left)) for n in fleet.boards if n not in left), 60
+    )
     fleet.cut = lambda sender, receiver: False
     fleet.run_until(lambda: all(fleet.all_agree(name, ALIVE) for name in fleet.boards), 60)
 
