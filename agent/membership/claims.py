@@ -58,6 +58,12 @@ class Claims:
         if member.present:
             self.consider(claim, now)
 
+    def heard(self, sender: str, now: float) -> None:
+        """A packet of `sender` proves that it ran: a suspicion of it begins anew."""
+        suspicion = self._suspicions.get(sender)
+        if suspicion is not None:
+            suspicion.began = now
+
     def expire(self, now: float) -> None:
         """Declare dead whom nobody refuted in time; forget members that are gone for long."""
         over = [n for n, s in self._suspicions.items() if s.deadline(self._parameters) <= now]

@@ -229,7 +229,9 @@ class Membership:
 
     def receive_untrusted(self, payload: bytes, sender: str, source: Address, now: float) -> None:
         """Take in the body of an authenticated packet from `sender`. Raises `ProtocolError` if it is malformed."""
-        for message in decode_untrusted(payload):
+        messages = decode_untrusted(payload)
+        self.claims.heard(sender, now)
+        for message in messages:
             self._receive(message, sender, source, now)
 
     def _receive(self, message: Message, sender: str, source: Address, now: float) -> None:

@@ -29,8 +29,8 @@ def test_death_is_known_to_all_within_ten_seconds(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_starved_members_and_lost_packets_make_no_false_death(seed: int) -> None:
     fleet = SimulatedFleet(100, seed, loss=0.05)
-    fleet.starve_often([f"board-{n}" for n in range(10)], 0.5, 4.0, fleet.now + 60)
-    fleet.run(70)
+    fleet.starve_often([f"board-{n}" for n in range(10)], 0.5, 4.0, fleet.now + 30)
+    fleet.run(40)
     assert fleet.deaths() == []
     suspected = [e for _, _, e in fleet.events if isinstance(e, Changed) and e.what == "suspected"]
     assert suspected  # else the run would prove nothing
