@@ -171,6 +171,9 @@ class Membership:
             member = self.roster.get(probe.target)
             if member is not None and not self.claims.leaving:
                 self.claims.suspect(member, now)
+                self.measure(
+                    member.name, now
+                )  # tells the suspect at once, so that it finds the news when it runs again
         for relay in self._prober.due_to_nack(now):
             self._send(relay.requester, None, Nack(relay.original))
 
