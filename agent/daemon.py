@@ -24,7 +24,7 @@ from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
-from agent.membership.transport import Transport
+from agent.membership.transport import TIMEOUT_S, Handler, Transport
 from edgert.control.server import ControlServer
 from edgert.control.server import Handler as ControlHandler
 from edgert.core.agent_settings import AgentSettings, agent_data, agent_socket, gateway_socket
@@ -42,7 +42,7 @@ LEAVE_S: Final = 1.0
 
 
 class Agent:
-    """One agent. Others add verbs to `control` (its own socket) and to `transport.handlers` (requests of agents)."""
+    """One agent. Others add verbs to `control` (its own socket) and to `handlers` (requests of other agents)."""
 
     def __init__(self, settings: AgentSettings, name: str) -> None:
         """Raises `EdgertError` where keys or epoch cannot be read."""
@@ -73,6 +73,15 @@ class Agent:
 
     def _advertised(self, port: int) -> Address:
         return self.settings.agent.advertise or self.settings.agent.bind, port
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """Verb -> handler of requests from other agents."""
+        return self.transport.handlers
+
+    async def request(self, gateway: str, verb: str, args: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
+        """The result of `verb` at the agent of `gateway`. Raises `RequestError`."""
+        return await self.transport.request(gateway, verb, args, timeout_s)
 
     async def run(self) -> None:
         """Runs until `stopping` is set. Raises `EdgertError` where it cannot begin."""

@@ -122,6 +122,8 @@ class Claims:
         self._suspicions.pop(member.name, None)
         if claim.state is State.SUSPECT:
             self._begin_suspicion(claim, now)
+        if before is State.SUSPECT and claim.state is State.ALIVE:
+            member.refuted(now)
         self._events.append(Changed(member.name, TRANSITIONS[before][claim.state], claim.state))
         self._spread(member, claim.witness)
 

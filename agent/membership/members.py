@@ -27,6 +27,11 @@ TRANSITIONS: Final[dict[State, dict[State, str]]] = {
 }
 """State before -> state after -> name of the event. A claim that is not newer makes no transition."""
 
+REFUTATION_MEMORY_S: Final = 60.0
+MAX_REFUTATIONS: Final = 4
+"""A member that is often starved is waited for up to 1 + this times longer. All members see its refutations, so
+that suspicions of it do not fill the gossip; the death of a member that was healthy is seen as fast as ever."""
+
 PRESENT: Final = (State.ALIVE, State.SUSPECT)
 
 
@@ -58,6 +63,19 @@ class Member:
     since: float
     """Monotonic time of the last change of state."""
     sections: dict[str, Section] = field(default_factory=dict)
+    refutations: int = 0
+    """Suspicions of it that it refuted, each within `REFUTATION_MEMORY_S` of the one before."""
+    refuted_at: float = float("-inf")
+
+    def refuted(self, now: float) -> None:
+        """It refuted a suspicion: it is starved now and then, or its packets are lost."""
+        recent = now - self.refuted_at < REFUTATION_MEMORY_S
+        self.refutations = min(self.refutations + 1, MAX_REFUTATIONS) if recent else 1
+        self.refuted_at = now
+
+    def patience(self, now: float) -> int:
+        """How many times longer than others it is waited for, before it is suspected again."""
+        return 1 + self.refutations if now - self.refuted_at < REFUTATION_MEMORY_S else 1
 
     @property
     def state(self) -> State:

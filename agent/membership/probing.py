@@ -75,11 +75,15 @@ class Prober:
         self._sequence += 1
         return self._sequence
 
-    def probe(self, target: str, now: float, multiplier: int) -> Probe:
-        """Begin a probe; `multiplier` is the local health's."""
+    def probe(self, target: str, now: float, multiplier: int, patience: int = 1) -> Probe:
+        """Begin a probe. `multiplier` is the local health's; `patience` is the target's, for the end of the probe."""
         sequence, p = self._next(), self._parameters
         probe = Probe(
-            sequence, target, now, now + p.probe_timeout_s * multiplier, now + p.probe_interval_s * multiplier
+            sequence,
+            target,
+            now,
+            now + p.probe_timeout_s * multiplier,
+            now + p.probe_interval_s * multiplier * patience,
         )
         self._probes[sequence] = probe
         return probe

@@ -159,7 +159,7 @@ class Membership:
         self._next_probe = now + self.parameters.probe_interval_s * self.health.multiplier
         if self.claims.leaving or (member := self.roster.next_to_probe()) is None:
             return
-        probe = self._prober.probe(member.name, now, self.health.multiplier)
+        probe = self._prober.probe(member.name, now, self.health.multiplier, member.patience(now))
         self._send(member.address, member, Ping(probe.sequence, member.name))
 
     def _run_probes(self, now: float) -> None:

@@ -22,11 +22,14 @@ def relative_errors(algorithms: list[Algorithm], truth: list[list[float]]) -> li
     return found
 
 
-@pytest.mark.parametrize(("name", "bound"), [("spring", 0.05), ("vivaldi", 0.12)])
-def test_distances_of_points_in_a_space_are_learned(name: str, bound: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "size_ms", "bound"),
+    [("spring", 100.0, 0.05), ("spring", 0.5, 0.05), ("spring", 1_000.0, 0.05), ("vivaldi", 100.0, 0.12)],
+)
+def test_distances_of_points_in_a_space_are_learned(name: str, size_ms: float, bound: float) -> None:
     random = Random(11)
     print("seed 11")
-    points = [[random.uniform(0, 100) for _ in range(3)] for _ in range(40)]
+    points = [[random.uniform(0, size_ms) for _ in range(3)] for _ in range(40)]
     truth = [[math.dist(a, b) for b in points] for a in points]
     algorithms = [make(name, Random(n)) for n in range(40)]
     for _ in range(25):
