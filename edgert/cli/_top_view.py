@@ -23,7 +23,8 @@ def lines(before: Figures, now: Figures) -> list[str]:
         late = "" if flow["latency_s"] is None else f", latency {duration(flow['latency_s'])} (mean)"
         shown += ["", f"flow {name}, version {flow['version']}, {flow['delivery']}{late}"]
         then = before["flows"].get(name, {})
-        same = then.get("instances", {}) if then.get("version") == flow["version"] else {}
+        goes_on = all(then.get(key) == flow[key] for key in ("version", "plan"))
+        same = then["instances"] if goes_on else {}
         rows = [_instance(label, one, same.get(label)) for label, one in flow["instances"].items()]
         shown += table(OPERATORS, rows, 2)
     if not now["flows"]:

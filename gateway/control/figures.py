@@ -2,11 +2,11 @@
 
 {"gateway": "g1", "wall": 1700000000.0, "monotonic": 512.3, "cpu_count": 4,
  "flows": {"air": {
-    "version": 3, "delivery": "exactly-once", "latency_s": 0.004,
+    "version": 3, "plan": 0, "delivery": "exactly-once", "latency_s": 0.004,
     "instances": {"readings": {
-        "slot": -1, "pid": 812, "operators": ["readings"], "kind": "source", "rows_in": 100, "rows_out": 98,
-        "turns": 12, "busy_s": 0.01, "queued_s": 0.0, "scheduling_s": 0.001, "idle_s": 60.2, "queue_rows": 0,
-        "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3}},
+        "slot": -1, "pid": 812, "operators": ["readings"], "kind": "source", "weight": 1.0, "rows_in": 100,
+        "rows_out": 98, "turns": 12, "busy_s": 0.01, "queued_s": 0.0, "scheduling_s": 0.001, "idle_s": 60.2,
+        "queue_rows": 0, "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3}},
     "edges": [{"from": "readings", "to": "minute", "rows": 98, "bytes": 60000}]}},
  "threads": [{"pid": 812, "tid": 812, "slot": -1, "role": "loop", "cpu_s": 1.5, "start_ticks": 91723}]}
 """
@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from edgert.flow.plan import DAEMON
 from edgert.runtime.figures import COUNTERS, GAUGES, Figures, mean_latency_s
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.threads import roles, threads_of
@@ -24,13 +25,10 @@ from edgert.runtime.threads import roles, threads_of
 if TYPE_CHECKING:
     from gateway.daemon import Daemon
 
-DAEMON: Final = -1
-"""In place of a slot: this process."""
-
 
 def figures(daemon: Daemon) -> dict[str, Any]:
-    """Counters since the start of the process (of a flow: of its version), times in seconds, slot -1 for the gateway's
-    own process. What is not known is absent. Figures of slots are up to a second old: `at` says when they
+    """Counters since the start of the process (of a flow: of its version and plan), times in seconds, slot -1 for the
+    gateway's own process. What is not known is absent. Figures of slots are up to a second old: `at` says when they
     were read, on the monotonic clock that all processes of a board share."""
     slots = daemon.host.processes()
     pids = {DAEMON: os.getpid(), **{slot: pid for slot, (pid, _) in slots.items()}}
@@ -56,7 +54,7 @@ def flows(daemon: Daemon) -> list[dict[str, Any]]:
             "state": daemon.status.state(run),
             "delivery": run.flow.delivery,
             "instances": len(run.all),
-            "slots": sorted(set(daemon.host.where(run))),
+            "slots": sorted({slot for slot in daemon.host.where(run) if slot is not None}),
             **_in_and_out(run, daemon.host.figures(run)),
         }
         for run in list(daemon.flows.runs.values())
@@ -79,22 +77,32 @@ def _flow(daemon: Daemon, run: FlowRun, pids: Mapping[int, int]) -> dict[str, An
     found, where = daemon.host.figures(run), daemon.host.where(run)
     return {
         "version": run.version,
+        "plan": run.plan.number,
         "delivery": run.flow.delivery,
         "latency_s": mean_latency_s(found),
-        "instances": dict(_instances(run, found, where, pids)),
+        "instances": dict(_instances(run, found, where, pids, daemon.host.weights.of(run))),
         "edges": [
             {"from": instance.name, "to": to, "rows": rows, "bytes": size}
-            for instance, one in zip(run.all, found, strict=True)
+            for instance, one, slot in zip(run.all, found, where, strict=True)
+            if slot is not None
             for to, (rows, size) in one.sent.items()
         ],
     }
 
 
 def _instances(
-    run: FlowRun, found: Sequence[Figures], where: Sequence[int], pids: Mapping[int, int]
+    run: FlowRun,
+    found: Sequence[Figures],
+    where: Sequence[int | None],
+    pids: Mapping[int, int],
+    weights: Mapping[str, float],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Those that run on this gateway."""
     for instance, one, slot in zip(run.all, found, where, strict=True):
+        if slot is None:
+            continue
         plain: dict[str, Any] = {"slot": slot, "operators": instance.operators, "kind": instance.kind}
+        plain["weight"] = weights.get(instance.name, 1.0)
         if slot in pids:
             plain["pid"] = pids[slot]
         plain.update(zip(COUNTERS, one.counters, strict=True))

@@ -31,7 +31,7 @@ INSTANCE: dict[str, Any] = {
 FIGURES: dict[str, Any] = {
     "gateway": "g1", "wall": 1e9, "monotonic": 10.0, "cpu_count": 4,
     "flows": {"air": {
-        "version": 2, "delivery": "exactly-once", "latency_s": 0.004, "edges": [],
+        "version": 2, "plan": 0, "delivery": "exactly-once", "latency_s": 0.004, "edges": [],
         "instances": {"readings": INSTANCE, "minute": {**INSTANCE, "slot": 1, "pid": 8}},
     }},
     "threads": [
@@ -169,13 +169,15 @@ def test_top_shows_rates_between_two_readings() -> None:
     assert shown[9].split() == ["loop", "7", "7", "gateway", "5.0", "%", "1.1", "s"]
 
 
-@pytest.mark.parametrize("change", ["new flow", "new version", "no report yet", "first reading"])
+@pytest.mark.parametrize("change", ["new flow", "new version", "new plan", "no report yet", "first reading"])
 def test_top_shows_no_rate_where_there_is_nothing_to_compare_with(change: str) -> None:
     before, now = copy.deepcopy(FIGURES), later()
     if change == "new flow":
         before["flows"] = {}
     elif change == "new version":
         now["flows"]["air"]["version"] = 3
+    elif change == "new plan":
+        now["flows"]["air"]["plan"] = 1
     elif change == "no report yet":
         for one in before["flows"]["air"]["instances"].values():
             one["at"] = 0.0
