@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from agent import capacity, fleet_status
-from agent.coordinates.algorithm import make
+from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.files import next_epoch, read_keys, stamp, store_epoch
 from agent.local_gateway import LocalGateway

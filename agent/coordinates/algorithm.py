@@ -1,10 +1,9 @@
-"""What a coordinate algorithm is, and the registry of those that are there."""
+"""The interface of a coordinate algorithm, and what it is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Final, Protocol
 
 Coordinate = tuple[float, ...]
@@ -43,15 +42,3 @@ class Algorithm(Protocol):
 def usable(observation: Observation, length: int) -> bool:
     """Can a peer's observation be of this coordinate system? (Its numbers were checked to be finite and bounded.)"""
     return len(observation.coordinate) == length and 0 < observation.rtt_ms <= GREATEST_RTT_MS
-
-
-def make(name: str, random: Random) -> Algorithm:
-    """The algorithm called `name`, one of `NAMES`."""
-    from agent.coordinates.spring import Spring
-    from agent.coordinates.vivaldi import Vivaldi
-
-    makers: dict[str, Callable[[Random], Algorithm]] = {"spring": Spring, "vivaldi": Vivaldi}
-    return makers[name](random)
-
-
-NAMES: Final = ("spring", "vivaldi")

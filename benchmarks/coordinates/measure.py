@@ -8,7 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from agent.coordinates.algorithm import NAMES, Algorithm, Observation, make
+from agent.coordinates.algorithm import Algorithm, Observation
+from agent.coordinates.registry import NAMES, make
 from benchmarks.bars import draw
 from benchmarks.report import Benchmark, Options, Report
 

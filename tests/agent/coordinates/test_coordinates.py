@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-from agent.coordinates.algorithm import NAMES, Algorithm, Observation, make
+from agent.coordinates.algorithm import Algorithm, Observation
 from agent.coordinates.filter import ApplicationCoordinate, MedianFilter
+from agent.coordinates.registry import NAMES, make
 from agent.coordinates.rounds import RoundParameters, Rounds
 
 
