@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,7 @@ class Outcome:
 
 
 class Door:
-    """Applies actions and undoes them. For one thread of one process: the journal has one writer."""
+    """Applies actions and undoes them, one call at a time. Only one process may use a journal."""
 
     def __init__(self, journal: Path, able: Abilities | None = None, proc: ProcFs | None = None) -> None:
         self.proc = proc or ProcFs()
@@ -77,18 +78,28 @@ class Door:
         self._holds: dict[tuple[Kind, Thread], int | str] = {}
         """What we set last: the kernel is not asked again for it."""
         self._group_files: dict[Path, dict[str, str]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
 
     # -- undoing
 
     def undo_left_over(self) -> int:
         """Undo what a former agent of this boot left; the number of records found. Call it before anything else."""
         records = self._journal.load()
-        self._undo(records)
+        if records:
+            self._undo(records)
         return len(records)
 
     def undo(self) -> None:
         """Put back all that was changed."""
-        self._undo(self._journal.records)
+        with self._lock:
+            if self._journal.records:
+                self._undo(self._journal.records)
+
+    def close(self) -> None:
+        """Put back all that was changed, and change nothing any more."""
+        self._closed = True
+        self.undo()
 
     def _undo(self, records: Sequence[Record]) -> None:
         refused = 0
@@ -157,7 +168,14 @@ class Door:
     # -- applying
 
     def apply(self, actions: Iterable[Action]) -> Outcome:
-        """Make the actions hold. Those that hold already cost nothing. An action that cannot be done is in `errors`."""
+        """Make the actions hold, and put back what none of them asks for any more.
+
+        Those that hold already cost nothing. An action that cannot be done is in `errors`.
+        """
+        with self._lock:
+            return Outcome() if self._closed else self._apply(actions)
+
+    def _apply(self, actions: Iterable[Action]) -> Outcome:
         outcome = Outcome()
         threads: list[tuple[Kind, Thread, int | str]] = []
         for action in actions:
@@ -167,7 +185,7 @@ class Door:
                 threads.append(("slice", action.thread, action.slice_ns))
             elif isinstance(action, SetGroup):
                 threads += self._prepare_group(action, outcome)
-        self._forget({thread for _, thread, _ in threads})
+        self._release({(kind, thread) for kind, thread, _ in threads})
         wanted = [(k, t, v) for k, t, v in threads if self._holds.get((k, t)) != v and self._may(k, outcome)]
         alive = [(k, t, v) for k, t, v in wanted if self.proc.is_same(t)]
         outcome.gone = len(wanted) - len(alive)
@@ -188,9 +206,12 @@ class Door:
                 outcome.errors.append(text)
         return able[kind]
 
-    def _forget(self, alive: set[Thread]) -> None:
-        for key in [key for key in self._holds if key[1] not in alive]:
+    def _release(self, wanted: set[tuple[Kind, Thread]]) -> None:
+        """Put back what no action asks for any more; forget threads that are gone."""
+        for key in [key for key in self._holds if key not in wanted]:
             del self._holds[key]
+            if self.proc.is_same(key[1]):
+                self._set_back(self._noted[key], key[1])
 
     def _note(self, pairs: Iterable[tuple[Kind, Thread]]) -> None:
         """Journal the present values of threads that are changed for the first time."""

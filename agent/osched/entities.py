@@ -33,7 +33,9 @@ class Operator:
     """Unique in the driver's report."""
     query: str
     logical: tuple[str, ...] = ()
-    """Names of the logical operators in it; more than one if they are fused. Empty: its own name."""
+    """Names under which priorities are given for it; several if logical operators were fused. Empty: its own name."""
+    instance: str = ""
+    """Its name in its query; empty where the engine has no other name for it."""
     successors: tuple[str, ...] = ()
     threads: tuple[Thread, ...] = ()
     place: str = ""
@@ -57,6 +59,8 @@ class Report:
     operators: Mapping[str, Operator] = field(default_factory=dict)
     queries: Mapping[str, Query] = field(default_factory=dict)
     metrics: Mapping[str, Values] = field(default_factory=dict)
+    weighable: bool = False
+    """The engine takes pool weights of its instances."""
     notes: tuple[str, ...] = ()
     """What the driver could not attribute or measure, for `sched status`."""
 

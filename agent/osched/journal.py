@@ -122,8 +122,8 @@ def _record(document: dict[str, Any]) -> Record | None:
     kind, thread, value = document.get("kind"), document.get("thread"), document.get("value")
     start, at = document.get("process_start_ticks"), document.get("at_ticks")
     numbers = [*thread, start, at] if isinstance(thread, list) and len(thread) == 3 else []
-    fits = kind in KINDS and numbers and all(type(n) is int for n in numbers)
-    if fits and isinstance(value, str if kind == "group" else int):
+    typed = bool(numbers) and all(type(n) is int for n in numbers)
+    if typed and kind in KINDS and isinstance(value, str | int) and isinstance(value, str) == (kind == "group"):
         pid, tid, thread_start, process_start, at_ticks = numbers
         return Before(kind, Thread(pid, tid, thread_start), process_start, at_ticks, value)
     if document:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 STEP: Final = 1.25
 """Linux gives a thread of nice n + 1 a weight smaller by this factor (sched(7); kernel/sched/core.c)."""
@@ -65,11 +65,11 @@ class Smoothing:
         if not 0.0 < part <= 1.0:
             raise ValueError(f"expected a part above 0 and up to 1, got {part}")
         self._part = part
-        self._old: dict[object, float] = {}
+        self._old: dict[Any, float] = {}
 
     def smooth(self, priorities: Mapping[K, float]) -> dict[K, float]:
         """The smoothed priorities."""
         part, old = self._part, self._old
         new = {key: old.get(key, value) + part * (value - old.get(key, value)) for key, value in priorities.items()}
-        self._old = {**new}
+        self._old = dict(new)
         return new
