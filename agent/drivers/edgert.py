@@ -94,7 +94,7 @@ def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], b
     queries: dict[str, Query] = {}
     inside: set[str] = set()
     for flow, told in figures["flows"].items():
-        queries[flow] = Query(flow, told.get("latency_s"))
+        queries[flow] = Query(flow, told.get("latency_target_s"))
         following = _successors(told.get("edges", ()), told["instances"])
         for name, instance in told["instances"].items():
             slot, full = int(instance["slot"]), f"{flow}/{name}"

@@ -136,12 +136,12 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
     print(shown)
     assert "policy qs" in shown
     assert "cold/" in shown
-    assert "nice 19" in run(["sched", "--socket", str(agent.socket), "dry-run", "random"])
+    assert "nice 19" in run(["sched", "--socket", str(agent.socket), "dry-run", "qs"])
     name = next(o["operator"] for o in status["operators"] if o["query"] == "hot")
     told = run(["sched", "--socket", str(agent.socket), "explain", name])
     print(told)
     assert "queue_size" in told
-    assert "its threads also run" in told
+    assert "priority" in told
     with pytest.raises(EdgertError, match="expected a policy"):
         agent.ask("policy", policy="best")
     assert agent.ask("policy", policy="none")["policy"] == "none"
