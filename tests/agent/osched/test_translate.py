@@ -46,6 +46,11 @@ def test_nice_of_ten_to_one() -> None:
     assert to_nice({A: 100.0, C: 10.0}, 0, 19) == [SetNice(A, 0), SetNice(C, 10)]
 
 
+def test_the_example_of_the_docs() -> None:
+    assert to_nice({A: 400.0, B: 40.0, C: 8.0}, 0, 19) == [SetNice(A, 0), SetNice(B, 10), SetNice(C, 18)]
+    assert to_nice({A: 400.0, B: 40.0, C: 0.0}, 0, 19) == [SetNice(A, 0), SetNice(B, 7), SetNice(C, 19)]
+
+
 def test_the_most_urgent_gets_the_shortest_slice() -> None:
     assert to_slices({A: 1.0, B: 2.0, C: 3.0}, shortest_ms=1.0, longest_ms=4.0) == [
         SetSlice(A, 4_000_000),
