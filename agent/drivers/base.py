@@ -64,7 +64,12 @@ def built_in() -> dict[str, Make]:
 
         return EdgertDriver(address)
 
-    return {"edgert": edgert}
+    def flink(address: str) -> Driver:
+        from agent.drivers.flink import FlinkDriver
+
+        return FlinkDriver(address)
+
+    return {"edgert": edgert, "flink": flink}
 
 
 def make(text: str) -> Driver:

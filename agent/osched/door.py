@@ -121,12 +121,18 @@ class Door:
         firsts: dict[tuple[int, int], Before] = {}
         for before in records:
             firsts.setdefault((before.thread.pid, before.process_start_ticks), before)
-        noted = {before.thread for before in records}
+        done = {before.thread for before in records}
         for (pid, start), first in firsts.items():
-            if self.proc.started(pid) == start:
-                for seen in self.proc.threads(pid):
-                    if seen.thread not in noted and seen.thread.start_ticks >= first.at_ticks:
-                        refused += not self._set_back(first, seen.thread)
+            # Such a thread may start another one before it is put back: look until there is none left.
+            while self.proc.started(pid) == start and (
+                new := [
+                    seen.thread
+                    for seen in self.proc.threads(pid)
+                    if seen.thread not in done and seen.thread.start_ticks >= first.at_ticks
+                ]
+            ):
+                refused += sum(not self._set_back(first, thread) for thread in new)
+                done.update(new)
         return refused
 
     def _set_back(self, before: Before, thread: Thread) -> bool:

@@ -34,7 +34,7 @@ class Recent:
             before, old = self._before.get(operator), self._sums.get(operator, {})
             restarted = before is not None and any(now[c] < before.get(c, 0.0) for c in now)
             if before is None or restarted:
-                weight = 1.0 / max(1.0, *now.values())
+                weight = 1.0 / max([1.0, *now.values()])
                 sums[operator] = {**{c: value * weight for c, value in now.items()}, "span_s": 0.0}
                 continue
             # What has counted nothing for hours keeps its ratios.

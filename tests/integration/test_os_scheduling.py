@@ -167,5 +167,5 @@ def test_kill_9_at_random_moments_leaves_nothing_after_the_next_start_and_stop(r
     agent.start()
     wait_until(lambda: agent.status().get("periods", 0) > 0, "the next start")
     assert agent.terminate() == 0
-    assert as_before(gateway)
+    assert as_before(gateway), (nices(gateway), agent.text()[-2000:])
     print(f"{changed} kills left changed threads behind")

@@ -40,3 +40,9 @@ def test_a_counter_that_went_back_starts_anew() -> None:
     sums = recent.look(2.0, {"a": {"rows": 10.0, "busy": 5.0}, "b": {"rows": 1.0, "busy": 1.0}})
     assert sums["a"]["busy"] / sums["a"]["rows"] == pytest.approx(0.5)
     assert set(recent.look(3.0, {"b": {"rows": 1.0, "busy": 1.0}})) == {"b"}
+
+
+def test_an_operator_of_which_nothing_is_known_yet_has_no_sums() -> None:
+    recent = Recent()
+    for second in range(2):
+        assert recent.look(float(second), {"a": {}})["a"].keys() == {"span_s"}
