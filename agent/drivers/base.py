@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Final, Protocol, runtime_checkable
 
-from agent.osched.entities import Report
+from agent.drivers.entities import Report
 from edgert.core.errors import EdgertError
 
 GROUP: Final = "edgert.drivers"

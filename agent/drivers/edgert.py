@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from agent.drivers.base import DriverError
-from agent.osched.entities import Operator, Query, Report, Thread
-from agent.osched.recent import Recent
+from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.recent import Recent
 from edgert.core.errors import EdgertError, show
 
 COUNTERS: Final = ("rows_in", "rows_out", "busy_s")
-LEVELS: Final = {"queue_rows": "queue_size", "head_age_s": "head_age_s"}
+LEVELS: Final = {"queue_rows": "queue_size", "head_since_arrival_s": "head_age_s"}
 """Field of an instance -> metric."""
 
 

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
-from agent.osched.entities import Operator, Query, Report, Thread
-from agent.osched.recent import Recent
+from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.recent import Recent
 from edgert.core.errors import show
 
 MAIN_CLASSES: Final = ("org.apache.flink.runtime.taskexecutor.TaskManagerRunner",)

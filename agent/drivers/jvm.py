@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from agent.osched.entities import Thread
-from agent.osched.procfs import ProcFs
+from agent.drivers.entities import Thread
+from agent.procfs import ProcFs
 
 AGAIN_S: Final = 10.0
 TIMEOUT_S: Final = 10.0

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.osched.entities import Thread
-from agent.osched.procfs import ProcFs
+from agent.drivers.entities import Thread
 from agent.osched.translate import Files, v1_files, v2_files
+from agent.procfs import ProcFs
 
 ROOT: Final = "edgert-sched"
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.board import can_raise_priority
+from agent.drivers.entities import Thread
 from agent.osched import slices
 from agent.osched.cgroups import Cgroups, find
-from agent.osched.entities import Thread
 from agent.osched.journal import KINDS, Before, Journal, Kind, Made, Record, changes
-from agent.osched.procfs import ProcFs
 from agent.osched.translate import Action, SetGroup, SetNice, SetSlice
+from agent.procfs import ProcFs
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.osched.cgroups import Cgroups, cpu_path
-from agent.osched.procfs import ProcFs
+from agent.procfs import ProcFs
 
 
 def incomparable(pids: Sequence[int], proc: ProcFs, cgroups: Cgroups | None) -> str:

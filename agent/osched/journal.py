@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from agent.osched.entities import Thread
+from agent.drivers.entities import Thread
 
 log = logging.getLogger(__name__)
 Kind = Literal["group", "slice", "nice"]

@@ -4,7 +4,7 @@ A driver provides some metrics itself; the others are computed from their depend
 metric that a driver does not provide and that has no dependencies is a configuration error.
 
 Units: seconds, rows, rows per row. `rows_in`, `rows_out`, `busy_s` and `span_s` are sums over the recent past
-(`agent.osched.recent`), so that their ratios are averages.
+(`agent.drivers.recent`), so that their ratios are averages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent.osched.entities import Operator, Report, Values, downstream_first, predecessors
+from agent.drivers.entities import Operator, Report, Values, downstream_first, predecessors
 from edgert.core.errors import EdgertError
 
 Compute = Callable[[Sequence[Operator], Mapping[str, Values]], Values]

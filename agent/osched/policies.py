@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agent.osched.entities import Report, Values
+from agent.drivers.entities import Report, Values
 
 Random = Callable[[], float]
 """A number of [0, 1), each time another one."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.osched.entities import EntityError, Operator, Report, Thread, Values
+from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
 from agent.osched.metric_graph import MetricError, MetricProvider
 from agent.osched.normalise import Smoothing
 from agent.osched.policies import Policy, Random

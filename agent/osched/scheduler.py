@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from agent.drivers.base import Driver, Weighing
+from agent.drivers.entities import Report, Thread
 from agent.osched.door import Door, Outcome
-from agent.osched.entities import Report, Thread
 from agent.osched.grouping import incomparable
 from agent.osched.normalise import Smoothing
 from agent.osched.policies import NONE, POLICIES, Random
-from agent.osched.procfs import CpuTimes
 from agent.osched.rules import Choice, common_period_s, parse
 from agent.osched.schedule import Mechanism, Schedule, decide
 from agent.osched.settings import Sched
 from agent.osched.translate import SetGroup, SetWeights
+from agent.procfs import CpuTimes
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 

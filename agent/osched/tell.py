@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.osched.entities import Operator, Thread
+from agent.drivers.entities import Operator, Thread
 from agent.osched.metric_graph import METRICS, MetricError, MetricProvider
 from agent.osched.policies import NONE, POLICIES
 from agent.osched.schedule import Schedule

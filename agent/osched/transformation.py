@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from agent.osched.entities import Operator, Thread, Values
+from agent.drivers.entities import Operator, Thread, Values
 
 
 def logical_to_physical(priorities: Values, operators: Iterable[Operator]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agent.osched.entities import Thread
+from agent.drivers.entities import Thread
 from agent.osched.normalise import log_min_max, min_max, nice_values
 
 SLICE_MS: Final = (0.1, 20.0)

@@ -6,7 +6,7 @@
     "instances": {"readings": {
         "slot": -1, "pid": 812, "operators": ["readings"], "kind": "source", "rows_in": 100, "rows_out": 98,
         "turns": 12, "busy_s": 0.01, "queued_s": 0.0, "scheduling_s": 0.001, "idle_s": 60.2, "queue_rows": 0,
-        "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3}},
+        "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3, "head_since_arrival_s": 0.0}},
     "edges": [{"from": "readings", "to": "minute", "rows": 98, "bytes": 60000}]}},
  "threads": [{"pid": 812, "tid": 812, "slot": -1, "role": "loop", "cpu_s": 1.5, "start_ticks": 91723}]}
 """

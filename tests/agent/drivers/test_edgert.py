@@ -11,9 +11,9 @@ import pytest
 
 from agent.drivers.base import DriverError, make
 from agent.drivers.edgert import EdgertDriver, owned_as, report_untrusted
-from agent.osched.entities import Thread
+from agent.drivers.entities import Thread
+from agent.drivers.recent import Recent
 from agent.osched.metric_graph import MetricProvider
-from agent.osched.recent import Recent
 from edgert.core.errors import EdgertError
 
 
@@ -25,9 +25,9 @@ def figures(at: float = 10.0, rows: int = 100, slot: int = 0) -> dict[str, Any]:
             "version": 1, "delivery": "exactly-once", "latency_target_s": 0.1,
             "instances": {
                 "in": {**instance, "rows_in": rows, "rows_out": rows // 2, "busy_s": rows * 0.001, "queue_rows": 7,
-                       "head_age_s": 0.5},
+                       "head_since_arrival_s": 0.5},
                 "out": {**instance, "rows_in": rows // 2, "rows_out": 0, "busy_s": rows * 0.002, "queue_rows": 0,
-                        "head_age_s": 0.0},
+                        "head_since_arrival_s": 0.0},
             },
             "edges": [{"from": "in", "to": "out", "rows": 1, "bytes": 1}, {"from": "out", "to": "elsewhere"}],
         }},

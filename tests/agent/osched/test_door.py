@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.drivers.entities import Thread
 from agent.osched import slices
 from agent.osched.door import Abilities, Door, abilities
-from agent.osched.entities import Thread
 from agent.osched.translate import SetGroup, SetNice, SetSlice
 from tests.agent.osched.worlds import PROC, needs_nice, worker
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.osched.entities import EntityError, Operator, Report, Values
+from agent.drivers.entities import EntityError, Operator, Report, Values
 from agent.osched.metric_graph import METRICS, Metric, MetricError, MetricProvider, primitives
 
 CHAIN = {

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agent.osched.entities import Operator, Query, Report
+from agent.drivers.entities import Operator, Query, Report
 from agent.osched.metric_graph import METRICS, MetricProvider
 from agent.osched.policies import POLICIES
 

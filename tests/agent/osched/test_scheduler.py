@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.base import DriverError
+from agent.drivers.entities import Operator, Query, Report
 from agent.osched import tell
 from agent.osched.door import Door
-from agent.osched.entities import Operator, Query, Report
 from agent.osched.rules import RuleError
 from agent.osched.scheduler import PATIENCE_S, Scheduler
 from agent.osched.settings import Sched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.osched.entities import Operator, Thread
+from agent.drivers.entities import Operator, Thread
 from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads
 from agent.osched.translate import (
     SetGroup,

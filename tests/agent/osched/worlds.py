@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from agent.board import can_raise_priority
-from agent.osched.entities import Thread
-from agent.osched.procfs import ProcFs
+from agent.drivers.entities import Thread
+from agent.procfs import ProcFs
 
 PROC = ProcFs()
 SPAWNING = """

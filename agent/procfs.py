@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from agent.osched.entities import Thread
+from agent.drivers.entities import Thread
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
