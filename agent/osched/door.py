@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from agent.board import can_raise_priority
 from agent.drivers.entities import Thread
@@ -22,6 +23,8 @@ from agent.osched.translate import Action, SetGroup, SetNice, SetSlice
 from agent.procfs import ProcFs
 
 log = logging.getLogger(__name__)
+SPARE_RECORDS: Final = 1000
+"""So many records of ended threads may stand in the journal before it is written anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,21 @@ class Door:
             return outcome
         for kind, thread, value in alive:
             self._change(kind, thread, value, outcome)
+        if len(self._noted) > 2 * len(threads) + SPARE_RECORDS:
+            self._forget_ended()
         return outcome
+
+    def _forget_ended(self) -> None:
+        """Drop the records of threads that have ended, but for the first of each living process: what its threads
+        inherited is undone by it."""
+        firsts = {id(b) for (_, pid, start), b in self._of_process.items() if self.proc.started(pid) == start}
+        self._noted = {k: b for k, b in self._noted.items() if id(b) in firsts or self.proc.is_same(b.thread)}
+        self._of_process = {k: b for k, b in self._of_process.items() if id(b) in firsts}
+        kept = [r for r in self._journal.records if isinstance(r, Made) or (r.kind, r.thread) in self._noted]
+        try:
+            self._journal.rewrite(kept)
+        except OSError as error:
+            log.warning("osched: the journal cannot be written anew: %s", error)
 
     def _may(self, kind: Kind, outcome: Outcome) -> bool:
         able = {"nice": self.able.nice, "slice": self.able.slice_ns is not None, "group": self.able.cgroups is not None}

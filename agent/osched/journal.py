@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -85,18 +85,38 @@ class Journal:
             os.write(file, (json.dumps({"boot": self._boot_id}) + "\n").encode())
         elif not text.endswith(b"\n"):
             os.write(file, b"\n")  # ends the line in which a former agent was killed
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)  # the name of a new file, too, is safe then
-        finally:
-            os.close(folder)
+        self._sync_folder()
         return file
 
-    def clear(self) -> None:
-        """All is undone: forget the records."""
+    def _sync_folder(self) -> None:
+        """So that the name of a new file, too, is safe."""
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def rewrite(self, records: Sequence[Record]) -> None:
+        """Keep only these records. Raises `OSError`; the file is then as it was."""
+        new = self._path.with_suffix(".new")
+        other = Journal(new, self._boot_id)
+        other.clear()
+        other.note(records)
+        if other._file is None:
+            return
+        os.replace(new, self._path)
+        self._close()
+        self._file, self.records = other._file, other.records
+        self._sync_folder()
+
+    def _close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def clear(self) -> None:
+        """All is undone: forget the records."""
+        self._close()
         self._path.unlink(missing_ok=True)
         self.records = []
 

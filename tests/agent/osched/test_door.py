@@ -185,3 +185,20 @@ def test_threads_enter_groups_with_their_shares_and_come_back(door: Door, journa
         Door(journal, ABLE).undo_left_over()
         assert [cgroups.group_of(thread) for thread in process.threads()] == [*before, before[0]]
         assert not cgroups.root.exists()
+
+
+def test_records_of_ended_threads_leave_the_journal_and_what_was_inherited_is_still_undone(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.osched.door.SPARE_RECORDS", 0)
+    door = Door(journal, ABLE)
+    with worker() as lasting:
+        door.apply([SetNice(lasting.threads()[0], 5)])
+        for _ in range(5):
+            with worker() as ended:
+                door.apply([SetNice(thread, 9) for thread in (*lasting.threads(), *ended.threads())])
+        lasting.spawn()
+        door.apply([SetNice(lasting.threads()[0], 6)])
+        assert len(journal.read_text().splitlines()) == 2, "the boot, and the one process that lives"
+        assert Door(journal, ABLE).undo_left_over() == 1
+        assert lasting.nices() == [0, 0]

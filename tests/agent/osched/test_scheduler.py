@@ -190,3 +190,46 @@ def test_a_rule_with_a_condition_runs_its_policy_only_under_it(tmp_path: Path) -
             await made.stop()
 
     asyncio.run(story())
+
+
+def test_engines_in_two_sessions_are_put_into_one_group_where_nice_would_not_compare(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker(session=True) as a, worker(session=True) as b:
+            engine, clock = Engine(a, b), VirtualClock()
+            engine.queues = {"a": 10.0, "b": 100.0}
+            made = scheduler(tmp_path, engine, clock, Sched())
+            cgroups = made.door.able.cgroups
+            if cgroups is None or not made.door.proc.autogroup_on():
+                pytest.skip("needs autogroups and a cgroup with the cpu controller to write to")
+            before = cgroups.group_of(a.threads()[0])
+            for _ in range(2):
+                await made.turn()
+                clock.advance(1.0)
+                assert cgroups.group_of(a.threads()[0]) == cgroups.group_of(b.threads()[0]) == cgroups.root
+                assert (a.nices(), b.nices()) == ([10], [0])
+            assert "one control group for all: the processes are in 2 " in "".join(tell.status(made)["notes"])
+            await made.stop()
+            assert cgroups.group_of(a.threads()[0]) == before
+
+    asyncio.run(story())
+
+
+def test_equal_shares_per_query_and_nice_within(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker(threads=1) as a, worker() as b:
+            engine = Engine(a, b)
+            first, second = a.threads()
+            engine.operators["c"] = Operator("c", "qa", instance="c", threads=(second,))
+            engine.operators["a"] = Operator("a", "qa", instance="a", threads=(first,))
+            engine.queues = {"a": 10.0, "b": 1.0, "c": 100.0}
+            made = scheduler(tmp_path, engine, VirtualClock(), Sched(mechanism="groups+nice"))
+            if (cgroups := made.door.able.cgroups) is None:
+                pytest.skip("needs a cgroup with the cpu controller to write to")
+            await made.turn()
+            assert cgroups.group_of(first) == cgroups.group_of(second) == cgroups.folder("qa")
+            assert cgroups.group_of(b.threads()[0]) == cgroups.folder("qb")
+            assert (a.nices(), b.nices()) == ([10, 0], [0])
+            await made.stop()
+            assert not cgroups.root.exists()
+
+    asyncio.run(story())
