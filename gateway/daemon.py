@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import edgert
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.ids import gateway_id
 from edgert.core.settings import GatewaySettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import load
 from edgert.flow.physical import Fusion
+from edgert.machine import notify, own_gateway_id
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
@@ -40,7 +40,6 @@ from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
 from gateway.settings_from_afar import apply_settings
 from gateway.status import Status
-from gateway.systemd import notify
 from gateway.tasks import to_its_end
 from gateway.uplink import Uplink
 
@@ -67,7 +66,7 @@ class Daemon:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        self.gateway = settings.gateway.id or _own_id()
+        self.gateway = settings.gateway.id or own_gateway_id()
         self.clock = SystemClock()
         folder = settings.gateway.data_dir or data_folder(os.environ, os.geteuid() == 0)
         self.database = Database(Path(folder) / "gateway.db", self.gateway, settings.outbox.quota_bytes)
@@ -400,11 +399,3 @@ class Daemon:
             except Exception:
                 self.control_drops["control message that could not be handled"] += 1
                 log.exception("a control message on %s could not be handled", topic)
-
-
-def _own_id() -> str:
-    """From the machine id, hashed. Raises `EdgertError` where there is none."""
-    try:
-        return gateway_id(Path("/etc/machine-id").read_text(encoding="ascii"))
-    except (OSError, ValueError) as error:
-        raise EdgertError(f"gateway.id is not set and /etc/machine-id gives none ({error}): set gateway.id") from None

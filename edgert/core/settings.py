@@ -460,10 +460,3 @@ class CollectorSettings:
     training: Training = section(Training)
     alerts: Alerts = section(Alerts)
     log: Log = section(Log)
-
-
-PROGRAMS: Final[dict[str, type[GatewaySettings | CollectorSettings]]] = {
-    "gateway": GatewaySettings,
-    "collector": CollectorSettings,
-}
-"""What `edgert config` knows by name."""

@@ -115,7 +115,7 @@ def test_interfaces_without_pyroute2_leave_loopback_out(monkeypatch: pytest.Monk
 def test_status_tells_whether_something_is_missing(
     board: Board, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("agent.__main__.look", lambda: board)
+    monkeypatch.setattr("agent.board.look", lambda: board)
     assert main(["check", "--json"]) == status
     told = json.loads(capsys.readouterr().out)
     assert told["missing"] == missing(board)
@@ -128,10 +128,3 @@ def test_this_machine_can_be_looked_at() -> None:
     found = module.look()
     assert 1 <= found.processor.usable <= found.processor.cores
     assert 0 < found.memory.available_bytes <= found.memory.total_bytes
-
-
-def test_help_says_that_placement_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--help"])
-    assert caught.value.code == 0
-    assert "not in this version" in capsys.readouterr().out
