@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.osched.component import OsScheduling
-from agent.osched.settings import Sched
 from edgert.control.server import ControlServer
+from edgert.core.agent_settings import Sched
 from edgert.core.config import parse, section
 from edgert.core.errors import EdgertError
 from edgert.core.settings import data_folder, runtime_folder

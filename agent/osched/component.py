@@ -11,7 +11,7 @@ from agent.drivers.base import Driver, make
 from agent.osched import tell
 from agent.osched.door import Door
 from agent.osched.scheduler import Scheduler
-from agent.osched.settings import Sched
+from edgert.core.agent_settings import Sched
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 from edgert.core.system_clock import SystemClock

@@ -84,15 +84,6 @@ def _choice(part: str, whole: str) -> Choice:
     return Choice(match[1], period_ms / 1000)
 
 
-def broken(text: str) -> str | None:
-    """What was expected, if `text` is no rule: the check of a setting."""
-    try:
-        parse(text)
-    except RuleError:
-        return EXPECTED
-    return None
-
-
 def common_period_s(periods_s: list[float]) -> float:
     """The greatest common divisor of the periods, in whole milliseconds, at least `SHORTEST_MS` (Algorithm 1, L9)."""
     whole = [max(SHORTEST_MS, round(p * 1000)) for p in periods_s]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
 from agent.osched.metric_graph import MetricError, MetricProvider
@@ -13,15 +12,13 @@ from agent.osched.policies import Policy, Random
 from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads
 from agent.osched.translate import Action, to_groups, to_nice, to_slices, to_weights
 
-MECHANISMS: Final = ("nice", "slice", "nice+slice", "groups", "groups+nice")
-"""How priorities reach the kernel. `groups`: equal shares per query, by control groups."""
-
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
     """What the translators are told."""
 
     name: str = "nice"
+    """One of `edgert.core.agent_settings.MECHANISMS`."""
     best: int = 0
     worst: int = 19
     weights: bool = False

@@ -14,11 +14,11 @@ from agent.osched.door import Door, Outcome
 from agent.osched.grouping import incomparable
 from agent.osched.normalise import Smoothing
 from agent.osched.policies import NONE, POLICIES, Random
-from agent.osched.rules import Choice, common_period_s, parse
+from agent.osched.rules import Choice, RuleError, common_period_s, parse
 from agent.osched.schedule import Mechanism, Schedule, decide
-from agent.osched.settings import Sched
 from agent.osched.translate import SetGroup, SetWeights
 from agent.procfs import CpuTimes
+from edgert.core.agent_settings import Sched
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 
@@ -41,7 +41,10 @@ class Scheduler:
         self.settings, self.drivers, self.door = settings, drivers, door
         self._clock, self._random = clock, random
         self.rule_text = settings.policy
-        self.rule = parse(settings.policy)
+        try:
+            self.rule = parse(settings.policy)
+        except RuleError as error:
+            raise RuleError(f"sched.policy: {error}") from None
         self.how = Mechanism(settings.mechanism, settings.nice_best, settings.nice_worst, settings.pool_weights)
         self.running = Choice(NONE)
         self.schedule = Schedule()
@@ -74,7 +77,10 @@ class Scheduler:
             log.warning("osched: %s", text)
         try:
             while True:
-                await self.turn()
+                try:
+                    await self.turn()
+                except Exception:  # the rest of the agent goes on; threads keep the values of the turn before
+                    log.exception("osched: this turn was given up")
                 now = self._clock.monotonic()
                 step = common_period_s(self.rule.periods(self.settings.period_s))
                 await sleep(step - now % step)

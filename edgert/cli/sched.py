@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 HELP = "see and steer how the agent has the Linux scheduler serve the flows"
+CONFIG: Final = Path("/etc/edgert/agent.toml")
 STATUS, EXPLAIN, DRY_RUN, POLICY = "status", "explain", "dry-run", "policy"
 HEAD: Final = ("operator", "place", "metric", "priority", "nice", "slice", "got", "waited")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--socket", type=Path, help="control socket of the agent (default: agent.sock in its folder)")
+    parser.add_argument("--socket", type=Path, help="the agent's control socket; default: that of its settings")
+    parser.add_argument("--config", type=Path, help=f"the agent's settings (default: {CONFIG} if it is there)")
     parser.add_argument("--json", action="store_true", help="the answer as JSON")
     verbs = parser.add_subparsers(dest="sched", metavar="VERB", required=True)
     verbs.add_parser(STATUS, help="metric, priority, nice value and CPU share got of each operator")
@@ -28,12 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from edgert.control.client import call
-    from edgert.core.settings import data_folder, runtime_folder
+    from edgert.core.agent_settings import AgentSettings, agent_socket
+    from edgert.core.config import load
 
-    root = os.geteuid() == 0
-    folder = runtime_folder(os.environ, root) or data_folder(os.environ, root)
+    socket = args.socket
+    if socket is None:
+        settings = load(AgentSettings, args.config or (CONFIG if CONFIG.exists() else None), os.environ)
+        socket = agent_socket(settings, os.environ, os.geteuid() == 0)
     given = {name: getattr(args, name) for name in ("operator", "policy") if getattr(args, name, None)}
-    answer = call(args.socket or Path(folder) / "agent.sock", f"sched.{args.sched}", given)
+    answer = call(socket, f"sched.{args.sched}", given)
     if args.json:
         print(json.dumps(answer, indent=2))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
@@ -16,8 +15,9 @@ import pytest
 
 from edgert.control.client import call
 from edgert.core.errors import EdgertError
+from edgert.flow.document import to_toml
 from tests.agent.osched.worlds import PROC, needs_nice
-from tests.integration.rig import Gateway, Process, Rig
+from tests.integration.rig import FLEET, Gateway, Process, Rig
 from tests.integration.test_blocked import package
 from tests.waiting import wait_until
 
@@ -54,15 +54,31 @@ def flow(name: str) -> dict[str, Any]:
     }
 
 
-class Agent(Process):
-    """OS scheduling alone."""
+def run(arguments: list[str]) -> str:
+    """Output of the command line."""
+    done = subprocess.run([sys.executable, "-m", "edgert", *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
 
-    def __init__(self, folder: Path, gateway: Gateway, policy: str = "qs every 100 ms") -> None:
+
+class Agent(Process):
+    """The agent daemon, or OS scheduling alone."""
+
+    def __init__(self, folder: Path, gateway: Gateway, policy: str, alone: bool) -> None:
         self.socket, self.data = folder / "agent.sock", folder / "agent"
-        config = folder / "agent.toml"
-        config.write_text(f"[sched]\npolicy = {json.dumps(policy)}\n")
+        config, control = folder / "agent.toml", gateway.data / "control.sock"
+        sched = {"policy": policy}
+        if not alone:
+            run(["fleet", "key", str(folder / "fleet.key")])
+            agent = {"port": 0, "key_file": str(folder / "fleet.key"), "socket": str(self.socket)}
+            config.write_text(to_toml({
+                "gateway": {"id": gateway.name, "fleet": FLEET, "data_dir": str(self.data)},
+                "agent": {**agent, "gateway_socket": str(control)}, "sched": sched,
+            }))  # fmt: skip
+            super().__init__(["agent", "--config", str(config)], folder / "agent.log")
+            return
+        config.write_text(to_toml({"sched": sched}))
         super().__init__(
-            ["agent.osched", "--config", str(config), "--gateway", str(gateway.data / "control.sock"),
+            ["agent.osched", "--config", str(config), "--gateway", str(control),
              "--socket", str(self.socket), "--data", str(self.data)], folder / "agent.log",
         )  # fmt: skip
 
@@ -90,12 +106,6 @@ def gateway(rig: Rig) -> Gateway:
     return made
 
 
-def run(arguments: list[str]) -> str:
-    """Output of the command line."""
-    done = subprocess.run([sys.executable, "-m", "edgert", *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 def nices(gateway: Gateway) -> dict[int, set[int]]:
     """Process of a slot, and of the daemon -> nice values of its threads."""
     assert gateway.process is not None
@@ -108,7 +118,7 @@ def as_before(gateway: Gateway) -> bool:
 
 
 def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig, gateway: Gateway) -> None:
-    agent = Agent(rig.folder, gateway)
+    agent = Agent(rig.folder, gateway, "qs every 100 ms", alone=False)
     rig.processes.append(agent)
     agent.start()
     wait_until(lambda: len(agent.status().get("operators", ())) >= 2, "the agent's first report")
@@ -155,7 +165,7 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
 def test_kill_9_at_random_moments_leaves_nothing_after_the_next_start_and_stop(rig: Rig, gateway: Gateway) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    draw, agent = random.Random(seed), Agent(rig.folder, gateway, "random every 50 ms")
+    draw, agent = random.Random(seed), Agent(rig.folder, gateway, "random every 50 ms", alone=True)
     rig.processes.append(agent)
     changed = 0
     for _ in range(int(os.environ.get("EDGERT_TEST_KILLS", KILLS))):

@@ -14,7 +14,7 @@ from agent.osched import tell
 from agent.osched.door import Door
 from agent.osched.rules import RuleError
 from agent.osched.scheduler import PATIENCE_S, Scheduler
-from agent.osched.settings import Sched
+from edgert.core.agent_settings import Sched
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from tests.agent.osched.worlds import Worker, needs_nice, worker
@@ -231,5 +231,37 @@ def test_equal_shares_per_query_and_nice_within(tmp_path: Path) -> None:
             assert (a.nices(), b.nices()) == ([10, 0], [0])
             await made.stop()
             assert not cgroups.root.exists()
+
+    asyncio.run(story())
+
+
+def test_a_policy_in_the_settings_that_is_none_is_refused_with_its_place(tmp_path: Path) -> None:
+    with worker() as a, worker() as b, pytest.raises(RuleError, match=r"sched\.policy: expected a policy"):
+        scheduler(tmp_path, Engine(a, b), VirtualClock(), Sched(policy="best"))
+
+
+def test_a_turn_that_fails_does_not_end_the_scheduler(tmp_path: Path) -> None:
+    class Broken(Engine):
+        async def report(self) -> Report:
+            self.times = getattr(self, "times", 0) + 1
+            if self.times == 1:
+                raise ZeroDivisionError
+            return await super().report()
+
+    async def story() -> None:
+        with worker() as a, worker() as b:
+            engine, clock = Broken(a, b), VirtualClock()
+            engine.queues = {"a": 10.0, "b": 100.0}
+            made = scheduler(tmp_path, engine, clock, Sched())
+
+            async def sleep(seconds: float) -> None:
+                clock.advance(seconds)
+                if a.nices() == [10]:
+                    raise asyncio.CancelledError
+
+            with pytest.raises(asyncio.CancelledError):
+                await made.run(sleep)
+            assert engine.times == 2
+            assert a.nices() == [0]
 
     asyncio.run(story())
