@@ -184,7 +184,6 @@ class Flows:
         self.dropped.ends(run)
         self._host.remove(run)
         self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
-        self._telling.begin(self.on_change(self.runs))
 
     async def settled(self, timeout_s: float) -> None:
         """Waits for the change that is under way, no longer than that."""
@@ -200,6 +199,7 @@ class Flows:
         """Only what is said to be missing may be acknowledged: until then a start brings the flow back, with it."""
         await write_gap(self._store, self._database, run.flow.name, text)
         self._let_go(run, self._sources.pop(run.flow.name))
+        await self.on_change(self.runs)
 
     async def _tell_gap(self, name: str, text: str) -> None:
         await write_gap(self._store, self._database, name, text)
@@ -356,6 +356,7 @@ class Flows:
             self._stored[name] = replace(self._stored[name], removed=True)
             self._ingest.forget(name)
             self.models.removed(name)
+            self._host.weights.forget(name)
             log.info("flow %s is removed; its results still leave", name)
             await self.on_change(self.runs)
             return True

@@ -21,6 +21,7 @@ from edgert.runtime.report import Report, report
 from edgert.runtime.targets import Target
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
+from gateway.weights import Weights
 
 TURN_S: Final = 1.0
 """So long a turn has at the end of the process, when queues are not worked on any more. What took longer is not in the
@@ -47,6 +48,9 @@ what that returns while nothing can be fed."""
 
 class Host(Protocol):
     """Runs flows. Calls come from the daemon's loop unless it says otherwise."""
+
+    weights: Weights
+    """Of operators of its flows."""
 
     async def start(self) -> None:
         """Rows may be worked on from now on."""
@@ -171,6 +175,11 @@ class Host(Protocol):
         """A model that the operator of the running flow has no objection to, and has taken where it runs here."""
         ...
 
+    def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
+        """From now on operators of a running flow have these weights, in all its runs: see `Candidates.weigh`. Raises
+        `EdgertError` where one is none, or cannot be given here; then none is."""
+        ...
+
     def report(self, run: FlowRun, name: str) -> Report:
         """What the place `name` of a flow has done."""
         ...
@@ -200,7 +209,10 @@ class InProcess:
 
     def __init__(self, pool: Pool, clock: Clock) -> None:
         self.pool = pool
+        self.weights = Weights()
         self._clock = clock
+        self._runs: dict[FlowRun, None] = {}
+        """Those that are in the pool, and not on their way out."""
         self._next_profile = clock.monotonic()
         self._leaving: list[FlowRun] = []
         """Removed, but a turn of them is under way."""
@@ -221,14 +233,26 @@ class InProcess:
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
         run.restore(blobs, queue, self._now())
-        self.pool.add(run.all)
+        self._enter(run)
+
+    def _enter(self, run: FlowRun) -> None:
+        self.pool.add(run.local)
+        self._runs[run] = None
+        self._weigh(run)
+
+    def _weigh(self, run: FlowRun) -> None:
+        weights = self.weights.of(run)
+        for instance in run.local:
+            if instance.name in weights:
+                self.pool.weigh([instance], weights[instance.name])
 
     def remove(self, run: FlowRun) -> None:
-        if not self.pool.at_rest(run.all):
-            self.pool.begin_hold(run.all)
+        self._runs.pop(run, None)
+        if not self.pool.at_rest(run.local):
+            self.pool.begin_hold(run.local)
             self._leaving.append(run)
             return
-        self.pool.remove(run.all)
+        self.pool.remove(run.local)
 
     def put(self, entries: Entries) -> None:
         self.pool.put(kept(entries), wake=False)
@@ -238,7 +262,7 @@ class InProcess:
             self.pool.take_in(Target(instance, source, producer), batch)
 
     def has_room(self, run: FlowRun) -> bool:
-        return not any(instance.queue.over for instance in run.all)
+        return not any(instance.queue.over for instance in run.local)
 
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
@@ -250,7 +274,7 @@ class InProcess:
         before = self._clock.monotonic() - flow_run.HOLD_S
 
         def long() -> bool:
-            return run in self._late or any(instance.running and instance.started < before for instance in run.all)
+            return run in self._late or any(instance.running and instance.started < before for instance in run.local)
 
         if not long():
             return False
@@ -278,7 +302,7 @@ class InProcess:
         run.ships[0].give_back(rows)
 
     def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
-        return self.pool.hold(run.all, timeout_s)
+        return self.pool.hold(run.local, timeout_s)
 
     def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
         return run.capture(self.pool, position, timeout_s, stop=True)
@@ -290,13 +314,14 @@ class InProcess:
         new.restore(blobs, queue, self._now())
 
         def switch() -> None:
-            for instance in old.all:  # what was fed since: by a broker, or by another gateway
+            for instance in old.local:  # what was fed since: by a broker, or by another gateway
                 for entry in instance.queue.take_all():
                     new.heir(instance).queue.append(entry)
                 if instance.kept:
                     new.heir(instance).kept += instance.kept
-            self.pool.remove(old.all)
-            self.pool.add(new.all)
+            self.pool.remove(old.local)
+            self._runs.pop(old, None)
+            self._enter(new)
 
         return switch
 
@@ -304,9 +329,9 @@ class InProcess:
         return lambda: run.drain(self._now(), send, turned)
 
     def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
-        self.pool.wait_empty([instance for run in runs for instance in run.all], timeout_s - TURN_S)
+        self.pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - TURN_S)
         self.pool.stop(TURN_S)
-        resting = [run for run in runs if self.pool.at_rest(run.all)]
+        resting = [run for run in runs if self.pool.at_rest(run.local)]
         self._late = set(runs) - set(resting)
         return resting
 
@@ -318,8 +343,8 @@ class InProcess:
         if now >= self._next_profile:  # not with every tick: it may take a policy milliseconds, under the pool's lock
             self._next_profile = now + PROFILE_S
             self.pool.profile()
-        for run in [r for r in self._leaving if self.pool.at_rest(r.all)]:
-            self.pool.remove(run.all)
+        for run in [r for r in self._leaving if self.pool.at_rest(r.local)]:
+            self.pool.remove(run.local)
             self._leaving.remove(run)
         for run in runs:
             tick(run, self.pool, self._clock)
@@ -333,6 +358,11 @@ class InProcess:
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
         """It has it already."""
 
+    def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
+        self.pool.weigh((), 1.0)  # or it has none
+        for run in self.weights.put_untrusted(flow, weights, self._runs):
+            self._weigh(run)
+
     def report(self, run: FlowRun, name: str) -> Report:
         return report(run.places[name], self._clock.monotonic())
 
@@ -344,7 +374,7 @@ class InProcess:
         return [of_instance(instance, now) for instance in run.all]
 
     def where(self, run: FlowRun) -> Sequence[int | None]:
-        return [DAEMON] * len(run.all)
+        return [DAEMON if run.on_board(planned) else None for planned in run.plan.instances.values()]
 
     def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
         return {}

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import Clock
-from edgert.core.errors import DamagedError, MisfitError
+from edgert.core.errors import DamagedError, EdgertError, MisfitError
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.physical import Fusion
@@ -29,6 +29,8 @@ from edgert.runtime.departures import departure
 from edgert.runtime.figures import Figures
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.instance import Instance
+from edgert.runtime.owpoa import UNWEIGHED
+from edgert.runtime.pools import OWPOA
 from edgert.runtime.report import Report
 from edgert.runtime.slot_run import slot_of
 from edgert.runtime.targets import Target
@@ -41,6 +43,7 @@ from gateway.local_copy import LocalCopies
 from gateway.slot_deaths import SlotDeaths
 from gateway.slot_figures import SlotFigures
 from gateway.slot_process import SlotProcess
+from gateway.weights import Weights
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,7 @@ class Slots:
         self._fusion, self._fission, self._clock = fusion, fission, clock
         self._send, self._restoring, self._failed = send, restoring, failed
         self._copies = LocalCopies(registry, fusion, fission, clock, send=send, stored=stored)
+        self.weights = Weights()
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
         self._settings: dict[str, Any] = {"pool": pool, "level": level}
@@ -220,6 +224,11 @@ class Slots:
             self._to_all(hosted, build)
         for operator, document in list(self._models.get(run, {}).items()):
             self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+        self._tell_weights(hosted)
+
+    def _tell_weights(self, hosted: Hosted) -> None:
+        if weights := self.weights.of(hosted.run):
+            self._to_all(hosted, frame(frames.WEIGH, hosted.number, weights))
 
     def remove(self, run: FlowRun) -> None:
         hosted = self._hosted.pop(run, None)
@@ -469,6 +478,15 @@ class Slots:
             self._models.setdefault(run, {})[operator] = document
             if hosted and not hosted.down:
                 self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+
+    def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
+        if self._settings["pool"]["policy"] == OWPOA:
+            raise EdgertError(UNWEIGHED)
+        for run in self.weights.put_untrusted(flow, weights, list(self._hosted)):
+            hosted = self._hosted[run]
+            with hosted.lock:  # if it is just brought back: either that sees it, or it is sent
+                if not hosted.down:
+                    self._tell_weights(hosted)
 
     def report(self, run: FlowRun, name: str) -> Report:
         hosted = self._hosted[run]

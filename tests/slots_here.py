@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from edgert.core.clock import VirtualClock
+from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion, plan
+from edgert.flow.plan import copy_name
+from edgert.flow.spec import Registry
 from edgert.links.unix import UnixLink
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.lending import FAST_TURNS
@@ -83,3 +88,13 @@ class InThisProcess(SlotProcess):
         self._died()
         self._renew()
         self._on_death(self)
+
+
+def located(document: Mapping[str, Any], where: Sequence[int], fusion: Fusion, registry: Registry = REGISTRY) -> Any:
+    """The assignment of a flow whose instances, in the plan's order, run in the slots `where`."""
+    instances = plan(from_plain(dict(document), registry), registry, fusion).instances.values()
+    return {
+        copy_name(operator, instance.copy): ("", slot)
+        for instance, slot in zip(instances, where, strict=True)
+        for operator in instance.operators
+    }

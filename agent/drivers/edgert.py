@@ -40,15 +40,25 @@ class EdgertDriver:
 
             client = ControlClient(socket)
         self._socket, self._client, self._recent = socket, client, Recent()
+        self._inside: dict[tuple[str, str], list[str]] = {}
+        """(flow, instance) -> the operators in it."""
 
     async def report(self) -> Report:
         """A fresh look at the gateway."""
         figures = await self._call("figures", {})
-        return report_untrusted(figures, self._recent, owned_as(self._socket))
+        report = report_untrusted(figures, self._recent, owned_as(self._socket))
+        flows = figures["flows"].items()
+        self._inside = {(f, n): i.get("operators", [n]) for f, told in flows for n, i in told["instances"].items()}
+        return report
 
     async def weigh(self, flow: str, weights: Mapping[str, float]) -> None:
-        """Set pool weights (1 is the default)."""
-        await self._call("weigh", {"flow": flow, "weights": dict(weights)})
+        """Set pool weights (1 is the default). The gateway weighs operators: each gets the greatest of its copies."""
+        operators: dict[str, float] = {}
+        for instance, weight in weights.items():
+            for operator in self._inside.get((flow, instance), ()):
+                operators[operator] = max(weight, operators.get(operator, weight))
+        if operators:
+            await self._call("weigh", {"flow": flow, "weights": operators})
 
     async def close(self) -> None:
         """End the connection."""

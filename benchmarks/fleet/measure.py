@@ -19,7 +19,7 @@ from benchmarks.outage.rows import READINGS, START
 from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
 from edgert.central.query import query
-from edgert.central.session import check_java
+from edgert.central.spark.install import check_java
 from edgert.central.upkeep import Upkeep
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Upkeep as UpkeepSettings

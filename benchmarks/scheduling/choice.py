@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import Final, Literal
 
-from edgert.scheduling.candidates import May
+from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.policies import POLICIES
 
 CHOICES: Final = 20_000

@@ -1,7 +1,7 @@
 """A Spark cluster of its own on this machine: a master and workers on loopback, kept running until told to stop.
 
 For more cores than one process uses, and to try what a cluster does. Whoever submits to it needs the secret, which only
-this user can read: `secret_of` gives it to a session.
+this user can read: `edgert.central.spark.install.secret_of` gives it to a session.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Final
 
 from edgert.central.leash import leashed
-from edgert.central.session import check_java, jar_cache
+from edgert.central.spark.install import HOST, check_java, folder_of, spark_home
 from edgert.core.errors import EdgertError
 
 log = logging.getLogger("edgert.central.cluster")
-HOST: Final = "127.0.0.1"
 START_S: Final = 90.0
 LOOK_S: Final = 0.5
 AGAIN_S: Final = 2.0
@@ -36,23 +35,6 @@ _DAEMON_MEMORY: Final = "256m"
 _LAST_LINES: Final = 3
 _WORDS_FROM: Final = 16_384
 """Bytes of a log at whose end the last words are looked for."""
-
-
-def folder_of(port: int) -> Path:
-    """Where the cluster on a port keeps its secret, its logs and what its workers write."""
-    return jar_cache().parent / "cluster" / str(port)
-
-
-def secret_of(master: str) -> str | None:
-    """The secret of a cluster of this user's on this machine; None for any other master."""
-    prefix = f"spark://{HOST}:"
-    port = master.removeprefix(prefix)
-    if not master.startswith(prefix) or not port.isdigit():
-        return None
-    try:
-        return (folder_of(int(port)) / "secret").read_text().strip() or None
-    except OSError:
-        return None
 
 
 @dataclass(slots=True)
@@ -191,13 +173,6 @@ class Cluster:
             _kill(process)
         (self.folder / "secret").unlink(missing_ok=True)
         self._properties.unlink(missing_ok=True)
-
-
-def spark_home() -> Path:
-    """Of the Spark that `pyspark` brings."""
-    import pyspark
-
-    return Path(pyspark.__file__).parent
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

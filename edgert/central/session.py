@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from edgert.central.spark.install import check_java, jar_cache, secret_of
 from edgert.core.errors import EdgertError
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ _MASTER: Final = re.compile(
     r"local(\[([1-9]\d{0,3}|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^\s:/,]+:\d+(,[^\s:/,]+:\d+)*|yarn|k8s://\S+"
 )
 _SCALA: Final = "2.13"
-_OLDEST_JAVA: Final = 17
 _JAVA: Final = (
     "-XX:+UseSerialGC",
     "-XX:ReservedCodeCacheSize=192m",
@@ -239,8 +237,6 @@ def _of_submitted() -> dict[str, str]:
 
 def _of_cluster(master: str) -> dict[str, str]:
     """For a cluster that `edgert central cluster` has started here: its secret, and nothing but loopback."""
-    from edgert.central.cluster import secret_of
-
     secret = secret_of(master)
     if secret is None:
         return {}
@@ -282,23 +278,3 @@ def _jars() -> dict[str, str]:
         "spark.jars.excludes": ",".join(excluded),
         "spark.jars.ivy": str(cache),
     }
-
-
-def jar_cache() -> Path:
-    """Where fetched jars are kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '/tmp')}/.cache"
-    return Path(home) / "edgert" / "ivy"
-
-
-def check_java() -> None:
-    """Raises `EdgertError` saying what to install if there is no Java that Spark can run on."""
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
-    advice = "install one, for instance: sudo apt install default-jre-headless"
-    if not java or not Path(java).exists():
-        raise EdgertError(f"Spark needs Java {_OLDEST_JAVA} or newer, and none was found; {advice}")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    number = told.split('"')[1] if told.count('"') >= 2 else ""
-    major = number.split(".")[0].split("-")[0]
-    if major.isdigit() and int(major) < _OLDEST_JAVA:
-        raise EdgertError(f"Spark needs Java {_OLDEST_JAVA} or newer, got {number} ({java}); {advice}")

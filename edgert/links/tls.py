@@ -12,6 +12,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import socket
 import ssl
 import stat
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ HANDSHAKE_S: Final = 10.0
 """TCP, TLS and `Hello` together. A peer that needs longer is dropped."""
 MOST_HANDSHAKES: Final = 32
 """Connections that have not said who they are. One more drops the oldest of the address that has most of them."""
+ACCEPT_AGAIN_S: Final = 0.2
 WRITE_BYTES: Final = 256 * 1024
 """A link whose backlog is greater is not `writable`."""
 _URI: Final = "edgert://"
@@ -111,7 +113,7 @@ def require_loopback(host: str) -> None:
 class TlsLink(asyncio.Protocol):
     """A connection to one gateway; fulfils `edgert.links.link.Link`. Belongs to the loop's thread."""
 
-    def __init__(self, made: Callable[[TlsLink], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.peer = ""
         """The gateway at the other end, once `introduce` has returned."""
         self.closed = False
@@ -119,7 +121,6 @@ class TlsLink(asyncio.Protocol):
         """False while the peer takes less than it is sent."""
         self.address = ""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._made = made
         self._transport: asyncio.Transport | None = None
         self._decoder = Decoder(MAX_HELLO)
         self._first: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
@@ -190,26 +191,6 @@ class TlsLink(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_BYTES)
         self.address = str((transport.get_extra_info("peername") or ("",))[0])
-        if self._made is not None:
-            self._transport.pause_reading()  # the first bytes may be TLS's
-            self._made(self)
-
-    async def upgrade(self, context: ssl.SSLContext | None) -> None:
-        """Begins to read an accepted connection, with TLS if there is a context. Raises OSError or `LinkError`."""
-        raw = self._transport
-        if raw is None or raw.is_closing():
-            raise LinkError("expected TLS, got a connection that was closed")
-        if context is None:
-            raw.resume_reading()
-            return
-        loop = asyncio.get_running_loop()
-        transport = await loop.start_tls(raw, self, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
-        if transport is None:
-            raise LinkError("expected TLS, got a connection that was closed")
-        self._transport = transport
-        transport.set_write_buffer_limits(WRITE_BYTES)
-        if self.closed:
-            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.closed:
@@ -276,9 +257,10 @@ class Listener:
     def __init__(self, ours: Identity, context: ssl.SSLContext | None, on_link: Callable[[TlsLink], None]) -> None:
         """`on_link` is given links whose peer is known; it calls `begin` or `refuse`. `context` None: plain TCP."""
         self._ours, self._context, self._on_link = ours, context, on_link
-        self._server: asyncio.Server | None = None
-        self._handshakes: dict[TlsLink, asyncio.Task[None]] = {}
-        """Oldest first."""
+        self._socket: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._handshakes: dict[asyncio.Task[None], str] = {}
+        """Connections that have not said who they are → their address; oldest first."""
         self.refused = 0
         """Connections that did not become links."""
 
@@ -286,40 +268,65 @@ class Listener:
         """The port it listens on. Raises `LinkError`."""
         if self._context is None:
             require_loopback(host)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: TlsLink(self._accepted), host, port, backlog=MOST_HANDSHAKES
-            )
+            self._socket = socket.create_server((host, port), family=family, backlog=MOST_HANDSHAKES)
         except OSError as error:
             raise LinkError(f"cannot listen on {host}:{port} for links of other gateways: {error}") from error
-        bound: int = self._server.sockets[0].getsockname()[1]
+        self._socket.setblocking(False)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(self._socket), name="listen for links")
+        bound: int = self._socket.getsockname()[1]
         return bound
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        tasks = list(self._handshakes.values())
+        tasks = [*self._handshakes, *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
 
-    def _accepted(self, link: TlsLink) -> None:
-        if len(self._handshakes) >= MOST_HANDSHAKES:
-            addresses = [other.address for other in self._handshakes]
-            most = max(addresses, key=addresses.count)
-            next(other for other in self._handshakes if other.address == most).close()
-        task = asyncio.get_running_loop().create_task(self._greet(link))
-        self._handshakes[link] = task
-        task.add_done_callback(lambda _: self._handshakes.pop(link, None))
+    @property
+    def handshakes(self) -> int:
+        """Connections that have not said who they are yet."""
+        return len(self._handshakes)
 
-    async def _greet(self, link: TlsLink) -> None:
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError as error:  # the peer has gone again, or there are no file descriptors left
+                log.warning("a connection of another gateway could not be taken: %s", error)
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            if len(self._handshakes) >= MOST_HANDSHAKES:
+                self._drop_one()
+            task = loop.create_task(self._greet(accepted, address[0]))
+            self._handshakes[task] = address[0]
+            task.add_done_callback(lambda task: self._handshakes.pop(task, None))
+
+    def _drop_one(self) -> None:
+        """The oldest of the address that has most of them."""
+        addresses = list(self._handshakes.values())
+        most = max(addresses, key=addresses.count)
+        oldest = next(task for task, address in self._handshakes.items() if address == most)
+        del self._handshakes[oldest]
+        oldest.cancel()
+        self.refused += 1
+
+    async def _greet(self, accepted: socket.socket, address: str) -> None:
+        link = TlsLink()
+        handshake_s = HANDSHAKE_S if self._context else None
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                await link.upgrade(self._context)
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: link, accepted, ssl=self._context, ssl_handshake_timeout=handshake_s
+                )
                 await link.introduce(self._ours, None)
         except (ProtocolError, LinkError, OSError, ValueError) as error:
             self.refused += 1
-            log.info("a connection from %s became no link: %s", link.address, str(error) or "no hello in time")
+            log.info("a connection from %s became no link: %s", address, str(error) or "no hello in time")
             if isinstance(error, ProtocolError) and not link.closed:
                 link.refuse(str(error))
             else:

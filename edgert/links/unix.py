@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import socket
 import threading
 from collections import deque
@@ -15,6 +16,9 @@ from edgert.links.frames import Splitter
 READ_BYTES: Final = 262_144
 SOCKET_BYTES: Final = 1_048_576
 _FD_BYTES: Final = socket.CMSG_SPACE(4 * array.array("i").itemsize)
+
+_NOT_NOW: Final = (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
+"""The machine lacks memory or room for sockets under way. The other end lives, so that nothing may be left out."""
 
 
 class LinkClosed(Exception):
@@ -45,7 +49,7 @@ class UnixLink:
     def send(self, data: bytes, sock: socket.socket | None = None) -> None:
         """A frame, and with it a socket, which the receiver finds in `received`. Frames of one thread keep their order,
         and so do those of several that share a lock. What is sent to a link that is closed is lost with the process at
-        its end."""
+        its end, which takes its flows back to their last checkpoints."""
         with self._lock:
             if self.closed:
                 return
@@ -83,7 +87,9 @@ class UnixLink:
             return self.sock.send(data) if sock is None else socket.send_fds(self.sock, [data], [sock.fileno()])
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError:
+        except OSError as error:
+            if error.errno in _NOT_NOW:
+                return 0
             self.closed = True  # the receiving side will learn it too, and says so
             return len(data)
 

@@ -142,9 +142,13 @@ class FlowRun:
         names = {i.name for i in self.plan.instances.values() if self.on_board(i) and here(i.location or _ANYWHERE)}
         self.built = build(self.plan, self.registry, names)
         self.instances, self.places = self.built.instances, self.built.places
-        for name, planned in self.plan.instances.items():
-            if not self.on_board(planned):
-                self.instances[name].remote = partial(self.depart, planned)
+        away = {name for name, planned in self.plan.instances.items() if not self.on_board(planned)}
+        for name in away:
+            self.instances[name].remote = partial(self.depart, self.plan.instances[name])
+        self.local = tuple(instance for name, instance in self.instances.items() if name not in away)
+        """Instances of this board, each after all that feed it."""
+        self.mine = frozenset(instance.name for instance in self.local) if away else None
+        """Their names; None where this board runs all."""
         self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
 
     def depart(self, planned: PhysicalInstance, target: Target, batch: Batch) -> None:
@@ -216,6 +220,7 @@ class FlowRun:
     def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now, mine: Container[str] | None = None) -> None:
         """Brings state and queues back to the last checkpoint; of all instances, or of those in `mine`, which must not
         be if operators were split otherwise then (`moved`). Raises `StoreError` where they do not fit the flow."""
+        mine = self.mine if mine is None else mine
         states, queues = resume.states_of(blobs), unpack_queues(queue, now.monotonic)
         fission = self._split_then(states, queues)
         stored = self.built
@@ -260,7 +265,7 @@ class FlowRun:
         it gave is kept for the next capture.
         """
         with switching(SOON_S):
-            if not pool.hold(self.all, timeout_s):
+            if not pool.hold(self.local, timeout_s):
                 return False
             began = time.perf_counter()
             stands = False
@@ -270,9 +275,9 @@ class FlowRun:
                 def take() -> None:
                     taken.append((self.progress.position(), self.queues()))
                     self.dropped = self.drops()
-                    self._kept = {instance: len(instance.kept) for instance in self.all}
+                    self._kept = {instance: len(instance.kept) for instance in self.local}
                     if stop:
-                        self._stopped = {instance: instance.queue.take_all() for instance in self.all}
+                        self._stopped = {instance: instance.queue.take_all() for instance in self.local}
 
                 position(lambda: pool.locked(take))
                 deltas: dict[str, Any] = {}
@@ -281,7 +286,7 @@ class FlowRun:
                     self.take_deltas(deltas)
                     if whole := self.rewrite:
                         # packed at once: it may share what changes when the flow goes on
-                        self.taken = [unpack_state(pack_state(self.snapshot(self.built)))]
+                        self.taken = [unpack_state(pack_state(self.snapshot(self.built, self.mine)))]
                     rows = [row for ship in self.ships for row in ship.take()]
                     leaving = self.take_departures()
                 stands = stop
@@ -304,7 +309,7 @@ class FlowRun:
             self._stopped = {}
 
         pool.locked(put_back)
-        pool.release(self.all)
+        pool.release(self.local)
 
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
         """What was fed since the last checkpoint and is owed an acknowledgement, by place, while nothing can be fed;
@@ -327,6 +332,7 @@ class FlowRun:
     def take_deltas(self, into: dict[str, Any], mine: Container[str] | None = None) -> None:
         """What has changed since the last time, by place, of all instances or those in `mine`. What stands in `into`
         when an operator raises is taken."""
+        mine = self.mine if mine is None else mine
         for name, place in self.places.items():
             if (mine is None or place.instance.name in mine) and (delta := place.logic.delta()) is not None:
                 into[name] = delta
@@ -362,9 +368,9 @@ class FlowRun:
         For a flow that is replaced or removed: nothing may be fed to it any more.
         """
         self.ended = True
-        for instance in self.all:
+        for instance in self.local:
             instance.hurry()
-        for instance in self.all:
+        for instance in self.local:
             most = 1 if instance.waits else DRAIN_ROWS  # each row may wait for a service that is away
             while True:
                 waits = bool(instance.queue.entries)
@@ -446,7 +452,7 @@ class FlowRun:
         again = build(self.plan, self.registry)
         for state in resume.states_of(blobs):
             resume.apply(state, again)
-        return pack_state(self.snapshot(again))
+        return pack_state(self.snapshot(again, self.mine))
 
     @staticmethod
     @as_errors()

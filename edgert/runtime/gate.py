@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from edgert.runtime.instance import Instance
-from edgert.scheduling.candidates import May
+from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.policies import Policy
 
 log = logging.getLogger(__name__)

@@ -83,6 +83,8 @@ class Instance:
     """Some of its outputs are remote."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
+    charged_s: float = 0.0
+    """Of `counters.busy_s`, what the policy was told; kept while some instance of the pool has a weight."""
     untold: int = 0
     """By how many rows its queue has changed, while it ran, of which the policy does not know yet."""
     most_rows: int = FIRST_ROWS

@@ -9,15 +9,18 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError
 from edgert.runtime.gate import Gate
 from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool, Send
 from edgert.runtime.queue import Entry
 from edgert.runtime.turn import Turn
-from edgert.scheduling.candidates import May
 from edgert.scheduling.consumption import Consumption
+from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.policies import Policy
 from edgert.scheduling.profile import Profile
+
+UNWEIGHED = "expected a pool that chooses who runs, to give weights to: with owpoa the OS decides (pool.policy)"
 
 
 class Unscheduled:
@@ -27,6 +30,8 @@ class Unscheduled:
     def remove(self, number: int) -> None: ...
     def connect(self, downstream: Mapping[int, Sequence[int]]) -> None: ...
     def profile(self, profiles: Mapping[int, Profile]) -> None: ...
+    def weigh(self, number: int, weight: float) -> None: ...
+    def ran(self, number: int, took_s: float) -> None: ...
     def rows_added(self, number: int, rows: int) -> None: ...
     def rows_taken(self, number: int, rows: int) -> None: ...
     def busy(self, number: int) -> None: ...
@@ -34,6 +39,7 @@ class Unscheduled:
     def choose(self, now: float, may: May | None = None) -> int | None:
         """Nothing: each instance has its own thread."""
 
+    weighed = False
     waiting = (0,)
     """Somebody may always wait: nothing goes past the queues."""
 
@@ -91,6 +97,9 @@ class ThreadPerInstance(Pool):
             for instance in removed:
                 if bell := self._bells.pop(instance.number, None):
                     bell.notify()
+
+    def weigh(self, instances: Sequence[Instance], weight: float) -> None:
+        raise EdgertError(UNWEIGHED)
 
     def lend(self, time_s: float, *, again: bool = False) -> bool:
         """Nobody lends a thread here: each instance has its own."""

@@ -100,6 +100,26 @@ class Pauses:
             if (freed := self._gate.look(self._clock.monotonic())) and self._asleep:
                 self._work.notify(freed)
 
+    def weigh(self, instances: Sequence[Instance], weight: float) -> None:
+        """Gives each of the pool's `instances` that weight (1 at first): while the workers cannot keep up, the time of
+        their turns is to that of others as the weights are. A copy of an operator has a weight of its own.
+
+        Raises ValueError for a weight that is none, `EdgertError` where the pool has no weights."""
+        with self._lock:
+            policy = self._policy
+            if not policy.weighed:
+                for instance in self._instances.values():
+                    instance.charged_s = instance.counters.busy_s
+            for instance in instances:
+                policy.weigh(instance.number, weight)
+            self._work.notify_all()
+
+    def _charge(self, instance: Instance) -> None:
+        """Tells the policy how long the turns of an instance took that have ended, and were counted."""
+        busy_s = instance.counters.busy_s
+        self._policy.ran(instance.number, busy_s - instance.charged_s)
+        instance.charged_s = busy_s
+
     def locked(self, read: Callable[[], None]) -> None:
         """Runs `read` under the pool's lock: for looks at several queues and positions that must agree."""
         with self._lock:

@@ -91,6 +91,7 @@ class Pool(Pauses):
                 self._next_number += 1
                 self._instances[instance.number] = instance
                 instance.freed = now
+                instance.charged_s = instance.counters.busy_s
                 instance.time_by(self._clock.monotonic)
                 instance.away = any(other.remote for other in instance.reaches())
                 self._policy.add(instance.number)
@@ -350,6 +351,8 @@ class Pool(Pauses):
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
         if instance.turns:
             instance.count()
+        if self._policy.weighed:
+            self._charge(instance)
         instance.running = False
         instance.freed = ended
         if instance.hand:

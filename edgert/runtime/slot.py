@@ -49,7 +49,7 @@ POLL_S: Final = 0.001
 """How often instances are looked at that are to come to rest."""
 _OF_A_RUN: Final = (
     frames.DATA, frames.STANDING, frames.TAKEN, frames.FULL, frames.ROOM, frames.MARK, frames.MARKER, frames.ABORT,
-    frames.MODEL,
+    frames.MODEL, frames.WEIGH,
 )  # fmt: skip
 """Frames that are for one run, whose number follows."""
 

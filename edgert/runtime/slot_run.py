@@ -158,7 +158,9 @@ class SlotRun:
         return True
 
     def _send(self, slot: int, place: int, target: Target, batch: Batch) -> None:
-        """On a worker's thread: a batch for an instance elsewhere."""
+        """On a worker's thread: a batch for an instance elsewhere. Without a link to it the other slot is dead, and
+        this run ends: its checkpoints need that slot's part, and its next life begins with the last whole one. So a
+        batch may be left out here, and no row is lost."""
         link = self._links.get(slot)
         if link is not None:
             packed = frames.pack_batch(batch)
@@ -197,6 +199,10 @@ class SlotRun:
                 self._go_on()
         elif kind == frames.MODEL:
             self._model(*rest)
+        elif kind == frames.WEIGH:
+            for name, weight in rest[0].items():
+                if name in self.mine:
+                    self._pool.weigh([self.flow_run.instances[name]], weight)
 
     def _put(self, origin: int, place: int, source: int, producer: int, packed: list[Any], again: bool = False) -> None:
         """`again`: it was accepted before, in a life that has ended, and must not be shed now."""

@@ -20,6 +20,7 @@ TICK_S: Final = 0.25
 def tick(run: FlowRun, pool: Pool, clock: Clock, mine: Container[str] | None = None) -> None:
     """Lets time pass for sources that hear nothing (their devices' time-outs), and brings some of the malformed
     payloads to the log; of all of the flow's instances, or those in `mine`."""
+    mine = run.mine if mine is None else mine
     for name, place in run.places.items():
         if isinstance(place.logic, Source) and (mine is None or place.instance.name in mine):
             if not place.instance.queue.entries:

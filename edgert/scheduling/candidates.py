@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.profile import Profile
+from edgert.scheduling.shares import Shares, checked_weight
 
 _NOT_FOUND_YET = math.inf
-May = Callable[[int], bool]
-"""Whether an instance may be chosen now."""
 
 
 class Candidates(ABC):
@@ -22,6 +22,9 @@ class Candidates(ABC):
     infinity, the published policies. The time counts from the first choice that finds the candidate, since nobody tells
     a policy the time but who asks for a choice. While the turns of all take longer than that together, nobody is left
     to the policy.
+
+    Once an instance has a weight other than 1, `Shares` bounds the policy instead: time is divided by weight among
+    those that want more than there is, and ageing scales with the weight. While all have weight 1 nothing is counted.
     """
 
     def __init__(self, starvation_s: float = math.inf) -> None:
@@ -31,24 +34,56 @@ class Candidates(ABC):
         self.waiting: OrderedDict[int, float] = OrderedDict()
         """Candidates in the order in which they became so, with the time of the first choice that found them. (A plain
         dictionary takes ever longer to find its first key while keys are taken from its front.)"""
+        self._shares: Shares | None = None
+        """None while all weights are 1."""
 
     # -- what the pool tells
 
     def add(self, instance: int) -> None:
         """A new instance, with an empty queue."""
         self._length[instance] = 0
+        if self._shares is not None:
+            self._shares.add(instance)
 
     def remove(self, instance: int) -> None:
         """The instance is gone."""
         self._leave(instance)
         del self._length[instance]
         self._busy.discard(instance)
+        if self._shares is not None:
+            self._shares.remove(instance)
+            self._even_out(self._shares)
 
     def connect(self, downstream: Mapping[int, Sequence[int]]) -> None:
         """The graph: per instance those that it feeds. Told anew when instances come or go."""
 
     def profile(self, profiles: Mapping[int, Profile]) -> None:
         """What a row costs and gives, per instance; told now and then."""
+
+    def weigh(self, instance: int, weight: float) -> None:
+        """From now on its share of the workers' time is as its weight (1 at first) to those of others. Whoever weighs
+        an instance says how long turns take, by `ran`. Raises ValueError for a weight that is none."""
+        weight = checked_weight(weight)
+        if self._shares is None:
+            if weight == 1.0:
+                return
+            self._shares = Shares(self._length, self.waiting, self.starvation_s)
+        self._shares.weigh(instance, weight)
+        self._even_out(self._shares)
+
+    def _even_out(self, shares: Shares) -> None:
+        if shares.even():
+            self._shares = None
+
+    @property
+    def weighed(self) -> bool:
+        """Whether some instance has a weight other than 1: then `ran` must be told."""
+        return self._shares is not None
+
+    def ran(self, instance: int, took_s: float) -> None:
+        """Turns of an instance that have ended took so many seconds; told before `free`."""
+        if self._shares is not None:
+            self._shares.ran(instance, took_s)
 
     def rows_added(self, instance: int, rows: int) -> None:
         """`rows` (≥ 1; an empty batch counts as one) were put on its queue."""
@@ -86,6 +121,8 @@ class Candidates(ABC):
         since = self.waiting
         if not since:
             return None
+        if self._shares is not None:
+            return self._shares.choose(self._best(may), may)
         if self.starvation_s < math.inf:
             for instance in reversed(since):  # who is new since the last choice stands last: each is met here once
                 if since[instance] != _NOT_FOUND_YET:
@@ -102,11 +139,15 @@ class Candidates(ABC):
     def _enter(self, instance: int) -> None:
         self.waiting[instance] = _NOT_FOUND_YET
         self._entered(instance)
+        if self._shares is not None:
+            self._shares.entered(instance)
 
     def _leave(self, instance: int) -> None:
         if instance in self.waiting:
             del self.waiting[instance]
             self._left(instance)
+            if self._shares is not None:
+                self._shares.left(instance)
 
     # -- for a policy to say
 

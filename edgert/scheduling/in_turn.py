@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from edgert.scheduling.candidates import Candidates, May
+from edgert.scheduling.candidates import Candidates
+from edgert.scheduling.lazy_heap import May
 
 _DRAWS: Final = 8
 """Of one among all, each as probable as before if it may run, before a look at each."""

@@ -130,6 +130,8 @@ class _Instance:
     running: bool = False
     ended: float = -math.inf
     """Its last turn."""
+    began: float = 0.0
+    """The turn under way, or the last one."""
     since: float = 0.0
     """Time of the last change of the queue, or of `running`."""
     seen: Seen = field(default_factory=Seen)
@@ -256,7 +258,7 @@ class Simulation:
             self._note(instance, now)
             count = min(self._consumption(len(instance.queue)), most_rows(instance.profile.cost_s))
             rows = [instance.queue.popleft() for _ in range(count)]
-            instance.running = True
+            instance.running, instance.began = True, now
             self._free -= 1
             self._policy.busy(k)
             self._policy.rows_taken(k, len(rows))
@@ -275,6 +277,7 @@ class Simulation:
         instance.running = False
         instance.ended = now
         self._free += 1
+        self._policy.ran(k, now - instance.began)
         self._policy.free(k)
         for origin, _ in rows:
             for way in instance.ways:

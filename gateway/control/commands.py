@@ -28,7 +28,7 @@ class Commands:
 
     def of_control_plane(self) -> dict[str, Command]:
         """By verb, for whoever may write to the gateway's topics, and for programs of this board."""
-        return {"status": self.status, "checkpoint": self.checkpoint, "place": self.place}
+        return {"status": self.status, "checkpoint": self.checkpoint, "place": self.place, "weigh": self.weigh}
 
     def of_agent(self) -> dict[str, Command]:
         """By verb, for programs of this board only."""
@@ -36,6 +36,8 @@ class Commands:
 
     async def status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """The status object."""
+        if self._daemon.links is not None:
+            await self._daemon.links.look()
         return self._daemon.status.object()
 
     async def checkpoint(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -62,6 +64,16 @@ class Commands:
         to = {operator: Location(self._daemon.gateway, slot) for operator, slot in moves.items()}
         plan = await self._daemon.flows.place(flow, to)
         return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
+
+    async def weigh(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "weights": {operator: weight}}`: gives operators more, or less, of the pool's time."""
+        flow, weights = _text(arguments, "flow"), arguments.get("weights")
+        if not isinstance(weights, Mapping) or not weights:
+            raise EdgertError(f"expected weights: {{operator: weight}}, got {show(weights)}")
+        daemon = self._daemon
+        daemon.host.weigh(flow, weights)
+        run = daemon.flows.runs.get(flow)
+        return {"flow": flow, "weights": daemon.host.weights.of(run) if run else {}}
 
     # -- flows that run on several gateways
 

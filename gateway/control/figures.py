@@ -4,9 +4,10 @@
  "flows": {"air": {
     "version": 3, "plan": 0, "delivery": "exactly-once", "latency_s": 0.004, "latency_target_s": 0.1,
     "instances": {"readings": {
-        "slot": -1, "pid": 812, "operators": ["readings"], "kind": "source", "rows_in": 100, "rows_out": 98,
-        "turns": 12, "busy_s": 0.01, "queued_s": 0.0, "scheduling_s": 0.001, "idle_s": 60.2, "queue_rows": 0,
-        "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3, "head_since_arrival_s": 0.0}},
+        "slot": -1, "pid": 812, "operators": ["readings"], "kind": "source", "weight": 1.0, "rows_in": 100,
+        "rows_out": 98, "turns": 12, "busy_s": 0.01, "queued_s": 0.0, "scheduling_s": 0.001, "idle_s": 60.2,
+        "queue_rows": 0, "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3,
+        "head_since_arrival_s": 0.0}},
     "edges": [{"from": "readings", "to": "minute", "rows": 98, "bytes": 60000}]}},
  "threads": [{"pid": 812, "tid": 812, "slot": -1, "role": "loop", "cpu_s": 1.5, "start_ticks": 91723}]}
 """
@@ -82,23 +83,29 @@ def _flow(daemon: Daemon, run: FlowRun, pids: Mapping[int, int]) -> dict[str, An
         "delivery": run.flow.delivery,
         "latency_s": mean_latency_s(found),
         **target,
-        "instances": dict(_instances(run, found, where, pids)),
+        "instances": dict(_instances(run, found, where, pids, daemon.host.weights.of(run))),
         "edges": [
             {"from": instance.name, "to": to, "rows": rows, "bytes": size}
-            for instance, one in zip(run.all, found, strict=True)
+            for instance, one, slot in zip(run.all, found, where, strict=True)
+            if slot is not None
             for to, (rows, size) in one.sent.items()
         ],
     }
 
 
 def _instances(
-    run: FlowRun, found: Sequence[Figures], where: Sequence[int | None], pids: Mapping[int, int]
+    run: FlowRun,
+    found: Sequence[Figures],
+    where: Sequence[int | None],
+    pids: Mapping[int, int],
+    weights: Mapping[str, float],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Those that run on this gateway."""
     for instance, one, slot in zip(run.all, found, where, strict=True):
         if slot is None:
             continue
         plain: dict[str, Any] = {"slot": slot, "operators": instance.operators, "kind": instance.kind}
+        plain["weight"] = weights.get(instance.name, 1.0)
         if slot in pids:
             plain["pid"] = pids[slot]
         plain.update(zip(COUNTERS, one.counters, strict=True))

@@ -29,6 +29,8 @@ from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+LOOK_TICKS = 8
+"""How often what waits is read for the status: every two seconds."""
 OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a call on the store thread."""
 
@@ -79,9 +81,11 @@ class FlowLinks:
         self._database, self._store, self._host, self._ingest, self._clock = database, store, host, ingest, clock
         link_store = DatabaseStore(database, store, gateway)
         self.peers = Peers(Identity(fleet, gateway), settings, link_store, self._deliver, self._fell_behind)
-        self._runs: dict[str, FlowRun] = {}
+        self._runs: Mapping[str, FlowRun] = {}
         self._incoming: set[tuple[str, str]] = set()
         self._outgoing: set[tuple[str, str]] = set()
+        self._ticks = 0
+        self._waiting: list[dict[str, Any]] = []
         self._unsaid: dict[tuple[str, str], Number] = {}
         """(flow, origin) → the last batch that was fed, of which the origin was not told that there is room again."""
         self._tasks = Tasks(lambda error: log.error("a step of a link failed", exc_info=error))
@@ -99,7 +103,7 @@ class FlowLinks:
 
     async def sync(self, runs: Mapping[str, FlowRun]) -> None:
         """Opens and closes streams so that they are those of `runs`, the flows that run now."""
-        self._runs = dict(runs)
+        self._runs = runs
         pairs = {name: run.neighbours() for name, run in runs.items()}
         incoming = {(name, origin) for name, (origins, _) in pairs.items() for origin in origins}
         wanted = {(name, other) for name, (_, others) in pairs.items() for other in others}
@@ -130,8 +134,19 @@ class FlowLinks:
             if (flow, other) in self._outgoing:
                 self.peers.stored(flow, other, number)
 
+    async def look(self) -> None:
+        """Reads what waits for other gateways, for the status."""
+        sizes = await self._store(self._database.link_sizes)
+        self._waiting = [dict(zip(("flow", "gateway", "batches", "rows", "bytes"), one, strict=True)) for one in sizes]
+
     def tick(self) -> None:
-        """Tells origins that there is room again; to be called several times a second."""
+        """Tells origins that there is room again; to be called four times a second."""
+        self._ticks += 1
+        if self._ticks % LOOK_TICKS == 0:
+            self._tasks.begin(self.look())
+        self._say_room()
+
+    def _say_room(self) -> None:
         for (flow, origin), number in list(self._unsaid.items()):
             run = self._runs.get(flow)
             if run is None or self._host.has_room(run):
@@ -153,7 +168,7 @@ class FlowLinks:
             self._host.deliver(run, arrivals)
         self._host.lend()
         self._unsaid[stream.flow, stream.origin] = number
-        self.tick()
+        self._say_room()
 
     def _arrivals_untrusted(self, run: FlowRun, stream: Stream, body: bytes) -> list[Arrival]:
         """What cannot be fed is counted."""
@@ -192,6 +207,7 @@ class FlowLinks:
         """For the status object."""
         return {
             **self.peers.status(),
+            "waiting": self._waiting,
             "drops": [{"flow": flow, "reason": reason, "rows": n} for (flow, reason), n in self.drops.items()],
             "gaps": dict(self.gaps),
         }

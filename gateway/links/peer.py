@@ -173,7 +173,7 @@ class Peer:
         self.flush()
 
     async def _try(self, flow: str, call: Any) -> Any:
-        """Its result; None where it fails, which rests the flow for a second. A later deletion makes good a failed one."""
+        """The result; None for a failure, which rests the flow for a second. A later deletion repairs a failed one."""
         try:
             return await call
         except Exception:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgert.central.cluster import folder_of, secret_of
+from edgert.central.spark.install import folder_of, secret_of
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, Gateway
 from tests.waiting import wait_until

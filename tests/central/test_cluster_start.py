@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from edgert.central import cluster as clusters
-from edgert.central.cluster import Cluster, folder_of, secret_of
+from edgert.central.cluster import Cluster
+from edgert.central.spark.install import folder_of, secret_of
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
 from tests.waiting import wait_until

@@ -182,7 +182,7 @@ async def test_a_gateway_that_ends_does_not_wait_for_what_cannot_be_said(
 ) -> None:
     board, tried, loop = daemon(tmp_path), asyncio.Event(), asyncio.get_running_loop()
     await board._start()
-    await board.flows._deploy(document(), "mqtt")
+    await board.flows._deploy(document(), "mqtt", {}, 0)
 
     def full(*_: Any, **__: Any) -> None:
         loop.call_soon_threadsafe(tried.set)

@@ -13,15 +13,17 @@ import pytest
 from edgert.core.clock import VirtualClock
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
+from edgert.flow.plan import DAEMON
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.logic import Logic, Message
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.slot_run import DAEMON, SlotRun
+from edgert.runtime.slot_run import SlotRun
 from tests.gateway.test_slots import SPLIT, Walk
 from tests.runtime.test_slot_run import Wire
+from tests.slots_here import located
 
 WITH_A_DEVICE: dict[str, Any] = {
     "name": "f",
@@ -66,7 +68,24 @@ def test_a_slot_makes_the_logic_of_its_own_instances_only(registry: Any) -> None
     links: Any = {DAEMON: Wire(), 1: Wire()}
     where = [int(name == "second") for name in names]
     pool = Pool(VirtualClock(), workers=0)
-    run = SlotRun(5, 0, links, pool, registry, VirtualClock(), WITH_A_DEVICE, 1, 1, "none", True, where, [], b"")
+    run = SlotRun(
+        5,
+        0,
+        links,
+        pool,
+        registry,
+        VirtualClock(),
+        WITH_A_DEVICE,
+        1,
+        1,
+        "none",
+        True,
+        "",
+        located(WITH_A_DEVICE, where, "none", registry),
+        0,
+        [],
+        b"",
+    )
     run.start()
     assert Device.opened == ["first"]
 
@@ -77,5 +96,5 @@ def test_a_message_of_a_packages_operator_in_a_slot_is_still_told_from_those_of_
     parts = {place.part: name for name, place in run.places.items()}
     message = Message("elsewhere", b"")
     before = run.all[0].giver(message)
-    run.leave()
+    run.leave({})
     assert parts[run.all[0].giver(message)] == parts[before] == "first"

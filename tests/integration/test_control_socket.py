@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgert.control.client import BlockingClient, call
+from edgert.control.messages import VerbError
 from tests.integration.rig import Gateway, Rig
 from tests.waiting import wait_until
 
@@ -86,6 +87,7 @@ def test_figures_say_what_was_sent_and_what_the_kernel_says(rig: Rig, pool: dict
     assert line["slots"] == ([0, 1] if pool.get("slots") else [-1])
     assert call(socket_of(gateway), "status")["gateway"] == "g1"
     assert call(socket_of(gateway), "checkpoint")["committed"]
+    _weights_can_be_given(socket_of(gateway))
     assert gateway.terminate() == 0
     assert not socket_of(gateway).exists()
 
@@ -111,6 +113,17 @@ def _threads_are_the_kernels(gateway: Gateway, figures: dict[str, Any], slots: i
             assert thread["start_ticks"] == int(fields[19])
             assert thread["cpu_s"] <= now_s < thread["cpu_s"] + 5
         assert sum(thread["cpu_s"] for thread in listed.values()) > 0
+
+
+def _weights_can_be_given(socket: Path) -> None:
+    asked = {"flow": "counting", "weights": {"odd": 4, "out": 0.5}}
+    assert call(socket, "weigh", asked) == {"flow": "counting", "weights": {"odd": 4.0, "out": 0.5}}
+    found = call(socket, "figures")["flows"]["counting"]["instances"]
+    assert {name: one["weight"] for name, one in found.items()} == {"readings": 1.0, "odd": 4.0, "out": 0.5}
+    with pytest.raises(VerbError, match=r"expected a weight from 0\.001 to 1000, got 0"):
+        call(socket, "weigh", {"flow": "counting", "weights": {"odd": 0}})
+    with pytest.raises(VerbError, match=r"expected \{flow: name, weights: "):
+        call(socket, "weigh", {"flow": "counting"})
 
 
 def test_counters_do_not_go_back_when_a_slot_dies(rig: Rig) -> None:

@@ -1,5 +1,5 @@
-"""The same walk over every door: memory, a Unix socket, TCP, TLS. The connection dies at any moment, and so do both ends;
-everything committed arrives exactly once and in order."""
+"""The same walk over every door: memory, a Unix socket, TCP, TLS. The connection dies at any moment, and so do both
+ends; everything committed arrives exactly once and in order."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ class UnixDoor(Door):
         links = []
         for sock in socket.socketpair():
             sock.setblocking(False)
-            link = TlsLink()
-            await asyncio.get_running_loop().create_connection(lambda link=link: link, sock=sock)
+            _, link = await asyncio.get_running_loop().create_connection(TlsLink, sock=sock)
             links.append(link)
         return links[0], links[1]
 

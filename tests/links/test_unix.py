@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import select
 import socket
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -104,3 +106,22 @@ def test_the_end_of_the_other_side_is_told_to_who_receives_and_no_trouble_to_who
 
 def test_nothing_to_read_is_no_frames(pair: Pair) -> None:
     assert list(pair[1].receive()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS])
+def test_a_machine_without_memory_for_a_frame_delays_it(pair: Pair, number: int) -> None:
+    one, two = pair
+
+    class Full:
+        """The kernel has no memory for what is sent."""
+
+        def send(self, data: memoryview) -> int:
+            raise OSError(number, "not now")
+
+    sock, full = one.sock, cast(socket.socket, Full())
+    one.sock = full
+    one.send(frame("first"))
+    one.sock = sock
+    one.send(frame("second"))
+    assert not one.closed
+    assert pump(one, two) == [["first"], ["second"]]

@@ -9,16 +9,18 @@ import pytest
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
+from edgert.flow.plan import DAEMON
 from edgert.links import frames
 from edgert.links.frames import Splitter
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
-from edgert.runtime.slot_run import DAEMON, SlotRun
+from edgert.runtime.slot_run import SlotRun
 from edgert.runtime.targets import Outgoing, Target
 from edgert.runtime.under_way import BACKLOG_BYTES, UNDER_WAY_BYTES
 from edgert.scheduling.ranked import MinLatency
 from tests.runtime.test_flow_run import DOCUMENT
+from tests.slots_here import located
 
 WHERE = [0, 1, 0, 1]
 """in, ok+by, minute, out: each in another slot than those beside it."""
@@ -48,7 +50,8 @@ class Half:
         self.pool = Pool(self.clock, workers=0)
         links: Any = {DAEMON: self.daemon, 1: self.other}
         self.run = SlotRun(
-            5, 0, links, self.pool, REGISTRY, self.clock, DOCUMENT, 1, 1, "none", True, WHERE[:], [], b""
+            5, 0, links, self.pool, REGISTRY, self.clock, DOCUMENT, 1, 1, "none", True, "",
+            located(DOCUMENT, WHERE, "none"), 0, [], b""
         )  # fmt: skip
         self.run.start()
 
@@ -78,7 +81,8 @@ def test_batches_for_any_copy_stay_in_the_slot_unless_another_had_none_then(
     operators["ok"]["instances"] = 4
     links: Any = {DAEMON: Wire(), 1: Wire()}
     run = SlotRun(5, 0, links, Pool(VirtualClock(), workers=0), REGISTRY, VirtualClock(),
-                  {**DOCUMENT, "operators": operators}, 1, 1, "chains", True, where, [], b"")  # fmt: skip
+                  {**DOCUMENT, "operators": operators}, 1, 1, "chains", True, "",
+                  located({**DOCUMENT, "operators": operators}, where, "chains"), 0, [], b"")  # fmt: skip
     out: Outgoing = []
     for _ in range(8):
         (edge,) = run.flow_run.instances["in#1"].outputs[0]
@@ -90,7 +94,24 @@ def test_the_policy_knows_how_far_it_is_to_a_sink_in_another_slot() -> None:
     policy = MinLatency()
     links: Any = {DAEMON: Wire(), 1: Wire()}
     pool = Pool(VirtualClock(), workers=0, policy=policy)
-    run = SlotRun(5, 0, links, pool, REGISTRY, VirtualClock(), DOCUMENT, 1, 1, "none", True, WHERE, [], b"")
+    run = SlotRun(
+        5,
+        0,
+        links,
+        pool,
+        REGISTRY,
+        VirtualClock(),
+        DOCUMENT,
+        1,
+        1,
+        "none",
+        True,
+        "",
+        located(DOCUMENT, WHERE, "none"),
+        0,
+        [],
+        b"",
+    )
     run.start()
     hops = {name: policy._rank[run.flow_run.instances[name].number][0] for name in run.mine}
     assert hops == {"in": 3, "minute": 1}
@@ -174,7 +195,24 @@ def test_a_mark_gives_up_the_checkpoint_before_it_and_holds_what_came_in_between
 def test_a_checkpoint_that_fits_no_flow_is_an_error_that_says_why() -> None:
     half = Half()
     links: Any = {DAEMON: half.daemon, 1: half.other}
-    run = SlotRun(6, 0, links, half.pool, REGISTRY, half.clock, DOCUMENT, 1, 1, "none", True, WHERE[:], [b"junk"], b"")
+    run = SlotRun(
+        6,
+        0,
+        links,
+        half.pool,
+        REGISTRY,
+        half.clock,
+        DOCUMENT,
+        1,
+        1,
+        "none",
+        True,
+        "",
+        located(DOCUMENT, WHERE, "none"),
+        0,
+        [b"junk"],
+        b"",
+    )
     with pytest.raises(EdgertError, match="damaged"):
         run.start()
 
@@ -337,3 +375,17 @@ def test_a_slot_that_died_is_told_nothing_more_and_ends_no_other() -> None:
     half.data(1, place=2)
     half.data(1, place=2)
     assert minute.queue.rows == 2
+
+
+def test_a_batch_that_finds_no_link_is_in_no_checkpoint_and_neither_is_what_it_was_made_of() -> None:
+    half = Half()
+    left: Any = {DAEMON: half.daemon}
+    half.run._links = left
+    half.data(DAEMON)
+    half.source.fast_turns = FAST_TURNS
+    half.pool.lend(1.0)
+    assert half.source.queue.rows == 0, "it was worked on, and its result left out"
+    half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
+    half.run.advance(2.5)
+    ((kind, _, checkpoint, queues, _, _, _, fault, *_),) = half.daemon.sent
+    assert (kind, checkpoint, queues, fault) == (frames.CAPTURED, 1, None, "no batch boundary in time")

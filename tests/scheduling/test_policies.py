@@ -81,6 +81,16 @@ class AnyPolicy(RuleBasedStateMachine):
             self.policy.busy(instance)
             self.busy.add(instance)
 
+    @rule(instance=INSTANCES, weight=st.sampled_from([1.0, 1.0, 0.001, 0.5, 3.0]))
+    def weigh(self, instance: int, weight: float) -> None:
+        if instance in self.length:
+            self.policy.weigh(instance, weight)
+
+    @rule(instance=INSTANCES, took_s=st.floats(0.0, 1.0))
+    def ran(self, instance: int, took_s: float) -> None:
+        if instance in self.length:
+            self.policy.ran(instance, took_s)
+
     @rule(passed=st.sampled_from([0.0, 0.3, 1.0]))
     def time(self, passed: float) -> None:
         self.now += passed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -101,8 +102,6 @@ async def _ask() -> None:
 
 
 def test_a_gateway_that_does_not_answer_is_an_error_of_the_driver() -> None:
-    import asyncio
-
     with pytest.raises(DriverError, match="gateway: no such socket"):
         asyncio.run(_ask())
 
@@ -113,3 +112,28 @@ def test_a_driver_is_named_by_kind_and_address() -> None:
         make("spark=local")
     with pytest.raises(DriverError, match="expected KIND=ADDRESS"):
         make("edgert")
+
+
+class Answering:
+    """A client that answers with figures, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    async def call(self, verb: str, args: Mapping[str, Any] | None = None) -> Any:
+        self.calls.append((verb, args))
+        return figures()
+
+    async def close(self) -> None: ...
+
+
+def test_weights_of_instances_become_weights_of_the_operators_in_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        client = Answering()
+        (tmp_path / "control.sock").touch()
+        driver = EdgertDriver(str(tmp_path / "control.sock"), client)
+        await driver.report()
+        await driver.weigh("air", {"in": 2.0, "out": 8.0, "gone": 16.0})
+        assert client.calls[1] == ("weigh", {"flow": "air", "weights": {"x": 8.0}})
+
+    asyncio.run(story())

@@ -1,0 +1,131 @@
+"""Who moves, and whether it pays: an offer of the most disturbed instance, and the best other board (TPDS 2017, 4.2).
+
+Every board decides by itself: it offers one instance, looks at the rings that the others gossip, and picks. Against
+moves to and fro stand a threshold on the gain, several evaluations in a row, a cool-down of both boards, and a pause
+for a refused instance. At constant load every move lowers the sum over boards of the n-th power of their load, so moves
+come to an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev
+from typing import Final, NamedTuple
+
+from agent.interference.score import Crowd, Footprint
+
+THRESHOLDS: Final = ((0.3, 0.02), (0.05, 0.05), (0.0, 0.1))
+"""(spread at least, least gain ΔI), a step function (section 4.2.1): where boards differ, a small gain is enough; where
+they are even, only a great one pays. 5 % is the paper's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When a board offers and moves. Times in seconds."""
+
+    crowded: float = 0.5
+    """Part of the room that the board is predicted to need before it offers anything; 0: it always offers."""
+    in_a_row: int = 3
+    """Evaluations in which an instance must be the most disturbed one."""
+    cool_down_s: float = 15.0
+    """Time after a move in which neither board takes part in another; predictions settle in it."""
+    refused_s: float = 120.0
+    """Time for which a refused instance is not offered again."""
+
+
+class Candidate(NamedTuple):
+    """Another board, as its gossip shows it."""
+
+    gateway: str
+    crowd: Crowd
+    cost: float = 0.0
+    """What the move adds to the placement's score; the interference score there counts 1 + cost times."""
+
+
+class Move(NamedTuple):
+    """A decision, with the figures behind it."""
+
+    instance: str
+    to: str
+    here: float
+    """I_c: interference score on the board that it is on."""
+    there: float
+    """I_n: interference score on the other board."""
+    least: float
+    """Gain that was asked for."""
+
+    @property
+    def gain(self) -> float:
+        """ΔI, as a part of I_c."""
+        return (self.here - self.there) / self.here if self.here > 0 else 0.0
+
+    @property
+    def reason(self) -> str:
+        """A sentence."""
+        return (
+            f"{self.instance} moves to {self.to}: interference {self.here:.3g} here, {self.there:.3g} there,"
+            f" {self.gain:.0%} less where {self.least:.0%} is enough"
+        )
+
+
+def threshold(scores: Sequence[float]) -> float:
+    """Least gain for a move. `scores`: of the offered instance on every board, its own included."""
+    mean = fmean(scores) if scores else 0.0
+    spread = pstdev(scores) / mean if mean > 0 else 0.0
+    return next(least for at_least, least in THRESHOLDS if spread >= at_least)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One board's side: what it must remember between evaluations. `now`: seconds on a monotonic clock."""
+
+    rules: Rules = field(default_factory=Rules)
+    cool_until: float = float("-inf")
+    refused_until: dict[str, float] = field(default_factory=dict)
+    leading: str = ""
+    """The most disturbed instance of the last evaluation."""
+    times: int = 0
+    """Evaluations in a row in which it was that."""
+
+    def cooling(self, now: float) -> bool:
+        """Whether the board may neither offer nor take an instance."""
+        return now < self.cool_until
+
+    def offer(self, crowd: Crowd, instances: Mapping[str, Footprint], now: float) -> str | None:
+        """The instance to move away, if it has been the most disturbed one for long enough. `instances`: those on this
+        board that may move."""
+        self.refused_until = {i: until for i, until in self.refused_until.items() if until > now and i in instances}
+        free = {name: instance for name, instance in instances.items() if name not in self.refused_until}
+        if self.cooling(now) or not free or crowd.peak < self.rules.crowded:
+            self.leading, self.times = "", 0
+            return None
+        scores = {name: crowd.within(footprint) for name, footprint in free.items()}
+        highest = max(scores.values())
+        if scores.get(self.leading, float("-inf")) < highest * (1 - 1e-9):  # equal ones do not take turns
+            self.leading, self.times = min(name for name, score in scores.items() if score == highest), 0
+        self.times += 1
+        return self.leading if self.times >= self.rules.in_a_row else None
+
+    def choose(self, instance: str, footprint: Footprint, crowd: Crowd, others: Sequence[Candidate]) -> Move | None:
+        """The best move of an offered instance, if it gains enough. `others`: boards that may run it and do not cool
+        down. None is a refusal: tell it to `refused`."""
+        here = crowd.within(footprint)
+        scores = {other.gateway: other.crowd.joined(footprint) for other in others}
+        if not scores:
+            return None
+        costs = {other.gateway: 1 + other.cost for other in others}
+        best = min(scores, key=lambda gateway: (scores[gateway] * costs[gateway], gateway))
+        least = threshold([here, *scores.values()])
+        move = Move(instance, best, here, scores[best] * costs[best], least)
+        return move if move.gain > least else None
+
+    def refused(self, instance: str, now: float) -> None:
+        """No board takes `instance`, or the one chosen did not admit it: a signal to add capacity, or to shed."""
+        self.refused_until[instance] = now + self.rules.refused_s
+        self.leading, self.times = "", 0
+
+    def moved(self, now: float) -> None:
+        """This board gave or took an instance."""
+        self.cool_until = now + self.rules.cool_down_s
+        self.leading, self.times = "", 0

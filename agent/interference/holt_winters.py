@@ -1,0 +1,139 @@
+"""Arrivals to come: triple exponential smoothing (Holt-Winters, additive), refitted when it goes wrong (TPDS 2017).
+
+Until two seasons were observed, the forecast is a moving average. Then level, trend and season are set from these two,
+and the three smoothing parameters are those with the least squared error one step ahead, on a grid. Several bad
+predictions in a row start a refit on the newest observations. Memory is bounded by `KEPT` seasons.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import product
+from typing import Final, NamedTuple
+
+KEPT: Final = 3
+"""Seasons of observations that are kept to fit on."""
+MOVING: Final = 30
+"""Observations in the moving average of the start."""
+GRID: Final = (0.05, 0.2, 0.4, 0.7)
+"""Values that are tried for each parameter; 0 would never learn, 1 would remember one observation."""
+DAMPING: Final = 0.98
+"""Part of the trend that is left a step later. 1 is the paper's: a trend then goes on for all of the 3 minutes, and a
+short ramp predicts loads that never come."""
+
+
+class Parameters(NamedTuple):
+    """Weights of the newest observation: in the level (α), in the trend (β), in the season (γ)."""
+
+    level: float
+    trend: float
+    season: float
+
+
+class Smoothing:
+    """The recursion, from a start. `values`: at least two seasons of observations."""
+
+    __slots__ = ("damping", "level", "parameters", "season", "steps", "trend")
+
+    def __init__(self, values: Sequence[float], season: int, parameters: Parameters, damping: float = DAMPING) -> None:
+        first, second = sum(values[:season]) / season, sum(values[season : 2 * season]) / season
+        self.trend = (second - first) / season
+        # at the last step before the first observation
+        self.level = first - self.trend * (season + 1) / 2
+        line = [self.level + self.trend * (n + 1) for n in range(2 * season)]
+        self.season = [(values[n] - line[n] + values[n + season] - line[n + season]) / 2 for n in range(season)]
+        self.parameters, self.damping, self.steps = parameters, damping, 0
+
+    def next(self) -> float:
+        """The prediction of the next observation."""
+        return self.level + self.damping * self.trend + self.season[self.steps % len(self.season)]
+
+    def observe(self, value: float) -> float:
+        """Learn `value`; returns the error of the prediction of it."""
+        alpha, beta, gamma = self.parameters
+        at = self.steps % len(self.season)
+        error = value - self.next()
+        before, damped = self.level, self.damping * self.trend
+        self.level = alpha * (value - self.season[at]) + (1 - alpha) * (before + damped)
+        self.trend = beta * (self.level - before) + (1 - beta) * damped
+        self.season[at] = gamma * (value - self.level) + (1 - gamma) * self.season[at]
+        self.steps += 1
+        return error
+
+    def forecast(self, steps: int) -> list[float]:
+        """The next `steps` values."""
+        found, damped, ahead = [], 0.0, self.damping
+        for n in range(steps):
+            damped += ahead * self.trend
+            ahead *= self.damping
+            found.append(self.level + damped + self.season[(self.steps + n) % len(self.season)])
+        return found
+
+
+class HoltWinters:
+    """A forecaster of one instance's arrivals per second. It is given one observation per period."""
+
+    def __init__(self, season: int, bad: float = 0.3, patience: int = 5) -> None:
+        """`season`: observations per season. A prediction is `bad` if it misses by more than that part of the mean
+        of the season; `patience` bad ones in a row start a refit and another one two
+        seasons later. Raises `ValueError` if a number is too small."""
+        if season < 2 or bad <= 0 or patience < 1:
+            raise ValueError(
+                f"expected a season of at least 2, a bad part above 0 and patience, got {season}, {bad}, {patience}"
+            )
+        self._season, self._bad, self._patience = season, bad, patience
+        self._values: deque[float] = deque(maxlen=KEPT * season)
+        self._smoothing: Smoothing | None = None
+        self._again = -1
+        self._missed = 0
+        self.refits = 0
+        """Fits after the first."""
+
+    @property
+    def seasonal(self) -> bool:
+        """Whether two seasons were observed."""
+        return self._smoothing is not None
+
+    def observe(self, rate: float) -> None:
+        """The mean rate of the last period, rows/s. Raises `ValueError` if it is no rate."""
+        if not 0 <= rate < float("inf"):
+            raise ValueError(f"expected a finite rate of at least 0, got {rate}")
+        self._values.append(rate)
+        if self._smoothing is None:
+            if len(self._values) >= 2 * self._season:
+                self._smoothing = fit(list(self._values), self._season)
+            return
+        error = abs(self._smoothing.observe(rate))
+        usual = max(sum(list(self._values)[-self._season :]) / self._season, 1e-9)
+        self._missed = self._missed + 1 if error > self._bad * usual else 0
+        self._again -= 1
+        if self._missed >= self._patience:
+            self._refit(again=2 * self._season)
+        elif self._again == 0:
+            self._refit(again=-1)
+
+    def _refit(self, again: int) -> None:
+        """Fit on the newest two seasons. `again`: observations until the next one: values from before a change would
+        stay in the season for long, so that once all of them are newer the fit is repeated."""
+        self._smoothing = fit(list(self._values)[-2 * self._season :], self._season)
+        self._missed, self._again = 0, again
+        self.refits += 1
+
+    def forecast(self, steps: int) -> list[float]:
+        """Rates of the next `steps` periods, none below 0; all 0 before the first observation."""
+        if self._smoothing is not None:
+            return [max(0.0, value) for value in self._smoothing.forecast(steps)]
+        recent = list(self._values)[-MOVING:]
+        return [sum(recent) / len(recent) if recent else 0.0] * steps
+
+
+def fit(values: Sequence[float], season: int) -> Smoothing:
+    """The smoothing with the least squared error on `values`, as it is after them."""
+
+    def squares(smoothing: Smoothing) -> float:
+        return sum(smoothing.observe(value) ** 2 for value in values)
+
+    tried = [Smoothing(values, season, Parameters(*point)) for point in product(GRID, GRID, GRID)]
+    errors = [squares(smoothing) for smoothing in tried]
+    return tried[errors.index(min(errors))]

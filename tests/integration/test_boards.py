@@ -1,0 +1,81 @@
+"""One flow over three gateways: the same results as on one, whatever is killed."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.integration import truth
+from tests.integration.boards import Boards
+from tests.integration.rig import Rig
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+APART = {"readings": "g1", "valid": "g1", "by-sensor": "g2", "window": "g2", "central": "g3"}
+
+
+def end(boards: Boards, rig: Rig, sent: int) -> None:
+    """Ends the flow from its source on, so that nothing stays on the way."""
+    first = boards.gateways["g1"]
+    first.wait(lambda s: s["ingest"]["messages"] >= sent, f"{sent} messages", 60.0)
+    first.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    for name, after in (("g1", "g2"), ("g2", "g3"), ("g3", "")):
+        assert boards.ask(name, "part.remove", {"flow": "city-air"})["removed"]
+        if after:
+            wait_until(lambda name=name: not waiting(boards, name), f"the batches of {name} at {after}", 60.0)  # type: ignore[misc]
+            checkpoint(boards, after)
+    rig.drained(boards.gateways["g3"])
+
+
+def waiting(boards: Boards, name: str) -> int:
+    """Batches that wait for other gateways."""
+    return sum(one["batches"] for one in boards.ask(name, "status", {})["links"]["waiting"])
+
+
+def checkpoint(boards: Boards, name: str) -> None:
+    boards.ask(name, "checkpoint", {})
+
+
+@pytest.mark.parametrize("slots", [(0, 0, 0), (0, 2, 0), (2, 2, 2)], ids=str)
+def test_a_flow_over_three_gateways_gives_what_it_gives_on_one(rig: Rig, slots: tuple[int, ...]) -> None:
+    packs = truth.packs()
+    boards, collector = Boards(rig, 3, slots), rig.collector()
+    collector.start()
+    boards.start()
+    boards.deploy(truth.document(interval_s=0.3), APART)
+    sent = rig.publish(truth.as_messages(packs))
+    end(boards, rig, sent)
+    truth_of = {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
+    assert rig.counts("city-air") == truth_of
+    for gateway in boards.gateways.values():
+        status = gateway.status()
+        assert status["drops"] == []
+        assert status["links"]["drops"] == []
+        assert gateway.terminate() == 0
+    assert collector.terminate() == 0
+
+
+@pytest.mark.parametrize("slots", [(0, 0, 0), (0, 2, 0)], ids=str)
+def test_kill_9_of_any_gateway_in_mid_stream_changes_nothing_in_the_results(rig: Rig, slots: tuple[int, ...]) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    base = truth.packs()
+    packs = [pack for n in range(4) for pack in truth.shifted(base, 120 * n)]
+    boards, collector = Boards(rig, 3, slots), rig.collector()
+    collector.start()
+    boards.start()
+    boards.deploy(truth.document(interval_s=0.3), APART)
+    publishing = rig.publishing(truth.as_messages(packs), rate=400)
+    while publishing.is_alive():
+        time.sleep(draw.uniform(0.2, 1.0))
+        name = draw.choice(list(boards.gateways))
+        boards.gateways[name].kill()
+        boards.restart(name)
+    publishing.join()
+    boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    end(boards, rig, 0)
+    assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
