@@ -12,14 +12,11 @@ The setting `sched.drivers` then takes `myengine=ADDRESS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 from agent.drivers.entities import Report
 from edgert.core.errors import EdgertError
-
-GROUP: Final = "edgert.drivers"
 
 
 class DriverError(EdgertError):
@@ -50,34 +47,3 @@ class Weighing(Protocol):
     async def weigh(self, flow: str, weights: Mapping[str, float]) -> None:
         """Set the weights of a flow's instances. Raises `DriverError`."""
         ...
-
-
-Make = Callable[[str], Driver]
-"""Address -> driver."""
-
-
-def built_in() -> dict[str, Make]:
-    """The drivers that come with the agent. Each is imported when it is made."""
-
-    def edgert(address: str) -> Driver:
-        from agent.drivers.edgert import EdgertDriver
-
-        return EdgertDriver(address)
-
-    def flink(address: str) -> Driver:
-        from agent.drivers.flink import FlinkDriver
-
-        return FlinkDriver(address)
-
-    return {"edgert": edgert, "flink": flink}
-
-
-def make(text: str) -> Driver:
-    """The driver that a setting `KIND=ADDRESS` names. Raises `DriverError`."""
-    kind, equals, address = text.partition("=")
-    makes = built_in()
-    if kind not in makes:
-        makes |= {point.name: point.load() for point in entry_points(group=GROUP) if point.name == kind}
-    if kind not in makes or not equals:
-        raise DriverError(f"sched.drivers: expected KIND=ADDRESS with KIND one of {', '.join(makes)}, got {text!r}")
-    return makes[kind](address)

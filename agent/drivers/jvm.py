@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from agent.drivers.entities import Thread
-from agent.procfs import ProcFs
+from agent.drivers.procfs import ProcFs
 
 AGAIN_S: Final = 10.0
 TIMEOUT_S: Final = 10.0

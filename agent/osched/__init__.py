@@ -1,5 +1,5 @@
 """OS scheduling (Lachesis, Middleware'21): metrics → policy → transformation → normaliser → translator → door.
 
-All files but `journal`, `cgroups`, `slices`, `door`, `scheduler` and `component` are pure: they turn values
+`metric_graph`, `policies`, `rules`, `transformation`, `normalise`, `translate` and `schedule` are pure: they turn values
 into values. `door` is the one place that changes the kernel's scheduling of a thread.
 """

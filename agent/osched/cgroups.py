@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.drivers.entities import Thread
+from agent.drivers.procfs import ProcFs
 from agent.osched.translate import Files, v1_files, v2_files
-from agent.procfs import ProcFs
 
 ROOT: Final = "edgert-sched"
 

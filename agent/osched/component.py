@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.drivers.base import Driver, make
+from agent.drivers.base import Driver
+from agent.drivers.registry import make
 from agent.osched import tell
 from agent.osched.door import Door
 from agent.osched.scheduler import Scheduler

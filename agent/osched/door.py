@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from agent.board import can_raise_priority
 from agent.drivers.entities import Thread
+from agent.drivers.procfs import ProcFs
 from agent.osched import slices
 from agent.osched.cgroups import Cgroups, find
 from agent.osched.journal import KINDS, Before, Journal, Kind, Made, Record, changes
+from agent.osched.rights import can_raise_priority
 from agent.osched.translate import Action, SetGroup, SetNice, SetSlice
-from agent.procfs import ProcFs
 
 log = logging.getLogger(__name__)
 SPARE_RECORDS: Final = 1000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agent.drivers.procfs import ProcFs
 from agent.osched.cgroups import Cgroups, cpu_path
-from agent.procfs import ProcFs
 
 
 def incomparable(pids: Sequence[int], proc: ProcFs, cgroups: Cgroups | None) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from agent.drivers.base import Driver, Weighing
 from agent.drivers.entities import Report, Thread
+from agent.drivers.procfs import CpuTimes
 from agent.osched.door import Door, Outcome
 from agent.osched.grouping import incomparable
 from agent.osched.normalise import Smoothing
@@ -17,7 +18,6 @@ from agent.osched.policies import NONE, POLICIES, Random
 from agent.osched.rules import Choice, RuleError, common_period_s, parse
 from agent.osched.schedule import Mechanism, Schedule, decide
 from agent.osched.translate import SetGroup, SetWeights
-from agent.procfs import CpuTimes
 from edgert.core.agent_settings import Sched
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError

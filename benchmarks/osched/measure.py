@@ -17,7 +17,7 @@ from typing import Any, Final
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from agent.board import can_raise_priority
+from agent.osched.rights import can_raise_priority
 from benchmarks.ingest.measure import percentile
 from benchmarks.osched.flows import FLOWS, flows, install
 from benchmarks.osched.picture import draw

@@ -66,7 +66,7 @@ class Agent(Process):
     def __init__(self, folder: Path, gateway: Gateway, policy: str, alone: bool) -> None:
         self.socket, self.data = folder / "agent.sock", folder / "agent"
         config, control = folder / "agent.toml", gateway.data / "control.sock"
-        sched = {"policy": policy}
+        sched = {"policy": policy, "pool_weights": not alone}
         if not alone:
             run(["fleet", "key", str(folder / "fleet.key")])
             agent = {"port": 0, "key_file": str(folder / "fleet.key"), "socket": str(self.socket)}
@@ -139,6 +139,12 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
 
     wait_until(hot_first, "a long queue of the flow hot", 30.0)
     assert seen[0] == {slots["hot"]: 0, slots["cold"]: 19}
+    weights = {
+        name: instance["weight"]
+        for name, told in call(gateway.data / "control.sock", "figures")["flows"].items()
+        for instance in told["instances"].values()
+    }
+    assert weights == {"hot": 16.0, "cold": 1.0}, "in the pools, too"
     now = nices(gateway)
     assert sorted(map(sorted, now.values())) == [[0], [0], [19]], "daemon and busy slot at 0, the idle slot at 19"
     publisher.join()

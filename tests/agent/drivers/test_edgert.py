@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.base import DriverError, make
+from agent.drivers.base import DriverError
 from agent.drivers.edgert import EdgertDriver, owned_as, report_untrusted
 from agent.drivers.entities import Thread
 from agent.drivers.recent import Recent
+from agent.drivers.registry import make
 from agent.osched.metric_graph import MetricProvider
 from edgert.core.errors import EdgertError
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from agent.drivers import jvm
-from agent.drivers.base import DriverError, make
+from agent.drivers.base import DriverError
 from agent.drivers.entities import Thread
 from agent.drivers.flink import FlinkDriver
+from agent.drivers.registry import make
 from agent.osched.metric_graph import MetricProvider
 
 JOB = "a1c37c378be3685897f4baf441963bf6"

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.board import can_raise_priority
 from agent.drivers.entities import Thread
-from agent.procfs import ProcFs
+from agent.drivers.procfs import ProcFs
+from agent.osched.rights import can_raise_priority
 
 PROC = ProcFs()
 SPAWNING = """
