@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
+from edgert.core.mqtt_text import fitting
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import reason_text
 from edgert.mqtt.transport import MqttClient
@@ -89,7 +90,7 @@ class Publishing:
             topic, payload, qos, retain, reason = message
             properties = None
             if reason and client.status.protocol == "5":
-                properties = {"user_property": [("reason", reason[:1_000])]}
+                properties = {"user_property": [("reason", fitting(reason[:1_000]))]}
             try:
                 packet_id = client.publish(topic, payload, qos, retain, properties)
             except (PublishRefused, ValueError) as error:

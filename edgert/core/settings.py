@@ -9,6 +9,7 @@ from typing import Final
 from edgert.core.config import section, setting
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.log import LEVELS
+from edgert.core.mqtt_text import fits
 
 PORT: Final = 65535
 
@@ -28,8 +29,8 @@ def _lease(seconds: float) -> str | None:
 
 
 def _topic(text: str) -> str | None:
-    fits = len(text.encode()) <= 65_535 and not set(text) & {"+", "#", "\0"}
-    return None if fits else "a topic without wildcards, or nothing"
+    sendable = len(text.encode("utf-8", "replace")) <= 65_535 and not set(text) & {"+", "#"} and fits(text)
+    return None if sendable else "a topic without wildcards and control characters, or nothing"
 
 
 def _url(text: str) -> str | None:

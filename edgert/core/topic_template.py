@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from edgert.core.errors import show
+from edgert.core.mqtt_text import UNFIT, fits
 
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 MAX_TOPIC_BYTES = 65_535
@@ -36,8 +37,8 @@ class TopicTemplate:
 
     def __init__(self, text: str, *, sink: bool = False) -> None:
         self.text = text
-        if not text or len(text.encode("utf-8", "replace")) > MAX_TOPIC_BYTES or "\0" in text:
-            raise ValueError(f"expected a topic of 1 to {MAX_TOPIC_BYTES} bytes, got {show(text)}")
+        if not text or len(text.encode("utf-8", "replace")) > MAX_TOPIC_BYTES or not fits(text):
+            raise ValueError(f"expected a topic of 1 to {MAX_TOPIC_BYTES} bytes without {UNFIT}, got {show(text)}")
         self.names: tuple[str, ...] = tuple(_NAME.findall(text))
         if "{" in _NAME.sub("", text) or "}" in _NAME.sub("", text):
             raise ValueError(f"expected {{name}} with letters, digits and _, got {show(text)}")
@@ -102,9 +103,14 @@ class TopicTemplate:
         for name in self.names:
             value = row.get(name)
             text = "" if value is None else str(value)
-            if not text or any(c in text for c in "+#/\0"):
-                raise ValueError(f"expected field {name!r} to hold a topic level (no + # /), got {show(value)}")
-        return self._format % row
+            if not text or any(c in text for c in "+#/") or not fits(text):
+                raise ValueError(
+                    f"expected field {name!r} to hold a topic level (no + # /, no {UNFIT}), got {show(value)}"
+                )
+        topic = self._format % row
+        if len(topic) > MAX_TOPIC_BYTES // 4 and len(topic.encode()) > MAX_TOPIC_BYTES:
+            raise ValueError(f"expected a topic of at most {MAX_TOPIC_BYTES} bytes, got {show(topic)}")
+        return topic
 
 
 class _Known(dict[str, str]):

@@ -23,6 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.errors import EdgertError, show
 from edgert.core.settings import Connection
+from edgert.mqtt.encode import check_topic
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +160,7 @@ class ControlConnection:
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.CorrelationData = request.correlation
         try:
+            check_topic(topic)
             info = self._client.publish(topic, payload, qos, retain, properties)
         except ValueError as error:  # a response topic is whatever the asker wrote
             log.warning("nothing was published on %s: %s", show(topic), error)
@@ -174,6 +176,7 @@ class ControlConnection:
             return self.error or "there is no connection"
         client = self._client
         try:
+            check_topic(topic)
             info = client.publish(topic, payload, 1, retain)
             info.wait_for_publish(timeout_s)
         except (ValueError, RuntimeError) as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgert.core.errors import show
+from edgert.core.mqtt_text import UNFIT, fits
 from edgert.mqtt.packets import V5, Subscription, Will
 from edgert.mqtt.properties import encode_binary, encode_properties, encode_text, encode_varint
 
@@ -20,9 +21,11 @@ def _packet(first: int, body: bytes) -> bytes:
 
 
 def check_topic(topic: str) -> None:
-    """ValueError unless `topic` is a name that may be published to (section 4.7)."""
-    if not topic or "+" in topic or "#" in topic or "\0" in topic:
+    """ValueError unless `topic` is a name that may be published to (section 4.7), whatever the broker."""
+    if not topic or "+" in topic or "#" in topic:
         raise ValueError(f"expected a topic without wildcards, got {show(topic)}")
+    if not fits(topic):
+        raise ValueError(f"expected a topic without {UNFIT}, got {show(topic)}")
 
 
 def connect(

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from edgert.core.errors import ProtocolError, show
+from edgert.core.mqtt_text import UNFIT, fits
 from edgert.mqtt.packets import Properties
 
 
@@ -92,10 +93,12 @@ def read_varint_untrusted(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def encode_text(text: str) -> bytes:
-    """A string with its two-byte length; ValueError if it is too long or holds NUL or a lone surrogate."""
+    """A string with its two-byte length; ValueError if it is too long, or a broker may hang up at it."""
+    if not fits(text):
+        raise ValueError(f"expected text without {UNFIT}, got {show(text)}")
     raw = text.encode()
-    if len(raw) > 65_535 or 0 in raw:
-        raise ValueError(f"expected at most 65535 bytes of UTF-8 without NUL, got {show(text)}")
+    if len(raw) > 65_535:
+        raise ValueError(f"expected at most 65535 bytes of UTF-8, got {show(text)}")
     return len(raw).to_bytes(2, "big") + raw
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from edgert.core.errors import show
+from edgert.core.mqtt_text import UNFIT, fits
 
 T = TypeVar("T")
 
@@ -14,8 +15,8 @@ _MAX_CACHED = 16_384
 
 def check_filter(text: str) -> None:
     """ValueError unless `text` is a topic filter: `+` is a whole level, `#` a whole level and the last."""
-    if not text or "\0" in text or len(text.encode()) > 65_535:
-        raise ValueError(f"expected a topic filter of 1..65535 bytes without NUL, got {show(text)}")
+    if not text or not fits(text) or len(text.encode()) > 65_535:
+        raise ValueError(f"expected a topic filter of 1..65535 bytes without {UNFIT}, got {show(text)}")
     levels = text.split("/")
     for place, level in enumerate(levels):
         if "#" in level and (level != "#" or place != len(levels) - 1):

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, part
+from edgert.core.mqtt_text import fitting
 from edgert.flow.on_error import OnError
 from edgert.operators.logic import Emission, Logic, Message, Now, foreign
 from edgert.operators.values import plain_rows
@@ -350,13 +351,13 @@ def _said(error: BaseException) -> str:
 
 
 def _text(text: str) -> str:
-    """What UTF-8 and MQTT can carry."""
+    """What UTF-8 can carry."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
 def _as_level(name: object) -> str:
     """A name as one level of a topic."""
-    return _text("" if name is None else str(name)).translate(_NO_LEVEL) or "unknown"
+    return fitting(_text("" if name is None else str(name))).translate(_NO_LEVEL) or "unknown"
 
 
 _NO_LEVEL: Final = {ord(c): "_" for c in "+#/"}

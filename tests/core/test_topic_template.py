@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import show
+from edgert.core.mqtt_text import fits
 from edgert.core.position import Position
 from edgert.core.topic_template import TopicTemplate
 
-LEVEL = st.text(st.characters(exclude_characters="+#/\0{}", exclude_categories=["Cs"]), min_size=1, max_size=6)
+LEVEL = st.text(st.characters(exclude_characters="+#/{}").filter(fits), min_size=1, max_size=6)
 
 
 @pytest.mark.parametrize(

@@ -247,3 +247,31 @@ def test_results_of_a_replaced_and_a_removed_flow_all_arrive(rig: Rig) -> None:
     assert {r["flow_version"] for r in rig.table("landing/city-air")} == {1, 2}
     assert rig.deploy(gateway, first)["version"] == 3
     assert gateway.terminate() == 0
+
+
+def test_a_row_that_gives_a_topic_at_which_the_broker_would_hang_up_costs_no_other(rig: Rig) -> None:
+    """Mosquitto ends the connection at a control character in a topic; the same packet would come first again."""
+    gateway = rig.gateway()
+    gateway.start_ready()
+    document = {
+        "name": "states",
+        "checkpoint": {"interval_s": 0.5},
+        "operators": {
+            "in": {"type": "mqtt_source", "topic": "lines/{source}"},
+            "out": {"type": "publish", "input": "in", "topic": "out/{name}/state"},
+        },
+    }
+    assert rig.deploy(gateway, document)["accepted"]
+    got: list[str] = []
+    client = rig.client()
+    client.on_message = lambda _c, _d, message: got.append(message.topic)
+    client.subscribe("out/#", 1)
+    names = ["line 1", "line 1\t", "line\u0085", "line\ufffe", "line 2"]
+    rig.publish([("lines/a", json.dumps({"name": name, "v": 2}).encode()) for name in names])
+    wait_until(lambda: len(got) >= 2, "what can be published", 60.0)
+    status = gateway.wait(lambda s: s["drops"], "the drops")
+    assert got == ["out/line 1/state", "out/line 2/state"]
+    assert sum(_reason_counts(status).values()) == 3
+    assert status["ingest"]["reconnects"] == 0
+    client.disconnect()
+    client.loop_stop()

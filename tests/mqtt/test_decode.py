@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import ProtocolError
+from edgert.core.mqtt_text import fits
 from edgert.mqtt import encode
 from edgert.mqtt.decode import Decoder
 from edgert.mqtt.packets import (
@@ -56,8 +57,8 @@ def flat(packets: list[Packet]) -> list[object]:
     return [one for packet in packets for one in (singly(packet) if isinstance(packet, list) else [packet])]
 
 
-topics = st.text(st.characters(codec="utf-8", exclude_characters="+#\0"), min_size=1, max_size=300)
-texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+topics = st.text(st.characters(codec="utf-8", exclude_characters="+#").filter(fits), min_size=1, max_size=300)
+texts = st.text(st.characters(codec="utf-8").filter(fits), max_size=20)
 VALUES: dict[Type, st.SearchStrategy[Any]] = {
     Type.BYTE: st.integers(0, 255),
     Type.SHORT: st.integers(1, 65_535),
@@ -388,3 +389,11 @@ def test_properties_come_back_as_they_were(place: str, data: st.DataObject) -> N
     content = body + section + tail
     (packet,) = whole(first + encode_varint(len(content)) + content)
     assert packet.properties == found  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("level", [V5, V311])
+def test_characters_that_we_never_send_are_taken_from_a_broker_that_lets_them_through(level: int) -> None:
+    stream = encode.publish(level, "out/a?b/c", b"{}").replace(b"?", b"\t")
+    (publish,) = flat(whole(stream, level))
+    assert isinstance(publish, Publish)
+    assert publish.topic == "out/a\tb/c"

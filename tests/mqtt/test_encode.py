@@ -59,7 +59,7 @@ def test_what_cannot_be_said_raises_value_error() -> None:
         encode.publish(V5, "a/#", b"")
     with pytest.raises(ValueError, match=r"0\.\.268435455, got 268435456"):
         encode_varint(268_435_456)
-    with pytest.raises(ValueError, match="UTF-8 without NUL"):
+    with pytest.raises(ValueError, match="at most 65535 bytes of UTF-8"):
         encode.publish(V311, "t" * 65_536, b"")
     with pytest.raises(ValueError, match="expected a property of publish, got 'receive_maximum'"):
         encode_properties({"receive_maximum": 1}, "publish")
