@@ -25,6 +25,7 @@ from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from agent.membership.transport import TIMEOUT_S, Handler, Transport
+from agent.osched.component import OsScheduling
 from edgert.control.server import ControlServer
 from edgert.control.server import Handler as ControlHandler
 from edgert.core.agent_settings import AgentSettings, agent_data, agent_socket, gateway_socket
@@ -66,6 +67,10 @@ class Agent:
         self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
         self.gateway = LocalGateway(gateway_socket(settings, env, root), name)
         self.control: dict[str, ControlHandler] = {"fleet.status": self._status, "fleet.leave": self._leave}
+        self.sched: OsScheduling | None = None
+        if settings.sched.enabled:
+            self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
+            self.control |= self.sched.handlers
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
         self.stopping = asyncio.Event()
         self._capacity = capacity.capacity()
@@ -93,6 +98,8 @@ class Agent:
         try:
             await self.server.start()
             tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
+            if self.sched is not None:
+                tasks.append(asyncio.create_task(self.sched.run()))
             self.transport.run()
             self._listen_to_signals()
             log.info("agent of %s in fleet %s on %s:%d", self.name, self.settings.gateway.fleet, *bound)

@@ -12,6 +12,7 @@ import pytest
 from agent import board as module
 from agent.__main__ import as_text, main
 from agent.board import Board, Cgroup, Interface, Memory, Priority, Processor, find_cgroup, has_capability, missing
+from agent.osched.rights import can_raise_priority
 
 GOOD = Board(
     Processor(cores=4, usable=3, current_mhz=600.0, maximum_mhz=1400.0),
@@ -89,7 +90,7 @@ def test_no_hierarchy_is_version_0(membership: str, tmp_path: Path) -> None:
 
 def test_trying_to_raise_priority_leaves_it_as_it_was() -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    module.can_raise_priority()
+    can_raise_priority()
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
