@@ -93,7 +93,7 @@ class Daemon:
             self.registry, self.database, self.store, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
         )  # fmt: skip
-        self.parts = Parts(self)
+        self.parts = Parts(self.gateway, self.flows, self.host, self.database, self.store, self.clock)
         self.flows.stands, self.flows.check_free = self.parts.stands, self.parts.check_free
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.deployment = Deployment(
@@ -147,6 +147,7 @@ class Daemon:
             settings.gateway.fleet, self.gateway, settings.links, self.database, self.store, self.host, self.ingest,
             self.clock,
         )  # fmt: skip
+        self.parts.links = links
         self.flows.on_change = links.sync
         self.checkpointer.on_written = links.committed
         return links

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
@@ -37,13 +38,17 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
+from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from edgert.store.records import FlowCommit
 from gateway.back_in_time import successor
+from gateway.checkpointer import OnStore
 from gateway.fallback import last_checkpoint
+from gateway.flows import Flows
+from gateway.hosts import Host
 
 if TYPE_CHECKING:
-    from gateway.daemon import Daemon
+    from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +71,13 @@ class Stopped:
 class Parts:
     """Lives on the loop. Each method raises `EdgertError` where it cannot be done; nothing is changed then."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(
+        self, gateway: str, flows: Flows, host: Host, database: Database, store: OnStore, clock: Clock
+    ) -> None:
+        self._gateway, self._flows, self._host, self._clock = gateway, flows, host, clock
+        self._database, self._store = database, store
+        self.links: FlowLinks | None = None
+        """None where links are off."""
         self._fences: dict[str, int] = {}
         self._prepared: dict[str, Prepared] = {}
         self._stopped: dict[str, Stopped] = {}
@@ -75,8 +85,8 @@ class Parts:
 
     def load(self) -> None:
         """What the database knows; before flows are loaded."""
-        self._fences = self._daemon.database.fences()
-        self._prepared = self._daemon.database.prepared()
+        self._fences = self._database.fences()
+        self._prepared = self._database.prepared()
 
     def stands(self, flow: str) -> bool:
         """Whether a start must not let the flow run: its part of the next plan is prepared."""
@@ -94,7 +104,7 @@ class Parts:
 
     def status(self) -> dict[str, Any]:
         """By flow; see `docs/internals`."""
-        flows = self._daemon.flows
+        flows = self._flows
         found = {
             name: {
                 "version": run.version,
@@ -119,7 +129,7 @@ class Parts:
         if fence < known:
             raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
         if fence > known:
-            await self._daemon.store(lambda: self._daemon.database.put_fence(flow, fence))
+            await self._store(lambda: self._database.put_fence(flow, fence))
             self._fences[flow] = fence
 
     async def stop(self, flow: str) -> dict[str, Any]:
@@ -130,7 +140,7 @@ class Parts:
                 run = self._run(flow)
                 self._hold_links(flow)
                 try:
-                    await self._daemon.flows.stop_for_plan(run)
+                    await self._flows.stop_for_plan(run)
                 except BaseException:
                     self._release_links(flow)
                     raise
@@ -166,11 +176,10 @@ class Parts:
         imports: Sequence[Mapping[str, Any]],
     ) -> None:
         """Makes this gateway's part of the next plan durable. `imports`: what all gateways exported, this one too."""
-        daemon = self._daemon
-        flow = from_plain(dict(document), daemon.flows.registry, what="flow")
+        flow = from_plain(dict(document), self._flows.registry, what="flow")
         async with self._busy:
             old = self._stopped.get(flow.name)
-            if old is None and flow.name in daemon.flows.runs:
+            if old is None and flow.name in self._flows.runs:
                 raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
             if old is not None and old.run.flow.document != flow.document:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
@@ -179,7 +188,7 @@ class Parts:
             # what a gateway took stands before what it had not taken yet
             queues = [queue, *(one["queue"] for one in imports), *(one["pending"] for one in imports)]
             form = await asyncio.to_thread(self._form, flow, assignment, plan, states, join_queues(queues))
-            await daemon.store(lambda: daemon.database.put_prepared(flow.name, form))
+            await self._store(lambda: self._database.put_prepared(flow.name, form))
             self._prepared[flow.name] = form
 
     async def commit(self, flow: str, plan: int) -> dict[str, Any]:
@@ -187,7 +196,7 @@ class Parts:
         async with self._busy:
             prepared = self._prepared.get(flow)
             if prepared is None or prepared.plan != plan:
-                run = self._daemon.flows.runs.get(flow)
+                run = self._flows.runs.get(flow)
                 if prepared is None and (run is None or run.plan.number == plan):
                     return {"pause_s": 0.0}  # told twice
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
@@ -204,7 +213,7 @@ class Parts:
         async with self._busy:
             prepared = self._prepared.get(flow)
             if prepared is not None and prepared.plan == plan:
-                await self._daemon.store(lambda: self._daemon.database.put_prepared(flow, None))
+                await self._store(lambda: self._database.put_prepared(flow, None))
                 del self._prepared[flow]
             if flow in self._stopped and flow not in self._prepared:
                 self._go_on(flow)
@@ -212,7 +221,7 @@ class Parts:
     # -- below
 
     def _run(self, flow: str) -> FlowRun:
-        run = self._daemon.flows.runs.get(flow)
+        run = self._flows.runs.get(flow)
         if run is None:
             raise EdgertError(f"expected a flow that runs here, got {show(flow)}")
         return run
@@ -224,45 +233,41 @@ class Parts:
         return stopped
 
     async def _checkpoint(self, flow: str) -> tuple[list[bytes], bytes]:
-        found: tuple[list[bytes], bytes] = await self._daemon.store(
-            lambda: last_checkpoint(self._daemon.database, flow)
-        )
+        found: tuple[list[bytes], bytes] = await self._store(lambda: last_checkpoint(self._database, flow))
         return found
 
     async def _pending(self, flow: str, taken: Mapping[str, Sequence[int]]) -> dict[str, list[Entry]]:
         """What left here and was not taken at the other end, by the operator copy that it is for."""
-        database, found = self._daemon.database, dict[str, list[Entry]]()
-        for (name, gateway), _ in (await self._daemon.store(database.link_streams)).items():
+        database, found = self._database, dict[str, list[Entry]]()
+        for (name, gateway), _ in (await self._store(database.link_streams)).items():
             if name != flow:
                 continue
             after = Number(*taken.get(gateway, NOTHING))
             read = partial(database.link_pending, flow, gateway, after, MOST_PENDING)
-            for batch in await self._daemon.store(read):
-                for one in departures.unpack_untrusted(batch.body, self._daemon.clock.monotonic()):
+            for batch in await self._store(read):
+                for one in departures.unpack_untrusted(batch.body, self._clock.monotonic()):
                     found.setdefault(one.operator, []).append(Entry(one.source, one.batch, producer=one.producer))
         return found
 
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
         """On a thread of its own: what this gateway has of the next plan, from all state that concerns it."""
-        daemon = self._daemon
-        now = Now(daemon.clock.monotonic(), daemon.clock.wall())
-        run = daemon.flows.planned(flow, assignment, plan, Progress(Position()))
+        now = Now(self._clock.monotonic(), self._clock.wall())
+        run = self._flows.planned(flow, assignment, plan, Progress(Position()))
         queues = unpack_queues(queue, now.monotonic)
-        mine = {name: found for name, found in queues.items() if _location(name, assignment) == daemon.gateway}
+        mine = {name: found for name, found in queues.items() if _location(name, assignment) == self._gateway}
         run.restore(blobs, pack_queues(mine), now)
         state = pack_state({resume.WHOLE: True, **run.snapshot(run.built, run.mine)})
         links = tuple((one.gateway, one.rows, one.payload) for one in departures.pack(run.take_departures()))
         return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(run.queues()), links)
 
     async def _switch(self, name: str, prepared: Prepared, old: FlowRun | None) -> None:
-        daemon = self._daemon
-        flow = from_plain(dict(prepared.document), daemon.flows.registry, what="flow")
+        flow = from_plain(dict(prepared.document), self._flows.registry, what="flow")
         progress = old.progress if old else Progress(Position())
-        run = daemon.flows.planned(flow, prepared.assignment, prepared.plan, progress)
-        stored = daemon.flows.next_part(flow, prepared.assignment, prepared.plan, progress.position())
+        run = self._flows.planned(flow, prepared.assignment, prepared.plan, progress)
+        stored = self._flows.next_part(flow, prepared.assignment, prepared.plan, progress.position())
         run.version, run.epoch = stored.version, stored.epoch
         leaves = not run.local
-        streams = await daemon.store(daemon.database.link_streams)
+        streams = await self._store(self._database.link_streams)
         others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
         others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}
         epochs = {gateway: successor(max(epoch, stored.epoch)) for gateway, epoch in others.items()}
@@ -270,23 +275,23 @@ class Parts:
             name, progress.committed, [prepared.state], prepared.queue, whole=True, links=prepared.links
         )  # fmt: skip
         stored = replace(stored, position=progress.committed, removed=leaves)
-        await daemon.store(lambda: daemon.database.change_plan(stored, run.schema, None if leaves else commit, epochs))
-        await daemon.flows.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+        await self._store(lambda: self._database.change_plan(stored, run.schema, None if leaves else commit, epochs))
+        await self._flows.go_on_by(stored, run, old, [prepared.state], prepared.queue)
 
     def _go_on(self, flow: str) -> None:
         stopped = self._stopped.pop(flow)
         _wait_no_more(stopped)
         stopped.run.ended = False
-        self._daemon.host.go_on(stopped.run)
+        self._host.go_on(stopped.run)
         self._release_links(flow)
 
     def _hold_links(self, flow: str) -> None:
-        if self._daemon.links is not None:
-            self._daemon.links.hold(flow)
+        if self.links is not None:
+            self.links.hold(flow)
 
     def _release_links(self, flow: str) -> None:
-        if self._daemon.links is not None:
-            self._daemon.links.release(flow)
+        if self.links is not None:
+            self.links.release(flow)
 
 
 def _wait_no_more(stopped: Stopped | None) -> None:
