@@ -127,12 +127,6 @@ class Broker:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
-
     def restart(self) -> None:
         self.stop()
         self.start()

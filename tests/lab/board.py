@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,24 +21,31 @@ MQTT_PORT, WEB_PORT, LINK_PORT, AGENT_PORT = 1883, 8080, 7844, 7946
 BROKER_SETTINGS: Final = "max_queued_messages 0\nmax_inflight_messages 0"
 
 
-def agent_exists() -> bool:
-    """This version of edgert has the agent's daemon."""
-    return importlib.util.find_spec("agent.daemon") is not None
-
-
 class Place:
     """A namespace with a broker; all that runs there ends with this process."""
 
-    def __init__(self, name: str, folder: Path, address: str) -> None:
+    def __init__(self, name: str, folder: Path, address: str, cores: float = 0.0, memory_mb: int = 0) -> None:
+        """`cores`, `memory_mb`: limits of its processes together; 0: none."""
         self.name, self.folder, self.address = name, folder, address
         self.namespace = Namespace()
         self.folder.mkdir(parents=True)
+        self.unlimited = ""
+        """Why its processes are not limited so."""
+        self._group: Group | None = None
+        try:
+            self._group = Group(name, cores, memory_mb)
+        except OSError as error:
+            self.unlimited = f"no control groups here: {error}"
         with self.namespace.inside():
             listener = f"{BROKER_SETTINGS}\nlistener {MQTT_PORT} {address}"
             self.broker: Broker = mosquitto(folder, persistence=True, settings=listener)
-        self.broker.command = leashed(self.broker.command)
+        self.broker.command = self.command(self.broker.command)
         self.rig = Rig(folder, self.broker)
         """To publish, from within the namespace, and to look at tables."""
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """One that is within the limits, and ends with this process."""
+        return leashed(self._group.command(command) if self._group is not None else command)
 
     def start(self) -> None:
         with self.namespace.inside():
@@ -51,6 +56,8 @@ class Place:
         if self.broker.running:
             self.broker.kill()
         self.namespace.close()
+        if self._group is not None:
+            self._group.close()
 
 
 class Central(Place):
@@ -59,7 +66,7 @@ class Central(Place):
     def start(self) -> None:
         super().start()
         self.collector = self.rig.collector()
-        self.collector.arguments = leashed(self.collector.arguments)
+        self.collector.arguments = self.command(self.collector.arguments)
         with self.namespace.inside():
             self.collector.start()
 
@@ -67,19 +74,16 @@ class Central(Place):
 class BoardGateway(Gateway):
     """A gateway in a namespace."""
 
-    def __init__(self, place: Place, central: str, settings: dict[str, dict[str, Any]], admit: Callable[[int], None]):
-        """`admit`: takes a process id into the board's limits."""
+    def __init__(self, place: Place, central: str, settings: dict[str, dict[str, Any]]) -> None:
         settings.setdefault("central", {})["host"] = central
         super().__init__(place.folder, place.name, place.broker.port, MQTT_PORT, settings)
         self.port = WEB_PORT
-        self.arguments = leashed(self.arguments)
-        self._place, self._admit = place, admit
+        self.arguments = place.command(self.arguments)
+        self._place = place
 
     def start(self) -> None:
         with self._place.namespace.inside():
             super().start()
-        assert self.process is not None
-        self._admit(self.process.pid)
 
     def status(self) -> dict[str, Any]:
         with self._place.namespace.inside():
@@ -87,18 +91,13 @@ class BoardGateway(Gateway):
 
 
 class Board(Place):
-    """A gateway, its broker, and where there is one its agent."""
+    """A gateway, its broker, and the agent, where the laboratory has agents."""
 
     def __init__(
         self, described: BoardDescription, folder: Path, address: str, central: str, credentials: Credentials
     ) -> None:
-        super().__init__(described.name, folder, address)
+        super().__init__(described.name, folder, address, described.cores, described.memory_mb)
         self.described = described
-        self.unlimited = ""
-        """Why its processes are not limited as described."""
-        self._group: Group | None = None
-        with self.limits_or_reason():
-            self._group = Group(described.name, described.cores, described.memory_mb)
         links = {"enabled": True, "listen": address, "port": LINK_PORT}
         files = {"certificate": credentials.certificate, "key": credentials.key, "ca": credentials.ca}
         settings: dict[str, dict[str, Any]] = {
@@ -106,20 +105,12 @@ class Board(Place):
         }  # fmt: skip
         for section, table in described.settings.items():
             settings[section] = settings.get(section, {}) | dict(table)
-        self.gateway = BoardGateway(self, central, settings, self._admit)
+        self.gateway = BoardGateway(self, central, settings)
         self.agent: Process | None = None
         self.rig.processes.append(self.gateway)
 
-    @contextlib.contextmanager
-    def limits_or_reason(self) -> Any:
-        try:
-            yield
-        except OSError as error:
-            self.unlimited = f"no control groups here: {error}"
-
     def start(self) -> None:
         super().start()
-        self._admit(self.broker.pid)
         self.start_programs()
 
     def start_programs(self) -> None:
@@ -129,8 +120,6 @@ class Board(Place):
         if self.agent is not None and not self.agent.running:
             with self.namespace.inside():
                 self.agent.start()
-            assert self.agent.process is not None
-            self._admit(self.agent.process.pid)
 
     def wait_ready(self) -> None:
         """Returns when the gateway is connected to its sensors' broker."""
@@ -154,7 +143,7 @@ class Board(Place):
             **(more or {}),
         }))  # fmt: skip
         self.agent = Process(["agent", "--config", str(config)], self.folder / "agent.log")
-        self.agent.arguments = leashed(self.agent.arguments)
+        self.agent.arguments = self.command(self.agent.arguments)
         self.rig.processes.append(self.agent)
 
     def ask(self, verb: str, args: Mapping[str, Any] | None = None) -> Any:
@@ -163,12 +152,3 @@ class Board(Place):
 
     def ask_agent(self, verb: str, args: Mapping[str, Any] | None = None) -> Any:
         return call(self.gateway.data / "agent.sock", verb, args)
-
-    def close(self) -> None:
-        super().close()
-        if self._group is not None:
-            self._group.close()
-
-    def _admit(self, pid: int) -> None:
-        if self._group is not None:
-            self._group.add(pid)

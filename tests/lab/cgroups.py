@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,10 +46,10 @@ class Group:
             self.close()
             raise
 
-    def add(self, pid: int) -> None:
-        """Takes a process into the group; what it starts from now on is in it, too."""
-        for folder in self._folders:
-            (folder / "cgroup.procs").write_text(str(pid))
+    def command(self, command: Sequence[str]) -> list[str]:
+        """A command that is in the group from its first instruction on, and so is all that it starts."""
+        enter = [f"echo $$ > {shlex.quote(str(folder / 'cgroup.procs'))}" for folder in self._folders]
+        return ["sh", "-c", " && ".join([*enter, 'exec "$@"']), "sh", *command]
 
     def close(self) -> None:
         """Removes the group, after its processes have ended."""

@@ -47,6 +47,8 @@ class Description:
     """Of every ordered pair of places: boards, and `CENTRAL`."""
     seed: int = 0
     """Of loss and jitter."""
+    agents: bool = True
+    """Each board has an agent."""
 
     @property
     def places(self) -> list[str]:
@@ -63,7 +65,7 @@ def read(path: Path) -> Description:
 
 def parse(document: Mapping[str, Any]) -> Description:
     """Raises `DescriptionError` naming the entry."""
-    _only(document, {"seed", "boards", "links", "otherwise"}, "the file")
+    _only(document, {"seed", "agents", "boards", "links", "otherwise"}, "the file")
     boards = tuple(_board(table, f"boards[{n}]") for n, table in enumerate(_tables(document, "boards")))
     names = [board.name for board in boards]
     if not boards or len(boards) > MOST_BOARDS or len({*names, CENTRAL}) != len(names) + 1:
@@ -79,7 +81,10 @@ def parse(document: Mapping[str, Any]) -> Description:
         a, b = between
         links[a, b] = links[b, a] = _way(table, where)
     otherwise = _way(document["otherwise"], "otherwise") if "otherwise" in document else None
-    return Description(boards, ways(places, links, otherwise), int(_number(document, "seed", "the file")))
+    agents = document.get("agents", True)
+    if not isinstance(agents, bool):
+        raise DescriptionError(f"agents: expected true or false, got {agents!r}")
+    return Description(boards, ways(places, links, otherwise), int(_number(document, "seed", "the file")), agents)
 
 
 def ways(

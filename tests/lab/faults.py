@@ -33,11 +33,14 @@ class Fault:
     """After the first message."""
     lasts_s: float
     kind: str
-    """cut, one-way, or kill."""
+    """cut, one-way, kill, or move."""
     places: tuple[str, ...]
-    """The two ends of a cut (one-way: from the first to the second), or the killed board."""
+    """The two ends of a cut (one-way: from the first to the second); the killed board; or the boards to which the
+    window and the sink move."""
 
     def __str__(self) -> str:
+        if self.kind == "move":
+            return f"{self.at_s:5.1f} s  move the window to {self.places[0]}, the sink to {self.places[1]}"
         joint = {"cut": " and ", "one-way": " to "}.get(self.kind, "")
         return f"{self.at_s:5.1f} s  {self.kind} {joint.join(self.places)} for {self.lasts_s:.1f} s"
 
@@ -56,6 +59,8 @@ class Outcome:
     """Messages that were counted more often than once."""
     sums_right: bool
     """Of the temperatures, by window and sensor."""
+    pauses_s: tuple[float, ...]
+    """How long the flow stood still for each move that was made."""
     recovery_s: float
     """From the last fault's end until all results had landed."""
 
@@ -64,9 +69,11 @@ class Outcome:
         return not self.lost and not self.doubled and self.sums_right
 
     def __str__(self) -> str:
-        lines = ["good" if self.good else "BAD", *(f"  {fault}" for fault in self.faults)]
+        lines = ["good" if self.good else "BAD", *(f"  {step[2]}" for step in timeline(self.faults) if step[1])]
         lines.append(f"  lost {self.lost}, doubled {self.doubled}, sums {'right' if self.sums_right else 'WRONG'}")
         lines.append(f"  {self.dropped_by_cuts} frames dropped by cuts")
+        if self.pauses_s:
+            lines.append(f"  {len(self.pauses_s)} moves, the longest pause {max(self.pauses_s):.1f} s")
         lines.append(f"  all results landed {self.recovery_s:.1f} s after the last fault")
         return "\n".join([*lines, ""])
 
@@ -79,7 +86,7 @@ def description(seed: int) -> Description:
     for number, a in enumerate(places):
         for b in places[number + 1 :]:
             links[a, b] = links[b, a] = Way(draw.uniform(0.001, 0.004), 0.001, loss=draw.choice((0.0, 0.0, 0.01)))
-    return Description(tuple(map(BoardDescription, BOARDS)), ways(places, links), seed)
+    return Description(tuple(map(BoardDescription, BOARDS)), ways(places, links), seed, agents=False)
 
 
 def plan(draw: random.Random, duration_s: float, number: int = 5) -> list[Fault]:
@@ -94,6 +101,12 @@ def plan(draw: random.Random, duration_s: float, number: int = 5) -> list[Fault]
                 faults.append(fault)
                 break
     return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def draw_moves(draw: random.Random, duration_s: float, number: int) -> list[Fault]:
+    """Moves within `duration_s`. The source stays where its sensors are."""
+    times = sorted(draw.uniform(0.5, duration_s) for _ in range(number))
+    return [Fault(at, 0.0, "move", (draw.choice(BOARDS), draw.choice(BOARDS))) for at in times]
 
 
 def _places(draw: random.Random, kind: str) -> tuple[str, ...]:
@@ -112,23 +125,26 @@ def _touch(a: Fault, b: Fault) -> bool:
 def timeline(faults: Sequence[Fault]) -> list[tuple[float, bool, Fault]]:
     """(seconds, begins, fault), in order."""
     begin = [(fault.at_s, True, fault) for fault in faults]
-    end = [(fault.at_s + fault.lasts_s, False, fault) for fault in faults]
+    end = [(fault.at_s + fault.lasts_s, False, fault) for fault in faults if fault.kind != "move"]
     return sorted(begin + end, key=lambda step: step[0])
 
 
-def run(seed: int, folder: Path, duration_s: float = 12.0) -> Outcome:
-    """One laboratory with the faults of a seed."""
+def run(seed: int, folder: Path, duration_s: float = 12.0, moves: int = 0) -> Outcome:
+    """One laboratory with the faults of a seed, and that many moves of operators meanwhile."""
     draw = random.Random(seed)
     faults = plan(draw, duration_s)
+    faults += draw_moves(random.Random(f"moves of {seed}"), duration_s, moves)
     packs = readings(draw, round(duration_s * RATE))
     with Lab(description(seed), folder).running() as lab:
-        lab.linked.deploy(truth.document(interval_s=0.3), APART)
+        placed = Placed(lab)
         source = lab.boards["g1"]
         with source.namespace.inside():
             publishing = source.rig.publishing(truth.as_messages(packs), RATE)
-        inject(lab, faults)
+        inject(lab, faults, placed)
         healed = time.monotonic()
         publishing.join()
+        if placed.pauses_s:
+            placed.move(APART)
         lab.linked.end(lab.central.rig, FLOW, 0, BOARDS)
         recovery_s = time.monotonic() - healed
         cut = sum(figures.get("cut", 0) for figures in lab.switch.figures().values())
@@ -136,7 +152,7 @@ def run(seed: int, folder: Path, duration_s: float = 12.0) -> Outcome:
         counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
     lost, doubled = differences({key: row["n"] for key, row in expected.items()}, counts)
     sums_right = sums == {key: row["total"] for key, row in expected.items()}
-    return Outcome(seed, tuple(faults), cut, lost, doubled, sums_right, recovery_s)
+    return Outcome(seed, tuple(faults), cut, lost, doubled, sums_right, tuple(placed.pauses_s), recovery_s)
 
 
 def readings(draw: random.Random, number: int) -> list[dict[str, Any]]:
@@ -151,12 +167,33 @@ def readings(draw: random.Random, number: int) -> list[dict[str, Any]]:
     return packs
 
 
-def inject(lab: Lab, faults: Sequence[Fault]) -> None:
+class Placed:
+    """The flow in a laboratory, and where its operators are."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._document = lab, truth.document(interval_s=0.3)
+        self._on: Mapping[str, str] = APART
+        self._plan = 1
+        self.pauses_s: list[float] = []
+        lab.linked.deploy(self._document, self._on, self._plan)
+
+    def move(self, on: Mapping[str, str]) -> None:
+        """Does nothing where a board that has to take part is down."""
+        if all(self._lab.boards[name].gateway.running for name in {*self._on.values(), *on.values()}):
+            self._plan += 1
+            self.pauses_s.append(self._lab.linked.move(self._document, self._on, on, self._plan))
+            self._on = on
+
+
+def inject(lab: Lab, faults: Sequence[Fault], placed: Placed) -> None:
     """Returns after the last fault's end."""
     began = time.monotonic()
     for at, begins, fault in timeline(faults):
         time.sleep(max(0.0, began + at - time.monotonic()))
-        if fault.kind == "kill":
+        if fault.kind == "move":
+            window, sink = fault.places
+            placed.move({**APART, "by-sensor": window, "window": window, "central": sink})
+        elif fault.kind == "kill":
             lab.kill(fault.places[0]) if begins else lab.start_board(fault.places[0])
         else:
             a, b = fault.places

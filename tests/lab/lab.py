@@ -16,7 +16,7 @@ from typing import Any
 from edgert.central.leash import leashed
 from tests.integration.boards import LinkedGateways
 from tests.integration.rig import FLEET, ROOT
-from tests.lab.board import AGENT_PORT, LINK_PORT, Board, Central, Place, agent_exists
+from tests.lab.board import AGENT_PORT, LINK_PORT, Board, Central, Place
 from tests.lab.cgroups import remove_left_behind
 from tests.lab.description import CENTRAL, Description, DescriptionError
 from tests.lab.forwarding import Way, hardware_address
@@ -105,7 +105,7 @@ class Lab:
         namespaces = {name: place.namespace for name, place in self._places.items()}
         self.switch = SwitchProcess(namespaces, addresses, self.description.ways, self.description.seed)
         self._closers.append(self.switch.close)
-        if agent_exists():
+        if self.description.agents:
             self._prepare_agents()
         for place in self._places.values():
             place.start()

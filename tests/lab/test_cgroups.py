@@ -40,8 +40,8 @@ def test_a_group_holds_a_process_to_its_cores() -> None:
     except OSError as error:
         pytest.skip(f"this process may make no control groups: {error}")
     try:
-        process = subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        group.add(process.pid)
+        command = group.command([sys.executable, "-c", BUSY])
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
         before = sum(psutil.Process(process.pid).cpu_times()[:2])

@@ -55,7 +55,8 @@ def test_ways_go_along_the_links_with_the_least_delay() -> None:
         ({**TWO, "links": [{"between": ["a", "c"]}]}, r"links\[0\].between: expected two of central, a, b"),
         ({**TWO, "otherwise": {"loss": 2}}, "otherwise.loss: expected 0 to 1, got 2"),
         ({**TWO, "otherwise": []}, "otherwise: expected a table"),
-        ({**TWO, "more": 1}, "the file: expected boards.*got more"),
+        ({**TWO, "agents": 1}, "agents: expected true or false, got 1"),
+        ({**TWO, "more": 1}, "the file: expected agents, boards.*got more"),
     ],
 )
 def test_an_error_names_the_entry_and_what_was_expected(document: dict[str, Any], message: str) -> None:
