@@ -60,6 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
     some = commands.add_parser("faults", help="a flow over three boards, with cuts and kills from seeds; compares")
     some.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
     some.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (default: %(default)s)")
+    some.add_argument("--seconds", type=float, default=12.0, metavar="S",
+                      help="of messages; a fault lasts up to a third of it (default: %(default)s)")  # fmt: skip
     some.add_argument("--moves", type=int, default=0, metavar="N", help="moves of operators meanwhile (default: none)")
     some.add_argument("--folder", type=Path, default=Path("build/lab-faults"), help="(default: %(default)s)")
     return parser
@@ -139,7 +141,7 @@ def _faults(args: argparse.Namespace) -> int:
     for seed in range(args.first, args.first + args.seeds):
         folder = args.folder / str(seed)
         empty(folder)
-        outcome = faults.run(seed, folder.absolute(), moves=args.moves)
+        outcome = faults.run(seed, folder.absolute(), args.seconds, args.moves)
         print(f"seed {seed}: {outcome}" + ("" if outcome.good else f"  files: {folder}\n"), flush=True)
         if outcome.good:
             shutil.rmtree(folder)

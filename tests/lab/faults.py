@@ -22,7 +22,6 @@ NEIGHBOURS: Final = (("g1", "g2"), ("g2", "g3"), ("g3", CENTRAL))
 """Pairs between which rows of the flow travel."""
 RATE: Final = 250.0
 """Messages per second."""
-LONGEST_S: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +89,13 @@ def description(seed: int) -> Description:
 
 
 def plan(draw: random.Random, duration_s: float, number: int = 5) -> list[Fault]:
-    """Faults within `duration_s`; each kind is among them. Faults may overlap, those of one kind at one place not."""
+    """Faults within `duration_s`, of up to a third of it; each kind is among them. Two of one kind at one place do not
+    overlap."""
     kinds = ["cut", "one-way", "kill", *draw.choices(("cut", "one-way", "kill"), k=max(0, number - 3))]
     faults: list[Fault] = []
     for kind in kinds:
         for _ in range(100):
-            lasts = draw.uniform(0.5, min(LONGEST_S, duration_s / 2))
+            lasts = draw.uniform(0.5, duration_s / 3)
             fault = Fault(draw.uniform(0, duration_s - lasts), lasts, kind, _places(draw, kind))
             if not any(_touch(fault, other) for other in faults):
                 faults.append(fault)
