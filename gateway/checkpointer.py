@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.compression import compressed
 from edgert.core.errors import DamagedError, StoreError
-from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit, Spill
+from edgert.store.records import Spill
 from gateway.blocked import Blocked
 from gateway.drop_ledger import DropLedger
 from gateway.fallback import last_checkpoint
@@ -54,21 +55,6 @@ class CheckpointStatus:
     pause_ms: float = 0.0
     """For how much of that a flow stood still, the longest of them."""
     error: str = ""
-
-
-def as_commit(name: str, form: CommitForm) -> FlowCommit:
-    """A flow's packed checkpoint in the database's words."""
-    return FlowCommit(
-        name,
-        form.position,
-        form.deltas,
-        form.queue,
-        form.columns,
-        form.rows,
-        drops=form.drops,
-        whole=form.whole,
-        links=form.links,
-    )
 
 
 class Checkpointer:
@@ -148,7 +134,7 @@ class Checkpointer:
         for run in chosen:
             self._due[run] = started + run.flow.checkpoint_interval_s
         try:
-            written: list[tuple[FlowRun, CommitForm]]
+            written: list[tuple[FlowRun, Checkpoint]]
             spills: list[tuple[FlowRun, Spill]]
             written, spills = await self._store(lambda: self._commit(chosen))
         except Exception as error:
@@ -169,17 +155,13 @@ class Checkpointer:
             self.status.last_ms = (time.monotonic() - started) * 1e3
             self.status.pause_ms = max(run.pause_s for run, _ in written) * 1e3
             self.status.error = self._fault
-        self._ingest.acknowledge()  # PUBCOMPs may be due though no flow had anything to write
-        if written or spills:
-            self._ingest.check_pressure()
+        self._ingest.committed(freed=bool(written or spills))
         if written:
             self.on_committed()
             self.on_written([run for run, _ in written])
             for run, _ in written:
                 if run.wants_compaction() and run.stored_bytes > MERGED_HERE_BYTES:
                     self.merging.begin(run)
-        elif not spills:
-            self._ingest.regulate()
         self._idle = not written and not spills
         return True
 
@@ -203,9 +185,9 @@ class Checkpointer:
             log.error("a checkpoint failed and is tried again; nothing is acknowledged meanwhile: %s", error)
         self.status.error = str(error)
 
-    def _commit(self, runs: list[FlowRun]) -> tuple[list[tuple[FlowRun, CommitForm]], list[tuple[FlowRun, Spill]]]:
+    def _commit(self, runs: list[FlowRun]) -> tuple[list[tuple[FlowRun, Checkpoint]], list[tuple[FlowRun, Spill]]]:
         """On the store thread."""
-        forms: list[tuple[FlowRun, CommitForm]] = []
+        forms: list[tuple[FlowRun, Checkpoint]] = []
         spills: list[tuple[FlowRun, Spill]] = []
         self._fault = ""
         self.blocked.begin(self.runs.values())
@@ -222,7 +204,7 @@ class Checkpointer:
         refused: set[str] = set()
 
         def commit(pages: dict[int, bytes], next_index: int) -> None:
-            commits = [as_commit(run.flow.name, form) for run, form in forms]
+            commits = [form for _, form in forms]
             refused.update(self._database.commit(commits, pages, next_index, [spill for _, spill in spills]))
 
         self.write(commit)
@@ -239,7 +221,7 @@ class Checkpointer:
                 self._compact(run)
         return forms, spills
 
-    def _captured(self, run: FlowRun) -> CommitForm | None:
+    def _captured(self, run: FlowRun) -> Checkpoint | None:
         """What is to be written of one flow. What failed to be committed is tried again as it is, before anything more
         is captured. The fault of one flow's operator is that flow's alone."""
         try:
@@ -273,17 +255,16 @@ class Checkpointer:
         if form is not None:
             run.progress.commit(form.position)
             self.status.commits += 1
-            self._ingest.acknowledge()
+            self._ingest.committed()
             self.on_committed()
             self.on_written([run])
 
-    def _write_stopped(self, run: FlowRun) -> CommitForm | None:
+    def _write_stopped(self, run: FlowRun) -> Checkpoint | None:
         """On the store thread."""
         form = run.form(self.drops.due(run))
         if form is not None:
             refused: set[str] = set()
-            commit = as_commit(run.flow.name, form)
-            self.write(lambda pages, index: refused.update(self._database.commit([commit], pages, index)))
+            self.write(lambda pages, index: refused.update(self._database.commit([form], pages, index)))
             if refused:
                 raise StoreError("the outbox is full, and this flow keeps all of its results")
             run.committed(form)

@@ -8,13 +8,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, StoreError
 from edgert.core.results import Drop
-from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit, StoredFlow
+from edgert.store.records import StoredFlow
 from gateway.back_in_time import successor
-from gateway.checkpointer import RETRY_S, Checkpointer, OnStore, as_commit
+from gateway.checkpointer import RETRY_S, Checkpointer, OnStore
 from gateway.gaps import ABANDONED
 from gateway.hosts import Host, Send
 from gateway.last_words import last_words
@@ -48,7 +49,7 @@ class FlowWrites:
                 await asyncio.sleep(RETRY_S)
 
     def put(
-        self, stored: StoredFlow, run: FlowRun, last: FlowCommit | None, pages: dict[int, bytes], index: int
+        self, stored: StoredFlow, run: FlowRun, last: Checkpoint | None, pages: dict[int, bytes], index: int
     ) -> None:
         """On the store thread, so that epochs which the uplink renamed a moment ago are known."""
         greatest = max(self._database.epochs(stored.name), default=0)
@@ -58,16 +59,16 @@ class FlowWrites:
         run.epoch = stored.epoch
 
     async def end(
-        self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None], gap: str
+        self, old: FlowRun, put: Callable[[Checkpoint, dict[int, bytes], int], None], gap: str
     ) -> tuple[Sequence[Drop], str]:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes that; with `gap` it has none.
         Returns what it says of rows that were dropped; and what is lost, if its end could not be written."""
-        form: CommitForm | None = None
+        form: Checkpoint | None = None
         if not gap:
             form, gap = await last_words(old, self._host, self._send, self._checkpointer, self._store, self._database)
         name, position = old.flow.name, old.progress.position()
         drops = form.drops if form else self._checkpointer.drops.due(old)
-        last = as_commit(name, form) if form else FlowCommit(name, position, [], b"", gap=gap, drops=drops)
+        last = form or Checkpoint(name, position, [], b"", gap=gap, drops=drops)
         try:
             await self.write(lambda pages, index: put(last, pages, index), tries=None)
             return drops, ""
@@ -76,5 +77,5 @@ class FlowWrites:
                 raise
             lost = f"the end of flow {name} could not be written ({error}): {ABANDONED}"
             log.error("%s", lost, exc_info=not isinstance(error, StoreError))
-        await self.write(lambda pages, index: put(FlowCommit(name, position, [], b""), pages, index), tries=None)
+        await self.write(lambda pages, index: put(Checkpoint(name, position, [], b""), pages, index), tries=None)
         return (), lost

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError, show
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
@@ -22,7 +23,7 @@ from edgert.flow.spec import Registry
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit, StoredFlow
+from edgert.store.records import StoredFlow
 from gateway.back_in_time import successor
 from gateway.checkpointer import AGAIN, Checkpointer, OnStore
 from gateway.drop_counts import DropCounts
@@ -208,8 +209,7 @@ class Flows:
     def _let_go(self, run: FlowRun, sources: Sequence[Source] = ()) -> None:
         """Its end is in the database: nobody waits for it any more."""
         self._ingest.swap(sources, (), lambda: self._ingest.inbox.remove_flow(run.progress))
-        self._ingest.acknowledge()
-        self._ingest.regulate()
+        self._ingest.committed()
         self.checkpointer.on_committed()
 
     def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
@@ -279,7 +279,7 @@ class Flows:
         return StoredFlow(flow.name, flow.document, version, origin, False, epoch, Position())
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
-        def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
+        def put(last: Checkpoint | None, pages: dict[int, bytes], index: int) -> None:
             self._writes.put(replace(stored, position=Position(index - 1)), run, last, pages, index)
 
         await self._write_alone(stored.name, put)
@@ -287,7 +287,7 @@ class Flows:
         self._attach(run, ())
         self.runs[run.flow.name] = run
 
-    async def _write_alone(self, name: str, put: Callable[[FlowCommit | None, dict[int, bytes], int], None]) -> None:
+    async def _write_alone(self, name: str, put: Callable[[Checkpoint | None, dict[int, bytes], int], None]) -> None:
         """Writes a change of a flow that does not run; of one that failed, when what it lacks is said."""
         telling = self._telling.running
         if telling and (await asyncio.wait(telling, timeout=STORE_TRIES))[1]:
@@ -329,7 +329,7 @@ class Flows:
             self._attach(run, self._sources[run.flow.name], old.progress)
             placed = replace(stored, position=run.progress.committed)
 
-            def put(last: FlowCommit, pages: dict[int, bytes], index: int) -> None:
+            def put(last: Checkpoint, pages: dict[int, bytes], index: int) -> None:
                 self._writes.put(placed, run, last, pages, index)
 
             try:
@@ -346,7 +346,7 @@ class Flows:
             if old is None and name not in self.failed:
                 return False
 
-            def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
+            def put(last: Checkpoint | None, pages: dict[int, bytes], index: int) -> None:
                 self._database.remove_flow(name, last, pages, index)
 
             if old is None or not await self._end_alone(old, put):
@@ -361,7 +361,7 @@ class Flows:
             await self.on_change(self.runs)
             return True
 
-    async def _end_alone(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> bool:
+    async def _end_alone(self, old: FlowRun, put: Callable[[Checkpoint, dict[int, bytes], int], None]) -> bool:
         """Of a flow that nothing follows. What comes until that is written would be missing if a start brought the flow
         back, so it is not acknowledged. False when it failed meanwhile."""
         name = old.flow.name
@@ -378,7 +378,7 @@ class Flows:
     async def _end(
         self,
         old: FlowRun,
-        put: Callable[[FlowCommit, dict[int, bytes], int], None],
+        put: Callable[[Checkpoint, dict[int, bytes], int], None],
         gap: str,
         sources: Sequence[Source] = (),
     ) -> None:

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
-from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from gateway.checkpointer import Checkpointer, OnStore
 from gateway.gaps import ABANDONED
@@ -41,7 +42,7 @@ class Turns:
 
 async def last_words(
     old: FlowRun, host: Host, send: Send, checkpointer: Checkpointer, store: OnStore, database: Database
-) -> tuple[CommitForm | None, str]:
+) -> tuple[Checkpoint | None, str]:
     """Runs a halted flow, to which nothing is fed any more, to its end, however long that takes while it goes on: what
     is to be written of it (None: nothing), and "". What is blocked, cannot be brought to its end, or packed then, ends
     as its last checkpoint left it: None, and what is lost. Meanwhile checkpoints of the others are made; packing much

@@ -13,6 +13,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.checkpoints.flow import FLOW, READ, publishes
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import Clock
 from edgert.core.settings import GatewaySettings
 from edgert.flow.document import from_plain
@@ -22,7 +23,7 @@ from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pools import make_pool
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit, Spill
+from edgert.store.records import Spill
 from gateway.checkpointer import Checkpointer
 from gateway.flows import Flows
 from gateway.hosts import InProcess
@@ -49,7 +50,7 @@ class WatchedDatabase(Database):
     compactions = 0
 
     def commit(
-        self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
+        self, commits: Sequence[Checkpoint], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
     ) -> set[str]:
         deltas = [len(delta) for commit in commits for delta in commit.deltas]
         self.written = Written(sum(deltas), sum(map(len, pages.values())), sum(len(c.queue) for c in commits))

@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.core.results import GapBatch
 from edgert.mqtt.packets import Publish
 from edgert.runtime import flow_run
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit
 from gateway import gaps as gateway_gaps
 from gateway.gaps import ABANDONED
 from tests.gateway.test_begun_anew import daemon, ends
@@ -264,7 +264,7 @@ async def test_what_keeps_a_flow_s_last_words_from_being_written_is_said(
     gateway.feed(1, 1.0)
     write = Database._write
 
-    def damaged(self: Database, db: sqlite3.Connection, commit: FlowCommit) -> None:
+    def damaged(self: Database, db: sqlite3.Connection, commit: Checkpoint) -> None:
         if commit.rows:
             raise kind("the database could not be written: expected a map")
         write(self, db, commit)

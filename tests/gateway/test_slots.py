@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from edgert.core.batch import RawBatch
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import MisfitError
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
@@ -22,7 +23,7 @@ from edgert.flow.physical import Fusion
 from edgert.flow.plan import Location
 from edgert.links import frames
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.runtime.state import join_queues, pack_queues, pack_state
 from gateway.hosted import KEPT_BYTES
@@ -62,7 +63,7 @@ class Walk:
     ) -> None:
         self.draw = draw
         self.document = document
-        self.forms: list[CommitForm] = []
+        self.forms: list[Checkpoint] = []
         self.spilled: list[bytes] = []
         self.shipped: list[dict[str, Any]] = []
         self.busy = asyncio.Lock()
@@ -195,7 +196,7 @@ class Walk:
             self.run = new
             self.placed += 1
 
-    def commit(self, form: CommitForm) -> None:
+    def commit(self, form: Checkpoint) -> None:
         if form.whole:
             self.rewritten += 1
             self.forms.clear()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgert.runtime.flow_run import CommitForm
+from edgert.core.checkpoint import Checkpoint
 from tests.gateway.test_slots import JOINED, MESSAGES, SPLIT, Walk, truth
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
@@ -43,7 +43,7 @@ class AheadWalk(Walk):
                 self.ahead += rows
                 self.shipped += rows
 
-    def commit(self, form: CommitForm) -> None:
+    def commit(self, form: Checkpoint) -> None:
         super().commit(form)
         self.ahead.clear()
 

@@ -301,7 +301,7 @@ class Board:
         if self.is_blocked(made.name):
             raise EdgertError(f"flow {made.name} is blocked")
         had = {*self.ledger.in_hand[made.name]}
-        drive(self.flows._deploy(made, "mqtt"))
+        drive(self.flows._deploy(made, "mqtt", {}, 0))
         self.ledger.kept[made.name] |= had
         self.ledger.absent.discard(made.name)
 
