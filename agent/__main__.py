@@ -1,23 +1,29 @@
-"""The `edgert-agent` command."""
+"""`edgert-agent`: the agent daemon of a board."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import edgert
-from agent.board import Board, look, missing
+from edgert.core.errors import EdgertError
 
+if TYPE_CHECKING:
+    from agent.board import Board
+
+DEFAULT_CONFIG: Final = Path("/etc/edgert/agent.toml")
 EPILOG: Final = """\
-Placement, migration and OS scheduling across boards are not in this version: the agent only tells whether
-this board would allow them.
+Without a command it runs until SIGTERM or SIGINT; SIGHUP reads the key file again. Every setting is also an
+environment variable (EDGERT_AGENT_PORT=...); `edgert config sample agent` prints all.
 
 exit status:
-  0  all that the agent will need is there
-  1  something is missing; the last lines say what, and what to do
+  0  stopped by a signal or by leaving the fleet; check: all that the agent will need is there
+  1  could not start; check: something is missing, and the last lines say what to do
   2  the command line is wrong
 """
 
@@ -25,14 +31,17 @@ exit status:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="edgert-agent",
-        description="The agent of a board.",
+        description="Finds the other boards of the fleet, and learns how far away they are.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"edgert-agent {edgert.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.add_argument("--config", type=Path, help=f"settings file (default: {DEFAULT_CONFIG} if it is there)")
+    parser.set_defaults(command="run")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     text = "tell what this board allows: cores, memory, priorities, cgroup, network"
     check = commands.add_parser("check", help=text, description=text)
+    check.set_defaults(command="check")
     check.add_argument("--json", action="store_true", help="as one JSON object")
     return parser
 
@@ -40,13 +49,47 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     args = build_parser().parse_args(arguments)
+    try:
+        return _check(args.json) if args.command == "check" else _run(args.config)
+    except KeyboardInterrupt:
+        return 130
+    except EdgertError as error:
+        print(f"edgert-agent: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(config: Path | None) -> int:
+    """Run the daemon until it is stopped."""
+    import uvloop
+
+    from agent.daemon import Agent
+    from edgert.core.agent_settings import AgentSettings
+    from edgert.core.config import load
+    from edgert.core.log import set_up
+    from edgert.machine import own_gateway_id
+
+    settings = load(AgentSettings, config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None), os.environ)
+    set_up(settings.log.level, env=os.environ)
+
+    async def serve() -> None:
+        await Agent(settings, settings.gateway.id or own_gateway_id()).run()
+
+    uvloop.run(serve())
+    return 0
+
+
+def _check(as_json: bool) -> int:
+    from agent.board import look, missing
+
     board = look()
-    print(json.dumps(board.plain(), indent=2) if args.json else as_text(board))
+    print(json.dumps(board.plain(), indent=2) if as_json else as_text(board))
     return 1 if missing(board) else 0
 
 
 def as_text(board: Board) -> str:
-    """What was found, a line each, then what is missing."""
+    """The findings, a line each, then a line for each thing that is missing."""
+    from agent.board import missing
+
     processor, memory, priority, cgroup = board.processor, board.memory, board.priority, board.cgroup
     frequency = f", {processor.current_mhz:g} MHz" if processor.current_mhz else ""
     if processor.maximum_mhz:

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import psutil
 
+from agent.osched.rights import can_raise_priority
+
 CAP_SYS_NICE: Final = 23
 """Bit of the capability in the masks of /proc/self/status (linux/capability.h)."""
 CONTROLLER: Final = "cpu"
@@ -125,17 +127,6 @@ def has_capability(status: str, bit: int) -> bool:
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> bit & 1)
     return False
-
-
-def can_raise_priority() -> bool:
-    """Try it on this thread and take it back: a capability alone is no proof, since a container may filter the call."""
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, before - 1)
-    except OSError:
-        return False
-    os.setpriority(os.PRIO_PROCESS, 0, before)
-    return True
 
 
 def find_cgroup(membership: str, root: Path, writable: Callable[[Path], bool] | None = None) -> Cgroup:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import edgert
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.ids import gateway_id
 from edgert.core.settings import GatewaySettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import load
 from edgert.flow.physical import Fusion
+from edgert.machine import notify, own_gateway_id
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
@@ -38,9 +38,9 @@ from gateway.fallback import last_checkpoint
 from gateway.flows import Flows
 from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
+from gateway.parts import Parts
 from gateway.settings_from_afar import apply_settings
 from gateway.status import Status
-from gateway.systemd import notify
 from gateway.tasks import to_its_end
 from gateway.uplink import Uplink
 
@@ -67,7 +67,7 @@ class Daemon:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        self.gateway = settings.gateway.id or _own_id()
+        self.gateway = settings.gateway.id or own_gateway_id()
         self.clock = SystemClock()
         folder = settings.gateway.data_dir or data_folder(os.environ, os.geteuid() == 0)
         self.database = Database(Path(folder) / "gateway.db", self.gateway, settings.outbox.quota_bytes)
@@ -93,6 +93,8 @@ class Daemon:
             self.registry, self.database, self.store, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
         )  # fmt: skip
+        self.parts = Parts(self.gateway, self.flows, self.host, self.database, self.store, self.clock)
+        self.flows.stands, self.flows.check_free = self.parts.stands, self.parts.check_free
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
@@ -145,6 +147,7 @@ class Daemon:
             settings.gateway.fleet, self.gateway, settings.links, self.database, self.store, self.host, self.ingest,
             self.clock,
         )  # fmt: skip
+        self.parts.links = links
         self.flows.on_change = links.sync
         self.checkpointer.on_written = links.committed
         return links
@@ -204,7 +207,11 @@ class Daemon:
         self.ingest.load(*saved, begun_anew=rescued is not None)  # first: what flows change is a change of that
         if rescued is not None:
             database.note("subscriptions", self.ingest.to_save())  # with what says that all is restored
+        self.parts.load()
         self.flows.load()
+        for run in self.flows.runs.values():
+            if self.parts.stands(run.flow.name):
+                self.parts.loaded(run)
         await self.host.start()
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
@@ -400,11 +407,3 @@ class Daemon:
             except Exception:
                 self.control_drops["control message that could not be handled"] += 1
                 log.exception("a control message on %s could not be handled", topic)
-
-
-def _own_id() -> str:
-    """From the machine id, hashed. Raises `EdgertError` where there is none."""
-    try:
-        return gateway_id(Path("/etc/machine-id").read_text(encoding="ascii"))
-    except (OSError, ValueError) as error:
-        raise EdgertError(f"gateway.id is not set and /etc/machine-id gives none ({error}): set gateway.id") from None

@@ -81,6 +81,10 @@ class Flows:
         self._writes = FlowWrites(database, store, host, ingest.publishing.send, checkpointer)
         self.on_change: Callable[[Mapping[str, FlowRun]], Coroutine[Any, Any, None]] = _nothing
         """Told of the flows that run when these have changed."""
+        self.stands: Callable[[str], bool] = lambda name: False
+        """Whether a stored flow must not run when it is loaded."""
+        self.check_free: Callable[[str], None] = lambda name: None
+        """Raises `EdgertError` for a flow that nothing may change now."""
         self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
 
     @property
@@ -119,7 +123,7 @@ class Flows:
                     say_gap(self._database, stored.name, LATE)
                     stored = self._stored[stored.name] = replace(stored, epoch=run.epoch)
                 self.models.resumed(flow, at.blobs)
-                self._host.begin(run, at.blobs, at.queue)
+                self._host.begin(run, at.blobs, at.queue, stands=self.stands(stored.name))
             except Exception as error:
                 if not _is_alone(error):
                     raise
@@ -241,6 +245,7 @@ class Flows:
         if old is not None and old.flow.document == flow.document and (not assignment or old.assignment == assignment):
             await self._now_from(flow.name, origin)
             return old.version
+        self.check_free(flow.name)
         stopped = self._stopped.get(flow.name)
         if stopped is not None and stopped.document == flow.document:
             raise EdgertError(
@@ -343,6 +348,7 @@ class Flows:
         """Ships the open windows of a flow and stops it; false when there is none of that name."""
         async with self._changing:
             old = self.runs.get(name)
+            self.check_free(name)
             if old is None and name not in self.failed:
                 return False
 
@@ -407,6 +413,7 @@ class Flows:
             old = self.runs.get(name)
             if old is None:
                 raise EdgertError(f"expected a running flow, one of {_list(self.runs)}, got {show(name)}")
+            self.check_free(name)
             assignment = moved(old.plan, moves)
             if assignment == old.plan.assignment():
                 return old.plan
@@ -418,6 +425,55 @@ class Flows:
             await self.on_change(self.runs)
             log.info("flow %s goes on by plan %d", name, new.plan.number)
             return new.plan
+
+    async def stop_for_plan(self, run: FlowRun) -> None:
+        """The flow stands still, all that it has is committed, and no checkpoint takes it until `host.go_on` or
+        `go_on_by`."""
+        async with self._changing, stopped(run, self._host, self.checkpointer):
+            await self.checkpointer.write_stopped(run)
+            run.ended = True
+
+    def planned(self, flow: Flow, assignment: Assignment, plan: int, progress: Progress) -> FlowRun:
+        """This gateway's part of a flow, as it would run by a plan."""
+        stored = self._stored.get(flow.name) or self._next(flow, "fleet")
+        return self._planned(flow, replace(stored, assignment=assignment, plan=plan), progress)
+
+    def next_part(self, flow: Flow, assignment: Assignment, plan: int, at: Position) -> StoredFlow:
+        """What is to be stored of a flow that goes on by a plan; of one that comes to this gateway a new version."""
+        stored = self._stored.get(flow.name)
+        if stored is None or stored.removed or stored.document != flow.document:
+            stored = self._next(flow, "fleet")
+        return replace(stored, assignment=assignment, plan=plan, position=at)
+
+    async def go_on_by(
+        self, stored: StoredFlow, run: FlowRun, old: FlowRun | None, blobs: Sequence[bytes], queue: bytes
+    ) -> None:
+        """A flow that stands still (or comes to this gateway) goes on by another plan, from this state. Without an
+        instance here it leaves the gateway."""
+        name = stored.name
+        async with self._changing:
+            if old is not None:
+                self.dropped.ends(old)
+                before = self._sources.pop(name)
+            if stored.removed:
+                if old is not None:
+                    self._ingest.swap(before, (), lambda: self._ingest.inbox.remove_flow(old.progress))
+                    self._host.remove(old)
+                    del self.runs[name]
+            elif old is not None:
+                switch = self._host.succeed(old, run, blobs, queue)  # which may make its instances anew
+                self._sources[name] = sources_of(run)
+                self._ingest.swap(before, self._sources[name], switch)
+                run.latest, run.rows_shipped = old.latest, old.rows_shipped
+                self.runs[name] = run
+            else:
+                self._host.begin(run, blobs, queue)
+                self._attach(run, ())
+                self.runs[name] = run
+            self._stored[name] = stored
+            self.failed.pop(name, None)
+        self.checkpointer.on_committed()
+        await self.on_change(self.runs)
 
     async def _succeed(self, old: FlowRun, assignment: Assignment) -> FlowRun:
         """A flow that stands still, all of it committed, goes on by another plan."""

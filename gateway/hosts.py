@@ -64,8 +64,9 @@ class Host(Protocol):
         """Ends all work, after `rest`; rows in queues stay where they are."""
         ...
 
-    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
-        """Runs a flow from a checkpoint. Raises `StoreError` where that does not fit it."""
+    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"", *, stands: bool = False) -> None:
+        """Runs a flow from a checkpoint; with `stands` not before `go_on` (or a run that succeeds it). Raises
+        `StoreError` where that does not fit it."""
         ...
 
     def remove(self, run: FlowRun) -> None:
@@ -231,9 +232,11 @@ class InProcess:
     async def stop(self) -> None:
         self.pool.stop(0.0)  # turns under way have had their time
 
-    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
+    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"", *, stands: bool = False) -> None:
         run.restore(blobs, queue, self._now())
         self._enter(run)
+        if stands:
+            run.stand(self.pool)
 
     def _enter(self, run: FlowRun) -> None:
         self.pool.add(run.local)

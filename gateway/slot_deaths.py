@@ -66,6 +66,11 @@ class SlotDeaths:
             ran = not process.worked_for or hosted.number in process.worked_for
             self._lost(hosted, ran, self._clock.monotonic() - max(hosted.since, process.started))
 
+    def bring_back(self, hosted: Hosted) -> None:
+        """A flow that is down, and was not to be brought back before."""
+        if not self._stopping:
+            self._recoveries.begin(self._bring_back(hosted))
+
     async def stop(self) -> None:
         """Nothing is brought back any more."""
         self._stopping = True

@@ -120,8 +120,8 @@ class Slots:
         run = hosted.run
 
         def prepare(blobs: list[bytes], queue: bytes) -> Callable[[], None]:
-            if run not in self._hosted:
-                return lambda: None  # halted before
+            if run not in self._hosted or run.ended:
+                return lambda: None  # halted before; one that stands still begins again with `go_on`
             with hosted.lock:
                 lost = hosted.began_anew()
                 run.stored(blobs, queue)
@@ -155,9 +155,11 @@ class Slots:
 
     # -- flows
 
-    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"") -> None:
+    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"", *, stands: bool = False) -> None:
         hosted = self._settle(run, blobs, queue)
-        self._build(hosted, *self._copies.adapt(hosted, blobs, queue))
+        hosted.down = stands
+        if not stands:
+            self._build(hosted, *self._copies.adapt(hosted, blobs, queue))
         self._enter(hosted)
 
     def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Hosted:
@@ -200,7 +202,9 @@ class Slots:
     def go_on(self, run: FlowRun) -> None:
         if (hosted := self._hosted.get(run)) is not None:
             with hosted.lock:
-                if not hosted.down:
+                if hosted.down:  # a slot died meanwhile, or it was not built yet
+                    self._deaths.bring_back(hosted)
+                else:
                     self._to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
 
     def _instances_in(self, slot: int) -> int:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from edgert.core import config
-from edgert.core.settings import PROGRAMS
+from edgert.core.programs import PROGRAMS
 
 HELP = "show and check settings: sample file, docs, check of a file and the environment"
 

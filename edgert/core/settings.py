@@ -461,10 +461,3 @@ class CollectorSettings:
     training: Training = section(Training)
     alerts: Alerts = section(Alerts)
     log: Log = section(Log)
-
-
-PROGRAMS: Final[dict[str, type[GatewaySettings | CollectorSettings]]] = {
-    "gateway": GatewaySettings,
-    "collector": CollectorSettings,
-}
-"""What `edgert config` knows by name."""

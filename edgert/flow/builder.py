@@ -30,6 +30,7 @@ class Draft:
     registry: Registry
     description: str = ""
     delivery: str = ""
+    latency: str = ""
     checkpoint: dict[str, float] = field(default_factory=dict)
     on_error: dict[str, Any] = field(default_factory=dict)
     outbox: dict[str, str] = field(default_factory=dict)
@@ -65,6 +66,8 @@ class Draft:
             document["description"] = self.description
         if self.delivery:
             document["delivery"] = self.delivery
+        if self.latency:
+            document["latency"] = self.latency
         if self.checkpoint:
             document["checkpoint"] = dict(self.checkpoint)
         if self.outbox:

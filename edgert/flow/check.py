@@ -13,7 +13,7 @@ from typing import Any, Final
 from edgert.core.errors import Problem, show
 from edgert.core.ids import FLOW_NAME, TABLE_NAME
 from edgert.core.topic_template import TopicTemplate
-from edgert.flow import delivery, full_outbox, on_error
+from edgert.flow import delivery, full_outbox, latency, on_error
 from edgert.flow.delivery import Delivery
 from edgert.flow.full_outbox import WhenFull
 from edgert.flow.graph import Flow, Node
@@ -27,7 +27,7 @@ FLOW_RULE: Final = f"{NAME_RULE}, not ending with _v and a number: so tables of 
 MAX_OPERATORS: Final = 500
 MAX_PROBLEMS: Final = 100
 """Beyond these the report ends with a line that counts the rest."""
-_TOP = ("name", "description", "delivery", "checkpoint", "outbox", "on_error", "operators")
+_TOP = ("name", "description", "delivery", "latency", "checkpoint", "outbox", "on_error", "operators")
 
 
 def check(document: Mapping[str, Any], registry: Registry) -> tuple[Flow | None, tuple[Problem, ...]]:
@@ -62,6 +62,8 @@ class _Checker:
         if not isinstance(description, str) or len(description) > 1000:
             self.report("description", "a string of at most 1000 characters", show(description))
         guarantee = self.delivery(document.get("delivery", delivery.DEFAULT))
+        latency_s, problems = latency.parse(document.get("latency"))
+        self.problems += problems
         interval = self.interval(document.get("checkpoint", {}))
         when_full = self.when_full(document.get("outbox", {}))
         policy = self.on_error(document.get("on_error", {}))
@@ -78,7 +80,7 @@ class _Checker:
             policy, name, (topic.filter for topic in filters if isinstance(topic, TopicTemplate))
         )
         description = description if isinstance(description, str) else ""
-        flow = Flow(name, ordered, dict(document), interval, description, policy, when_full, guarantee)
+        flow = Flow(name, ordered, dict(document), interval, description, policy, when_full, guarantee, latency_s)
         self.whole_graph(flow, cyclic, structure_is_sound=not graph and len(found) == len(nodes))
         return flow
 

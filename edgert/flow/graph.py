@@ -40,6 +40,8 @@ class Flow:
     on_error: OnError = OnError()
     when_full: WhenFull = full_outbox.DEFAULT
     delivery: Delivery = DEFAULT
+    latency_s: float | None = None
+    """Within which time after a row's arrival its results should be out; None: no wish."""
 
     def outputs(self, name: str) -> tuple[Node, ...]:
         """The nodes that read from `name`."""

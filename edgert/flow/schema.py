@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgert.core.ids import FLOW_NAME, TABLE_NAME
-from edgert.flow import delivery, full_outbox
+from edgert.flow import delivery, full_outbox, latency
 from edgert.flow.check import MAX_OPERATORS
 from edgert.flow.on_error import ACTIONS
 from edgert.flow.parameters import described
@@ -27,6 +27,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
             "name": name | {"pattern": f"^{FLOW_NAME.pattern}$"},
             "description": {"type": "string", "maxLength": 1000},
             "delivery": {"enum": list(delivery.DELIVERIES), "default": delivery.DEFAULT},
+            "latency": {"type": "string", "pattern": latency.PATTERN},
             "checkpoint": {
                 "type": "object",
                 "additionalProperties": False,

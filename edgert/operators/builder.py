@@ -193,17 +193,18 @@ def stream(
     *,
     description: str = "",
     delivery: str = "",
+    latency: str = "",
     checkpoint_interval_s: float | None = None,
     on_error: Mapping[str, Any] | None = None,
     outbox: Mapping[str, str] | None = None,
     registry: Registry = REGISTRY,
 ) -> FlowBuilder:
-    """Begin the flow `name`. `delivery`: "exactly-once" (if unsaid) or "at-least-once". `on_error` and `outbox` as the
-    document has them, for instance `{"action": "dead-letter", "topic": "bad/{operator}"}` and
+    """Begin the flow `name`. `delivery`: "exactly-once" (if unsaid) or "at-least-once". `latency`, `on_error` and
+    `outbox` as the document has them, for instance `{"action": "dead-letter", "topic": "bad/{operator}"}` and
     `{"full": "stop-acknowledging"}`."""
     checkpoint = {} if checkpoint_interval_s is None else {"interval_s": checkpoint_interval_s}
     tables = (checkpoint, dict(on_error or {}), dict(outbox or {}))
-    return FlowBuilder(builder.Draft(name, registry, description, delivery, *tables))
+    return FlowBuilder(builder.Draft(name, registry, description, delivery, latency, *tables))
 
 
 def _text(value: Value) -> str:

@@ -17,7 +17,7 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.targets import Target
 
 COUNTERS: Final = ("rows_in", "rows_out", "turns", "busy_s", "queued_s", "scheduling_s", "idle_s")
-GAUGES: Final = ("queue_rows", "queue_bytes", "head_age_s", "at")
+GAUGES: Final = ("queue_rows", "queue_bytes", "head_age_s", "at", "head_since_arrival_s")
 """`at`: when they were read, monotonic seconds; of a slot when it reported last, 0 before its first report."""
 
 
@@ -56,7 +56,9 @@ def of_instance(instance: Instance, now: float) -> Figures:
     if hand and hand.rows:
         since, rows, size = hand.put, rows + hand.rows, size + hand.size
     counters = [c.rows_in, c.rows_out, c.turns, c.busy_s, c.queued_s, c.scheduling_s, instance.idle_at(now)]
-    gauges = [rows, size, 0.0 if since is None else max(0.0, now - since), now]
+    arrived = queue.head_arrival() if since is not None else None
+    ages = [0.0 if then is None else max(0.0, now - then) for then in (since, since if arrived is None else arrived)]
+    gauges = [rows, size, ages[0], now, ages[1]]
     sent: dict[str, list[int]] = {}
     for ends in instance.outputs.values():
         for end in ends:

@@ -285,8 +285,13 @@ class FlowRun:
         self.rewrite = False
         return True
 
+    def stand(self, pool: Pool) -> None:
+        """Stops the flow before any turn of it has begun; its queues are empty until `go_on`."""
+        pool.begin_hold(self.local)
+        self._stopped = {instance: instance.queue.take_all() for instance in self.local}
+
     def go_on(self, pool: Pool) -> None:
-        """Ends the pause of a capture."""
+        """Ends the pause of a capture, or of `stand`."""
 
         def put_back() -> None:
             for instance, entries in self._stopped.items():

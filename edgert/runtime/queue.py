@@ -199,6 +199,13 @@ class Queue:
         except IndexError:
             return None
 
+    def head_arrival(self) -> float | None:
+        """When the oldest row of the first entry came to the gateway; None if there is none. Needs no lock, either."""
+        try:
+            return self.entries[0].batch.arrival
+        except IndexError:
+            return None
+
     @property
     def over(self) -> bool:
         """Whether it holds more than its budget, and sheds nothing."""

@@ -24,8 +24,21 @@ from edgert.flow.full_outbox import WhenFull
 from edgert.flow.plan import Assignment
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Stored
-from edgert.store import ahead, departures, fallback, link_outbox, mending, outbox, owner, quota, spill, statements
+from edgert.store import (
+    ahead,
+    departures,
+    fallback,
+    link_outbox,
+    mending,
+    outbox,
+    owner,
+    plan_change,
+    quota,
+    spill,
+    statements,
+)  # fmt: skip
 from edgert.store.outbox import OutboxEntry, OutboxSize
+from edgert.store.plan_change import Prepared
 from edgert.store.records import (
     COLUMNS,
     FlowResults,
@@ -328,6 +341,46 @@ class Database(Transactions):
         return self._read(link_outbox.sizes)
 
     # -- plans
+
+    def fences(self) -> dict[str, int]:
+        """See `plan_change.fences`."""
+        return self._read(plan_change.fences)
+
+    def put_fence(self, flow: str, fence: int) -> None:
+        """See `plan_change.put_fence`."""
+        with self._transaction() as db:
+            plan_change.put_fence(db, flow, fence)
+
+    def prepared(self) -> dict[str, Prepared]:
+        """The parts of next plans that wait for the word to be run, by flow."""
+        return {flow: Prepared.unpack(blob) for flow, blob in self._read(plan_change.prepared).items()}
+
+    def put_prepared(self, flow: str, prepared: Prepared | None) -> None:
+        """See `plan_change.prepare`."""
+        with self._transaction() as db:
+            plan_change.prepare(db, flow, None if prepared is None else prepared.pack())
+
+    def change_plan(
+        self, stored: StoredFlow, schema: Schema | None, part: FlowCommit | None, link_epochs: Mapping[str, int]
+    ) -> None:
+        """The flow goes on by its next plan, in one transaction: `part` is all that this gateway has of it then (None:
+        nothing; the flow is removed here), and every stream to another gateway begins a new epoch with what is in
+        that. `schema`: of what the flow ships here; None: nothing."""
+        flow = stored.name
+        with self._transaction() as db:
+            link_outbox.forget(db, flow)
+            for gateway, epoch in link_epochs.items():
+                link_outbox.begin_epoch(db, flow, gateway, epoch)
+            self._forget_state(db, flow)
+            ships = "SELECT 1 FROM opening WHERE flow = ? AND epoch = ?"
+            if schema is not None and not db.execute(ships, (flow, stored.epoch)).fetchone():
+                self._change = self._change.plus(outbox.open_epoch(db, self.gateway, stored, schema))
+            row = row_of(stored)
+            db.execute(f"INSERT OR REPLACE INTO flow ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
+            if part is not None:
+                self._write(db, part)
+            plan_change.prepare(db, flow, None)
+        self._when_full[flow] = full_outbox.of_document(stored.document)
 
     def put_plan(self, flow: str, number: int, assignment: Assignment) -> None:
         """The flow goes on by another plan, from its last checkpoint."""

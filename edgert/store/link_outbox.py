@@ -64,6 +64,11 @@ def delete_to(db: sqlite3.Connection, flow: str, gateway: str, number: Number) -
     db.execute(query, (flow, gateway, *number))
 
 
+def forget(db: sqlite3.Connection, flow: str) -> None:
+    """What waits goes another way."""
+    db.execute("DELETE FROM link_outbox WHERE flow = ?", (flow,))
+
+
 def sizes(db: sqlite3.Connection) -> list[tuple[str, str, int, int, int]]:
     """(flow, gateway, batches, rows, bytes) of what waits."""
     query = (

@@ -104,6 +104,11 @@ UPGRADES: tuple[str, ...] = (
         sequence INTEGER NOT NULL,       -- the last number given
         PRIMARY KEY (flow, gateway)
     ) WITHOUT ROWID;
+    CREATE TABLE plan_change (           -- of flows on several gateways
+        flow TEXT PRIMARY KEY,
+        fence INTEGER NOT NULL,          -- the greatest fencing number of a coordinator that was obeyed
+        prepared BLOB                    -- the part of the next plan that is to be run when it is told; or NULL
+    ) WITHOUT ROWID;
     """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""

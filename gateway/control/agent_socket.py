@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+MAX_REQUEST_BYTES = 67_108_864
+"""Of a request: state of operators that come from other gateways is the greatest."""
+
+
 def verbs(daemon: Daemon) -> dict[str, Handler]:
     """Verb → handler, of what every gateway answers: the commands of the control plane (`cmd/<verb>`), and figures."""
 
@@ -47,7 +51,7 @@ class AgentSocket:
         """Where the socket cannot be made the gateway goes on without, and says so: the sensors' rows matter more."""
         if not self.path:
             return
-        server = ControlServer(self.path, self.handlers)
+        server = ControlServer(self.path, self.handlers, max_request_bytes=MAX_REQUEST_BYTES)
         try:
             await server.start()
         except ControlError as error:

@@ -32,7 +32,11 @@ class Commands:
 
     def of_agent(self) -> dict[str, Command]:
         """By verb, for programs of this board only."""
-        return {"peers": self.peers, "part.deploy": self.deploy_part, "part.remove": self.remove_part}
+        return {
+            "peers": self.peers, "part.status": self.part_status, "part.deploy": self.deploy_part,
+            "part.remove": self.remove_part, "part.stop": self.stop_part, "part.export": self.export_part,
+            "part.prepare": self.prepare_part, "part.commit": self.commit_part, "part.abort": self.abort_part,
+        }  # fmt: skip
 
     async def status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """The status object."""
@@ -99,13 +103,62 @@ class Commands:
         assignment = assignment_untrusted(arguments.get("assignment"))
         if self._daemon.links is None and any(at.gateway != self._daemon.gateway for at in assignment.values()):
             raise EdgertError("links to other gateways are off: set links.enabled")
+        await self._fence(flow.name, arguments)
         version = await flows.deploy(flow, "fleet", assignment, number)
         return {"flow": flow.name, "version": version, "plan": number}
 
     async def remove_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`: ends this gateway's part of a flow; what its operators hold goes to the other gateways."""
         flow = _text(arguments, "flow")
+        await self._fence(flow, arguments)
         return {"flow": flow, "removed": await self._daemon.flows.remove(flow)}
+
+    async def part_status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """This gateway's parts of flows, by flow: plan, assignment, state, fencing number."""
+        return self._daemon.parts.status()
+
+    async def stop_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `gateway.parts`; so are the next ones. `{"flow": name, "fence": number}`."""
+        flow = _text(arguments, "flow")
+        await self._fence(flow, arguments)
+        return await self._daemon.parts.stop(flow)
+
+    async def export_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "operators": [copy, ...], "taken": {gateway: [epoch, sequence]}}`."""
+        operators, taken = arguments.get("operators"), arguments.get("taken", {})
+        if not isinstance(operators, list) or not all(isinstance(one, str) for one in operators):
+            raise EdgertError(f"expected operators: [name, ...], got {show(operators)}")
+        if not isinstance(taken, Mapping) or not all(map(_is_number, taken.values())):
+            raise EdgertError(f"expected taken: {{gateway: [epoch, sequence]}}, got {show(taken)}")
+        return await self._daemon.parts.export(_text(arguments, "flow"), operators, taken)
+
+    async def prepare_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"document", "assignment", "plan", "imports": [what every gateway exported, ...]}`."""
+        document, imports = arguments.get("document"), arguments.get("imports", [])
+        if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
+            raise EdgertError(f"expected a document with a name, got {show(document)}")
+        if not isinstance(imports, list) or not all(map(_is_export, imports)):
+            raise EdgertError(f"expected imports, each as a gateway exported it, got {show(imports)}")
+        await self._fence(document["name"], arguments)
+        assignment, plan = assignment_untrusted(arguments.get("assignment")), _number(arguments, "plan")
+        await self._daemon.parts.prepare(document, assignment, plan, imports)
+        return {"plan": plan}
+
+    async def commit_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "plan": number, "fence": number}`."""
+        flow = _text(arguments, "flow")
+        await self._fence(flow, arguments)
+        return await self._daemon.parts.commit(flow, _number(arguments, "plan"))
+
+    async def abort_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "plan": number, "fence": number}`."""
+        flow = _text(arguments, "flow")
+        await self._fence(flow, arguments)
+        await self._daemon.parts.abort(flow, _number(arguments, "plan"))
+        return {"flow": flow}
+
+    async def _fence(self, flow: str, arguments: Mapping[str, Any]) -> None:
+        await self._daemon.parts.fence(flow, _number(arguments, "fence", 0))
 
 
 def assignment_untrusted(plain: Any) -> dict[str, Location]:
@@ -117,6 +170,24 @@ def assignment_untrusted(plain: Any) -> dict[str, Location]:
 
 def _is_address(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str) and type(value[1]) is int
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(type(part) is int for part in value)
+
+
+def _is_export(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not all(isinstance(value.get(name), bytes) for name in ("queue", "pending")):
+        return False
+    states = value.get("states")
+    return isinstance(states, list) and all(isinstance(state, bytes) for state in states)
+
+
+def _number(arguments: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    value = arguments.get(name, default)
+    if type(value) is not int or value < 0:
+        raise EdgertError(f"expected a number as {name}, got {show(value)}")
+    return value
 
 
 def _text(arguments: Mapping[str, Any], name: str) -> str:

@@ -2,11 +2,12 @@
 
 {"gateway": "g1", "wall": 1700000000.0, "monotonic": 512.3, "cpu_count": 4,
  "flows": {"air": {
-    "version": 3, "plan": 0, "delivery": "exactly-once", "latency_s": 0.004,
+    "version": 3, "plan": 0, "delivery": "exactly-once", "latency_s": 0.004, "latency_target_s": 0.1,
     "instances": {"readings": {
         "slot": -1, "pid": 812, "operators": ["readings"], "kind": "source", "weight": 1.0, "rows_in": 100,
         "rows_out": 98, "turns": 12, "busy_s": 0.01, "queued_s": 0.0, "scheduling_s": 0.001, "idle_s": 60.2,
-        "queue_rows": 0, "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3}},
+        "queue_rows": 0, "queue_bytes": 0, "head_age_s": 0.0, "at": 512.3,
+        "head_since_arrival_s": 0.0}},
     "edges": [{"from": "readings", "to": "minute", "rows": 98, "bytes": 60000}]}},
  "threads": [{"pid": 812, "tid": 812, "slot": -1, "role": "loop", "cpu_s": 1.5, "start_ticks": 91723}]}
 """
@@ -75,11 +76,13 @@ def _in_and_out(run: FlowRun, found: Sequence[Figures]) -> dict[str, Any]:
 
 def _flow(daemon: Daemon, run: FlowRun, pids: Mapping[int, int]) -> dict[str, Any]:
     found, where = daemon.host.figures(run), daemon.host.where(run)
+    target = {} if run.flow.latency_s is None else {"latency_target_s": run.flow.latency_s}
     return {
         "version": run.version,
         "plan": run.plan.number,
         "delivery": run.flow.delivery,
         "latency_s": mean_latency_s(found),
+        **target,
         "instances": dict(_instances(run, found, where, pids, daemon.host.weights.of(run))),
         "edges": [
             {"from": instance.name, "to": to, "rows": rows, "bytes": size}

@@ -14,7 +14,7 @@ from typing import Any
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, show
 from edgert.core.settings import Links as LinksSettings
-from edgert.links.messages import Number
+from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Identity
 from edgert.runtime import departures
@@ -86,6 +86,7 @@ class FlowLinks:
         self._outgoing: set[tuple[str, str]] = set()
         self._ticks = 0
         self._waiting: list[dict[str, Any]] = []
+        self._held: set[str] = set()
         self._unsaid: dict[tuple[str, str], Number] = {}
         """(flow, origin) → the last batch that was fed, of which the origin was not told that there is room again."""
         self._tasks = Tasks(lambda error: log.error("a step of a link failed", exc_info=error))
@@ -153,11 +154,25 @@ class FlowLinks:
                 del self._unsaid[flow, origin]
                 self.peers.taken(flow, origin, number)
 
+    def hold(self, flow: str) -> None:
+        """The flow stands still: batches for it stay at their origins."""
+        self._held.add(flow)
+
+    def release(self, flow: str) -> None:
+        """The flow works on: origins send again what it did not take."""
+        self._held.discard(flow)
+        run = self._runs.get(flow)
+        if run is None:
+            return
+        for name, origin in self._incoming:
+            if name == flow:
+                self.peers.rewind(flow, origin, Number(*run.progress.links.get(origin, NOTHING)))
+
     # -- what the links say
 
     def _deliver(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
         run = self._runs.get(stream.flow)
-        if run is None:
+        if run is None or stream.flow in self._held:
             raise EdgertError(f"flow {stream.flow} does not run here")
         if gap is not None:
             self.gaps[stream.flow] += 1

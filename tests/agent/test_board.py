@@ -12,6 +12,7 @@ import pytest
 from agent import board as module
 from agent.__main__ import as_text, main
 from agent.board import Board, Cgroup, Interface, Memory, Priority, Processor, find_cgroup, has_capability, missing
+from agent.osched.rights import can_raise_priority
 
 GOOD = Board(
     Processor(cores=4, usable=3, current_mhz=600.0, maximum_mhz=1400.0),
@@ -89,7 +90,7 @@ def test_no_hierarchy_is_version_0(membership: str, tmp_path: Path) -> None:
 
 def test_trying_to_raise_priority_leaves_it_as_it_was() -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    module.can_raise_priority()
+    can_raise_priority()
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
@@ -115,7 +116,7 @@ def test_interfaces_without_pyroute2_leave_loopback_out(monkeypatch: pytest.Monk
 def test_status_tells_whether_something_is_missing(
     board: Board, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("agent.__main__.look", lambda: board)
+    monkeypatch.setattr("agent.board.look", lambda: board)
     assert main(["check", "--json"]) == status
     told = json.loads(capsys.readouterr().out)
     assert told["missing"] == missing(board)
@@ -128,10 +129,3 @@ def test_this_machine_can_be_looked_at() -> None:
     found = module.look()
     assert 1 <= found.processor.usable <= found.processor.cores
     assert 0 < found.memory.available_bytes <= found.memory.total_bytes
-
-
-def test_help_says_that_placement_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--help"])
-    assert caught.value.code == 0
-    assert "not in this version" in capsys.readouterr().out

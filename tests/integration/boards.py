@@ -48,3 +48,30 @@ class Boards:
         assignment = {operator: [gateway, -1] for operator, gateway in on.items()}
         for name in sorted(set(on.values())):
             self.ask(name, "part.deploy", {"document": document, "assignment": assignment, "plan": plan})
+
+    def remove(self, name: str, flow: str) -> None:
+        """Ends the gateway's part of the flow."""
+        fence = self.part(name, flow)["fence"]
+        assert self.ask(name, "part.remove", {"flow": flow, "fence": fence})["removed"]
+
+    def part(self, name: str, flow: str) -> dict[str, Any]:
+        """What the gateway says of its part of a flow; empty where it has none."""
+        found: dict[str, Any] = self.ask(name, "part.status", {}).get(flow, {})
+        return found
+
+    def move(self, document: Mapping[str, Any], before: Mapping[str, str], on: Mapping[str, str], plan: int) -> float:
+        """Changes the plan as a coordinator does; returns how long the flow stood still, seconds."""
+        flow, fence = document["name"], {"fence": plan}
+        everywhere = sorted({*before.values(), *on.values()})
+        stopped = {name: self.ask(name, "part.stop", {"flow": flow, **fence}) for name in sorted(set(before.values()))}
+        exports = []
+        for name in stopped:
+            leaving = [operator for operator, at in before.items() if at == name != on[operator]]
+            taken = {other: one["links"][name] for other, one in stopped.items() if name in one["links"]}
+            exports.append(self.ask(name, "part.export", {"flow": flow, "operators": leaving, "taken": taken}))
+        assignment = {operator: [gateway, -1] for operator, gateway in on.items()}
+        for name in everywhere:
+            arguments = {"document": document, "assignment": assignment, "plan": plan, "imports": exports}
+            self.ask(name, "part.prepare", {**arguments, **fence})
+        commit = {"flow": flow, "plan": plan, **fence}
+        return max(float(self.ask(name, "part.commit", commit)["pause_s"]) for name in everywhere)

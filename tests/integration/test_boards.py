@@ -17,17 +17,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 APART = {"readings": "g1", "valid": "g1", "by-sensor": "g2", "window": "g2", "central": "g3"}
 
 
-def end(boards: Boards, rig: Rig, sent: int) -> None:
+def end(boards: Boards, rig: Rig, sent: int, order: tuple[str, ...] = ("g1", "g2", "g3")) -> None:
     """Ends the flow from its source on, so that nothing stays on the way."""
     first = boards.gateways["g1"]
     first.wait(lambda s: s["ingest"]["messages"] >= sent, f"{sent} messages", 60.0)
     first.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
-    for name, after in (("g1", "g2"), ("g2", "g3"), ("g3", "")):
-        assert boards.ask(name, "part.remove", {"flow": "city-air"})["removed"]
+    for name, after in zip(order, (*order[1:], ""), strict=True):
+        boards.remove(name, "city-air")
         if after:
             wait_until(lambda name=name: not waiting(boards, name), f"the batches of {name} at {after}", 60.0)  # type: ignore[misc]
             checkpoint(boards, after)
-    rig.drained(boards.gateways["g3"])
+    rig.drained(boards.gateways[order[-1]])
 
 
 def waiting(boards: Boards, name: str) -> int:
@@ -79,3 +79,41 @@ def test_kill_9_of_any_gateway_in_mid_stream_changes_nothing_in_the_results(rig:
     boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
     end(boards, rig, 0)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
+
+
+PLANS = [
+    APART,
+    {**APART, "by-sensor": "g3", "window": "g3"},
+    {**APART, "by-sensor": "g1", "window": "g1"},
+    {"readings": "g1", "valid": "g2", "by-sensor": "g3", "window": "g3", "central": "g2"},
+    dict.fromkeys(APART, "g1"),
+]
+"""The last shares no board but the source's with the one before, and comes back to the first."""
+
+
+@pytest.mark.parametrize("slots", [(0, 0, 0), (2, 0, 2)], ids=str)
+def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: Rig, slots: tuple[int, ...]) -> None:
+    base = truth.packs()
+    packs = [pack for n in range(5) for pack in truth.shifted(base, 120 * n)]
+    boards, collector = Boards(rig, 3, slots), rig.collector()
+    collector.start()
+    boards.start()
+    document = truth.document(interval_s=0.3)
+    boards.deploy(document, APART)
+    publishing = rig.publishing(truth.as_messages(packs), rate=300)
+    plan, at, pauses = 1, APART, []
+    while publishing.is_alive():
+        time.sleep(1.0)
+        plan += 1
+        on = PLANS[plan % len(PLANS)]
+        pauses.append(boards.move(document, at, on, plan))
+        at = on
+    publishing.join()
+    assert len(pauses) >= len(PLANS)
+    print(f"{len(pauses)} moves, pauses {[round(1e3 * pause) for pause in pauses]} ms")
+    boards.move(document, at, APART, plan + 1)
+    end(boards, rig, len(packs))
+    assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
+    for gateway in boards.gateways.values():
+        status = gateway.status()
+        assert (status["drops"], status["links"]["drops"], status["links"]["gaps"]) == ([], [], {})

@@ -1,0 +1,47 @@
+"""What this board can do and how loaded it is, as the agent tells it to the others."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Final
+
+LOOPS: Final = 20_000
+REPETITIONS: Final = 5
+
+
+def speed() -> float:
+    """Speed of one core in million loops of Python per second: the best of a few runs of about a millisecond, so that
+    other work on the board spoils few of them."""
+    best = float("inf")
+    for _ in range(REPETITIONS):
+        began = time.perf_counter()
+        total = 0
+        for number in range(LOOPS):
+            total += number
+        best = min(best, time.perf_counter() - began)
+    return round(LOOPS / best / 1e6, 1)
+
+
+def memory(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
+    """(total, available) main memory in MiB; zeros where the kernel does not say."""
+    found = {"MemTotal": 0, "MemAvailable": 0}
+    try:
+        for line in meminfo.read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name in found:
+                found[name] = int(rest.split()[0]) // 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return found["MemTotal"], found["MemAvailable"]
+
+
+def capacity() -> dict[str, Any]:
+    """Cores, speed of one in million loops per second, memory in MiB. Does not change while the agent runs."""
+    return {"cores": len(os.sched_getaffinity(0)), "speed": speed(), "memory_mib": memory()[0]}
+
+
+def load() -> dict[str, Any]:
+    """Load average of a minute, and available memory in steps of 16 MiB (so that not every look is news)."""
+    return {"load": round(os.getloadavg()[0], 1), "available_mib": memory()[1] // 16 * 16}

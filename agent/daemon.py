@@ -1,0 +1,234 @@
+"""The agent daemon: membership, coordinates, and the state of this board told to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from agent import capacity, fleet_status
+from agent.coordinates.registry import make
+from agent.coordinates.rounds import RoundParameters, Rounds
+from agent.files import next_epoch, read_keys, stamp, store_epoch
+from agent.local_gateway import LocalGateway
+from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
+from agent.membership.keys import KeyFileError, KeyRing
+from agent.membership.members import Address, State
+from agent.membership.packets import Sealer
+from agent.membership.parameters import Parameters
+from agent.membership.protocol import Membership
+from agent.membership.transport import TIMEOUT_S, Handler, Transport
+from agent.osched.component import OsScheduling
+from edgert.control.server import ControlServer
+from edgert.control.server import Handler as ControlHandler
+from edgert.core.agent_settings import AgentSettings, agent_data, agent_socket, gateway_socket
+from edgert.core.errors import EdgertError
+from edgert.core.packing import pack
+from edgert.core.system_clock import SystemClock
+from edgert.machine import notify
+
+log = logging.getLogger(__name__)
+LOOK_S: Final = 5.0
+"""Time between two looks at the gateway, at the load and at the key file."""
+STATE_PER_MEMBER_S: Final = 0.1
+"""Load is told at most once in this time per member of the fleet, so that a large fleet is not busy with it."""
+LEAVE_S: Final = 1.0
+
+
+class Agent:
+    """One agent. Others add verbs to `control` (its own socket) and to `handlers` (requests of other agents)."""
+
+    def __init__(self, settings: AgentSettings, name: str) -> None:
+        """Raises `EdgertError` where keys or epoch cannot be read."""
+        root, env = os.geteuid() == 0, os.environ
+        self.settings = settings
+        self.name = name
+        self.clock = SystemClock()
+        self._data = Path(agent_data(settings, env, root))
+        self._key_file = Path(settings.agent.key_file or self._data / "fleet.key")
+        self._key_stamp = stamp(self._key_file)
+        ring = KeyRing(read_keys(self._key_file))
+        epoch = next_epoch(self._data, self.clock.wall())
+        random, now = Random(secrets.randbits(64)), self.clock.monotonic()
+        timing = settings.membership
+        parameters = Parameters(probe_interval_s=timing.probe_interval_s, probe_timeout_s=timing.probe_timeout_s)
+        self.membership = Membership(name, self._advertised(settings.agent.port), epoch, parameters, random, now)
+        self.sealer = Sealer(name, settings.gateway.fleet, epoch, ring, secrets.token_bytes)
+        self.transport = Transport(self.membership, self.sealer, self.clock, self._on_events)
+        chosen = settings.coordinates
+        round_parameters = RoundParameters(period_s=chosen.period_s, near=chosen.near, far=chosen.far)
+        self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
+        self.gateway = LocalGateway(gateway_socket(settings, env, root), name)
+        self.control: dict[str, ControlHandler] = {"fleet.status": self._status, "fleet.leave": self._leave}
+        self.sched: OsScheduling | None = None
+        if settings.sched.enabled:
+            self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
+            self.control |= self.sched.handlers
+        self.server = ControlServer(agent_socket(settings, env, root), self.control)
+        self.stopping = asyncio.Event()
+        self._capacity = capacity.capacity()
+        self._load_told = float("-inf")
+
+    def _advertised(self, port: int) -> Address:
+        return self.settings.agent.advertise or self.settings.agent.bind, port
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """Verb -> handler of requests from other agents."""
+        return self.transport.handlers
+
+    async def request(self, gateway: str, verb: str, args: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
+        """The result of `verb` at the agent of `gateway`. Raises `RequestError`."""
+        return await self.transport.request(gateway, verb, args, timeout_s)
+
+    async def run(self) -> None:
+        """Runs until `stopping` is set. Raises `EdgertError` where it cannot begin."""
+        bound = await self.transport.start((self.settings.agent.bind, self.settings.agent.port))
+        self.membership.move(self._advertised(bound[1]), self.clock.monotonic())
+        seeds = [_address(seed) for seed in self.settings.agent.seeds]
+        self.membership.seeds = [seed for seed in seeds if seed != self.membership.roster.own.address]
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self.server.start()
+            tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
+            if self.sched is not None:
+                tasks.append(asyncio.create_task(self.sched.run()))
+            self.transport.run()
+            self._listen_to_signals()
+            log.info("agent of %s in fleet %s on %s:%d", self.name, self.settings.gateway.fleet, *bound)
+            notify("READY=1")
+            await self.stopping.wait()
+        finally:
+            notify("STOPPING=1")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.server.stop()
+            await self.gateway.close()
+            await self.transport.stop()
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, self._read_keys)
+
+    # Events
+
+    def _on_events(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Measured(name, rtt_s, coordinate):
+                    self.rounds.measured(name, rtt_s, coordinate)
+                case Changed(name, what, state):
+                    self._changed(name, what, state)
+                case Conflict(address):
+                    log.error("another agent at %s:%d has the name of this one, %s: give each its own gateway.id",
+                              *address, self.name)  # fmt: skip
+                case EpochRaised(epoch):
+                    self.sealer.epoch = epoch
+                    with contextlib.suppress(EdgertError):
+                        store_epoch(self._data, epoch)
+                case _:
+                    pass
+
+    def _changed(self, name: str, what: str, state: State) -> None:
+        if what != "updated":
+            log.log(logging.DEBUG if what in ("suspected", "refuted") else logging.INFO, "member %s: %s", name, what)
+        if state in (State.DEAD, State.LEFT):
+            self.rounds.forget(name)
+
+    # What runs beside
+
+    async def _measure(self) -> None:
+        """Pings of the coordinates' rounds."""
+        while True:
+            now = self.clock.monotonic()
+            own = self.membership.roster.own
+            alive = [m.name for m in self.membership.roster if m.state is State.ALIVE and m is not own]
+            for name in self.rounds.due(now, alive):
+                self.membership.measure(name, self.clock.monotonic())
+                self.transport.step()
+            self.membership.coordinate = self.rounds.algorithm.coordinate
+            await asyncio.sleep(max(self.rounds.next_due - self.clock.monotonic(), 0.05))
+
+    async def _look(self) -> None:
+        """What is told to the others, and the key file."""
+        while True:
+            try:
+                await self.gateway.look()
+                self._publish()
+                if stamp(self._key_file) != self._key_stamp:
+                    self._read_keys()
+                notify("WATCHDOG=1")
+            except Exception:
+                log.exception("the state of this board could not be told")
+            await asyncio.sleep(LOOK_S)
+
+    def _publish(self) -> None:
+        now, membership = self.clock.monotonic(), self.membership
+        labels = dict(label.partition("=")[::2] for label in self.settings.agent.labels)
+        host = membership.roster.own.address[0]
+        board = {**self._capacity, "link": [host, self.gateway.link_port()], "labels": labels}
+        self._tell("board", board)
+        self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
+        self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
+        if now - self._load_told >= STATE_PER_MEMBER_S * membership.roster.present:
+            self._load_told = now
+            self._tell("load", capacity.load())
+        self.transport.step()
+
+    def _tell(self, section: str, value: Mapping[str, Any]) -> None:
+        try:
+            self.membership.publish(section, pack(value))
+        except ValueError as error:
+            log.warning("the other agents are not told the newest state: %s", error)
+
+    def _read_keys(self) -> None:
+        self._key_stamp = stamp(self._key_file)
+        try:
+            self.sealer.ring = KeyRing(read_keys(self._key_file))
+            log.info("the fleet's keys were read again: %s", ", ".join(self.sealer.ring.identifiers))
+        except KeyFileError as error:
+            log.warning("the keys stay as they are: %s", error)
+
+    # Verbs of the control socket
+
+    async def _status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What this agent knows of the fleet."""
+        own = self.membership.roster.own
+        return {
+            "gateway": self.name,
+            "fleet": self.settings.gateway.fleet,
+            "address": list(own.address),
+            "health": self.membership.health.score,
+            "local_gateway": {"connected": self.gateway.connected, "error": self.gateway.error},
+            "coordinates": {
+                "algorithm": self.settings.coordinates.algorithm,
+                "rounds": self.rounds.rounds,
+                "application_changes": self.rounds.application.changes,
+                "system": list(self.rounds.algorithm.coordinate),
+            },
+            "keys": self.sealer.ring.identifiers,
+            "members": fleet_status.members(self.transport, self.rounds, self.clock.monotonic()),
+            "counters": fleet_status.counters(self.transport),
+        }
+
+    async def _leave(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell the fleet that this board leaves, then end."""
+        self.membership.leave(self.clock.monotonic())
+        self.transport.step()
+        asyncio.get_running_loop().call_later(LEAVE_S, self.stopping.set)
+        return {"left": True}
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,1 @@
+"""Drivers: each turns the public figures of one stream processing engine into entities and metrics."""

@@ -1,0 +1,157 @@
+"""Our own gateway, by the verb `figures` of its control socket.
+
+Operators are instances. All threads of a slot's process belong to every instance in the slot: inside one process the
+interpreter's lock, not the kernel, says which thread runs. Threads of the gateway daemon itself are left alone: it
+takes in rows and acknowledges them for all flows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from agent.drivers.base import DriverError
+from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.recent import Recent
+from edgert.core.errors import EdgertError, show
+
+COUNTERS: Final = ("rows_in", "rows_out", "busy_s")
+LEVELS: Final = {"queue_rows": "queue_size", "head_since_arrival_s": "head_age_s"}
+"""Field of an instance -> metric."""
+
+
+class Client(Protocol):
+    """The asking end of a control socket: `edgert.control.client.ControlClient`."""
+
+    async def call(self, verb: str, args: Mapping[str, Any] | None = None) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+class EdgertDriver:
+    """A running gateway of this board."""
+
+    name = "edgert"
+
+    def __init__(self, socket: str, client: Client | None = None) -> None:
+        if client is None:
+            from edgert.control.client import ControlClient
+
+            client = ControlClient(socket)
+        self._socket, self._client, self._recent = socket, client, Recent()
+        self._inside: dict[tuple[str, str], list[str]] = {}
+        """(flow, instance) -> the operators in it."""
+
+    async def report(self) -> Report:
+        """A fresh look at the gateway."""
+        figures = await self._call("figures", {})
+        report = report_untrusted(figures, self._recent, owned_as(self._socket))
+        flows = figures["flows"].items()
+        self._inside = {(f, n): i.get("operators", [n]) for f, told in flows for n, i in told["instances"].items()}
+        return report
+
+    async def weigh(self, flow: str, weights: Mapping[str, float]) -> None:
+        """Set pool weights (1 is the default). The gateway weighs operators: each gets the greatest of its copies."""
+        operators: dict[str, float] = {}
+        for instance, weight in weights.items():
+            for operator in self._inside.get((flow, instance), ()):
+                operators[operator] = max(weight, operators.get(operator, weight))
+        if operators:
+            await self._call("weigh", {"flow": flow, "weights": operators})
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._client.close()
+
+    async def _call(self, verb: str, args: Mapping[str, Any]) -> Any:
+        try:
+            return await self._client.call(verb, args)
+        except EdgertError as error:
+            raise DriverError(f"gateway: {error}") from error
+
+
+def owned_as(socket: str) -> Callable[[int], bool]:
+    """Whether a process belongs to the user who serves the socket: an unprivileged gateway cannot have the agent
+    change processes of others by naming them. Raises `DriverError`."""
+    try:
+        owner = os.stat(socket).st_uid
+    except OSError as error:
+        raise DriverError(f"gateway: {socket}: {error.strerror}") from error
+
+    def owned(pid: int) -> bool:
+        try:
+            return os.stat(f"/proc/{pid}").st_uid == owner
+        except OSError:
+            return False
+
+    return owned
+
+
+def report_untrusted(figures: Any, recent: Recent, owned: Callable[[int], bool]) -> Report:
+    """The report that the answer to `figures` gives. Raises `DriverError` for one of another form."""
+    try:
+        return _report(figures, recent, owned)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DriverError(f"gateway: expected figures, got {show(figures)} ({error!r})") from error
+
+
+def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], bool]) -> Report:
+    threads, foreign = _threads_by_slot(figures["threads"], owned)
+    operators: dict[str, Operator] = {}
+    counters: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, float]] = {metric: {} for metric in LEVELS.values()}
+    queries: dict[str, Query] = {}
+    inside: set[str] = set()
+    for flow, told in figures["flows"].items():
+        queries[flow] = Query(flow, told.get("latency_target_s"))
+        following = _successors(told.get("edges", ()), told["instances"])
+        for name, instance in told["instances"].items():
+            slot, full = int(instance["slot"]), f"{flow}/{name}"
+            if slot < 0:
+                inside.add(flow)
+            operators[full] = Operator(
+                full, flow, instance=name, successors=tuple(f"{flow}/{s}" for s in following.get(name, ())),
+                threads=threads.get(slot, ()), place=f"slot {slot}" if slot >= 0 else "gateway",
+            )  # fmt: skip
+            counters[full] = {c: float(instance[c]) for c in COUNTERS if instance.get(c) is not None}
+            for field, metric in LEVELS.items():
+                if instance.get(field) is not None:
+                    metrics[metric][full] = float(instance[field])
+    sums = recent.look(float(figures["monotonic"]), counters)
+    for counter in (*COUNTERS, "span_s"):
+        metrics[counter] = {name: of[counter] for name, of in sums.items() if counter in of}
+    return Report("edgert", operators, queries, metrics, weighable=True, notes=_notes(inside, foreign))
+
+
+def _threads_by_slot(told: Any, owned: Callable[[int], bool]) -> tuple[dict[int, tuple[Thread, ...]], list[int]]:
+    """Slot -> threads of its process; and processes that are not the gateway's. Slot -1 (the daemon) is left out."""
+    found: dict[int, list[Thread]] = {}
+    ours: dict[int, bool] = {}
+    for thread in told:
+        slot, pid = int(thread["slot"]), int(thread["pid"])
+        if slot >= 0 and pid > 0:
+            if pid not in ours:
+                ours[pid] = owned(pid)
+            if ours[pid]:
+                found.setdefault(slot, []).append(Thread(pid, int(thread["tid"]), int(thread["start_ticks"])))
+    return {slot: tuple(of) for slot, of in found.items()}, [pid for pid, is_ours in ours.items() if not is_ours]
+
+
+def _successors(edges: Any, instances: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Instance -> instances of this board that it sends to."""
+    found: dict[str, list[str]] = {}
+    for edge in edges:
+        if edge["from"] in instances and edge["to"] in instances:
+            found.setdefault(edge["from"], []).append(edge["to"])
+    return found
+
+
+def _notes(inside: set[str], foreign: list[int]) -> tuple[str, ...]:
+    notes = []
+    if inside:
+        flows = ", ".join(sorted(inside))
+        notes.append(f"flows with instances in the gateway daemon are not scheduled there ({flows}): set pool.slots")
+    if foreign:
+        notes.append(f"processes {', '.join(map(str, foreign))} do not belong to the gateway's user: left alone")
+    return tuple(notes)

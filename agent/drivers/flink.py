@@ -1,0 +1,167 @@
+"""Apache Flink: its REST interface, and the names of its task threads from `jcmd <pid> Thread.print`.
+
+`flink=http://127.0.0.1:8081`. An operator is a subtask (one copy of a chain); Flink runs each in a thread of its own.
+Task managers of this board are found by their main class. Names do not tell jobs apart: subtasks of two jobs that have
+the same name are left alone, and `sched status` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from agent.drivers import jvm
+from agent.drivers.base import DriverError
+from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.recent import Recent
+from edgert.core.errors import show
+
+MAIN_CLASSES: Final = ("org.apache.flink.runtime.taskexecutor.TaskManagerRunner",)
+TIMEOUT_S: Final = 2.0
+LONGEST_ANSWER: Final = 16 * 1024 * 1024
+LAZY_S: Final = 0.05
+"""Flink fetches a metric from the task managers when it is first asked for, and answers the next time."""
+COUNTERS: Final = {"numRecordsIn": "rows_in", "numRecordsOut": "rows_out", "accumulateBusyTimeMs": "busy_s"}
+QUEUE: Final = "Shuffle.Netty.Input.Buffers.inputQueueLength"
+"""Buffers (of 32 kB at most), not rows: Flink does not count the rows in a queue."""
+PREFIXES: Final = ("", "Legacy Source Thread - ", "OutputFlusher for ")
+"""Before the name of a subtask: its own thread, the one that a source of the old kind emits from, and its flusher."""
+FIELDS: Final = (*COUNTERS, QUEUE)
+Get = Callable[[str], Any]
+
+
+class FlinkDriver:
+    """A Flink cluster with task managers on this board."""
+
+    def __init__(self, address: str, get: Get | None = None, threads: jvm.Names | None = None) -> None:
+        self.name = "flink"
+        self._get = get or Rest(address).get
+        self._names = threads or jvm.ThreadNames(MAIN_CLASSES)
+        self._recent = Recent()
+        self._asked: set[str] = set()
+
+    async def report(self) -> Report:
+        """A fresh look at all running jobs."""
+        return await asyncio.to_thread(self._report)
+
+    async def close(self) -> None:
+        """Nothing is open between two looks."""
+
+    def _report(self) -> Report:
+        try:
+            jobs = [job for job in self._get("/jobs/overview")["jobs"] if job["state"] == "RUNNING"]
+            details = [self._get(f"/jobs/{job['jid']}") for job in jobs]
+            figures = {v["id"]: self._metrics(d["jid"], v) for d in details for v in d["vertices"]}
+            return report_untrusted(details, figures, self._names.find, self._recent, jvm.now_s())
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DriverError(
+                f"flink: expected an answer as of Flink's REST interface, got another ({error!r})"
+            ) from error
+
+    def _metrics(self, job: str, vertex: Mapping[str, Any]) -> Any:
+        names = ",".join(f"{k}.{field}" for k in range(int(vertex["parallelism"])) for field in FIELDS)
+        path = f"/jobs/{job}/vertices/{vertex['id']}/metrics?get={names}"
+        if vertex["id"] not in self._asked:
+            self._asked.add(vertex["id"])
+            self._get(path)
+            jvm.wait_s(LAZY_S)
+        return self._get(path)
+
+
+def report_untrusted(
+    details: Sequence[Mapping[str, Any]],
+    figures: Mapping[str, Any],
+    find: Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]],
+    recent: Recent,
+    at_s: float,
+) -> Report:
+    """The report from `/jobs/<id>` of each job, and the metrics of each vertex (vertex id -> answer).
+
+    Raises `KeyError`, `TypeError` or `ValueError` for answers of another form.
+    """
+    operators: dict[str, Operator] = {}
+    queries: dict[str, Query] = {}
+    counters: dict[str, dict[str, float]] = {}
+    queue: dict[str, float] = {}
+    wanted = {n for d in details for v in d["vertices"] for k in range(int(v["parallelism"])) for n in _threads(v, k)}
+    threads, notes = find(wanted)
+    for detail in details:
+        query, follow = str(detail["name"]), _followers(detail)
+        queries[query] = Query(query)
+        copies = {v["id"]: int(v["parallelism"]) for v in detail["vertices"]}
+        for vertex in detail["vertices"]:
+            values = _values(figures.get(vertex["id"], ()))
+            for k in range(copies[vertex["id"]]):
+                name = _name(query, vertex["id"], k)
+                ours = tuple(threads[n] for n in _threads(vertex, k) if n in threads)
+                after = tuple(_name(query, to, j) for to in follow.get(vertex["id"], ()) for j in range(copies[to]))
+                operators[name] = Operator(
+                    name, query, instance=f"{plain_name(vertex)} ({k + 1})", successors=after,
+                    threads=ours, place=f"pid {ours[0].pid}" if ours else "",
+                )  # fmt: skip
+                given = {metric: values.get(f"{k}.{field}") for field, metric in COUNTERS.items()}
+                counters[name] = {m: v / 1e3 if m == "busy_s" else v for m, v in given.items() if v is not None}
+                if (length := values.get(f"{k}.{QUEUE}")) is not None:
+                    queue[name] = length
+    sums = recent.look(at_s, counters)
+    metrics: dict[str, Mapping[str, float]] = {"queue_size": queue}
+    for counter in (*COUNTERS.values(), "span_s"):
+        metrics[counter] = {name: of[counter] for name, of in sums.items() if counter in of}
+    return Report("flink", operators, queries, metrics, notes=tuple(notes))
+
+
+def plain_name(vertex: Mapping[str, Any]) -> str:
+    """A vertex's name as its threads have it: the REST interface escapes it for HTML."""
+    return html.unescape(str(vertex["name"])).replace("<br/>", "").strip()
+
+
+def _threads(vertex: Mapping[str, Any], copy: int) -> list[str]:
+    """Names of a subtask's own thread and of its helpers."""
+    own = f"{plain_name(vertex)} ({copy + 1}/{vertex['parallelism']})"
+    return [prefix + own for prefix in PREFIXES]
+
+
+def _name(query: str, vertex: str, copy: int) -> str:
+    return f"{query}/{vertex[:8]}#{copy}"
+
+
+def _followers(detail: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Vertex -> those that read from it."""
+    found: dict[str, list[str]] = {}
+    for node in detail["plan"]["nodes"]:
+        for source in node.get("inputs", ()):
+            found.setdefault(source["id"], []).append(node["id"])
+    return found
+
+
+def _values(answer: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Metric -> value; what Flink does not know yet (NaN, or nothing) is left out."""
+    found = {}
+    for entry in answer:
+        value = float(entry.get("value", "nan"))
+        if value == value and value >= 0.0:
+            found[str(entry["id"])] = value
+    return found
+
+
+class Rest:
+    """Flink's REST interface. Only addresses of this machine: its task threads are to be here."""
+
+    def __init__(self, address: str) -> None:
+        if urlsplit(address).scheme != "http" or urlsplit(address).hostname not in ("127.0.0.1", "localhost", "::1"):
+            expected = "an address of this machine such as http://127.0.0.1:8081"
+            raise DriverError(f"flink: expected {expected}, got {show(address)}")
+        self._address = address.rstrip("/")
+
+    def get(self, path: str) -> Any:
+        """The answer to a GET, parsed. Raises `DriverError`."""
+        try:
+            with urllib.request.urlopen(self._address + path, timeout=TIMEOUT_S) as answer:
+                return json.loads(answer.read(LONGEST_ANSWER))
+        except (OSError, ValueError) as error:
+            raise DriverError(f"flink: {self._address}{path.partition('?')[0]}: {error}") from error

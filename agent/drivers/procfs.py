@@ -1,0 +1,120 @@
+"""What /proc says of threads and of the board. Only reads; a thread that is gone gives None."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from agent.drivers.entities import Thread
+
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+class Seen(NamedTuple):
+    """A thread, at one moment."""
+
+    thread: Thread
+    name: str
+    nice: int
+    cpu_s: float
+
+
+class CpuTimes(NamedTuple):
+    """CPU time of a thread and the time it waited for a core, since its start, s."""
+
+    ran_s: float
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProcFs:
+    """A proc file system; `/proc`, but for tests."""
+
+    root: Path = Path("/proc")
+
+    def _read(self, path: str) -> str | None:
+        try:
+            # os.open and os.read: a third of the time of an open file object, and this is read per thread and period.
+            file = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, ProcessLookupError, PermissionError, NotADirectoryError):
+            return None
+        try:
+            return os.read(file, 65_536).decode(errors="replace")
+        except (ProcessLookupError, OSError):
+            return None
+        finally:
+            os.close(file)
+
+    def look(self, pid: int, tid: int) -> Seen | None:
+        """The thread `tid` of the process `pid` as it is now."""
+        text = self._read(f"{pid}/task/{tid}/stat")
+        if not text:
+            return None
+        # The name stands in brackets and may hold anything, brackets too.
+        name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+        if fields[0] in "XZ":
+            return None
+        cpu_s = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        return Seen(Thread(pid, tid, int(fields[19])), name, int(fields[16]), cpu_s)
+
+    def is_same(self, thread: Thread) -> bool:
+        """Whether the thread lives; false too where its id belongs to another one by now."""
+        seen = self.look(thread.pid, thread.tid)
+        return seen is not None and seen.thread == thread
+
+    def started(self, pid: int) -> int | None:
+        """Start of the process in clock ticks after the boot."""
+        seen = self.look(pid, pid)
+        return None if seen is None else seen.thread.start_ticks
+
+    def threads(self, pid: int) -> list[Seen]:
+        """All threads of a process; empty if it is gone."""
+        try:
+            names = os.listdir(f"{self.root}/{pid}/task")
+        except OSError:
+            return []
+        return [seen for name in names if name.isdigit() and (seen := self.look(pid, int(name))) is not None]
+
+    def times(self, thread: Thread) -> CpuTimes | None:
+        """From schedstat, in nanoseconds there; None without CONFIG_SCHED_INFO, or for a thread that is gone."""
+        text = self._read(f"{thread.pid}/task/{thread.tid}/schedstat")
+        if not text:
+            return None
+        ran, waited, *_ = text.split()
+        return CpuTimes(int(ran) / 1e9, int(waited) / 1e9)
+
+    def boot_id(self) -> str:
+        """Differs from boot to boot; empty if the kernel does not tell."""
+        return (self._read("sys/kernel/random/boot_id") or "").strip()
+
+    def now_ticks(self) -> int:
+        """Clock ticks since the boot, as `start_ticks` counts them."""
+        return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
+
+    def autogroup_on(self) -> bool:
+        """Whether the kernel groups the threads of each session, so that nice compares only within a session."""
+        return (self._read("sys/kernel/sched_autogroup_enabled") or "").strip() == "1"
+
+    def autogroup(self, pid: int) -> str:
+        """Name of the process's autogroup; empty if there are none."""
+        return (self._read(f"{pid}/autogroup") or "").partition(" ")[0].strip()
+
+    def cgroups(self, pid: int, tid: int | None = None) -> str:
+        """Text of /proc/<pid>/[task/<tid>/]cgroup."""
+        return self._read(f"{pid}/task/{tid or pid}/cgroup") or ""
+
+    def pressure(self) -> float | None:
+        """Part of the last 10 s in which something waited for a core (PSI, some); None without PSI."""
+        text = self._read("pressure/cpu") or ""
+        for part in text.split():
+            if part.startswith("avg10="):
+                return float(part.removeprefix("avg10=")) / 100
+        return None
+
+    def busy_and_total_s(self) -> tuple[float, float]:
+        """CPU seconds of all cores since the boot: in use, and in all."""
+        fields = [int(f) for f in (self._read("stat") or "cpu 0 0 0 0 0").splitlines()[0].split()[1:9]]
+        return (sum(fields) - sum(fields[3:5])) / TICKS_PER_S, sum(fields) / TICKS_PER_S

@@ -1,0 +1,67 @@
+"""The agent's files: the fleet's keys and the restart epoch (the door to the disk)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from agent.membership.keys import KeyFileError, parse_keys
+from edgert.core.errors import EdgertError
+
+EPOCH_FILE: Final = "agent.epoch"
+MAX_KEY_FILE: Final = 65_536
+
+
+def read_keys(path: Path) -> list[bytes]:
+    """The keys in a key file. Raises `KeyFileError` where it cannot be read, or others may read it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(MAX_KEY_FILE).decode("ascii", "replace")
+    except OSError as error:
+        raise KeyFileError(
+            f"{path}: expected the fleet's key file: {error.strerror or error}; make one with: edgert fleet key FILE, "
+            "and copy it to the other boards of the fleet"
+        ) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeyFileError(f"{path}: expected a file that only its owner may read; run: chmod 600 {path}")
+    return parse_keys(text, str(path))
+
+
+def stamp(path: Path) -> tuple[int, int, int]:
+    """What changes when a file is written or replaced; zeros where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def next_epoch(folder: Path, wall: float) -> int:
+    """The restart epoch of this start: greater than the stored one, and no less than the wall clock's seconds, so that
+    a lost file does no harm where the clock is right. Stores it. Raises `EdgertError` where that fails."""
+    path = folder / EPOCH_FILE
+    try:
+        stored = int(path.read_text(encoding="ascii")[:20])
+    except (OSError, ValueError):
+        stored = 0
+    epoch = max(stored + 1, int(wall))
+    store_epoch(folder, epoch)
+    return epoch
+
+
+def store_epoch(folder: Path, epoch: int) -> None:
+    """Replace the stored epoch, durably."""
+    path = folder / EPOCH_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = path.with_suffix(".new")
+        with temporary.open("w", encoding="ascii") as file:
+            file.write(f"{epoch}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise EdgertError(f"{path}: the restart epoch cannot be stored: {error.strerror or error}") from error

@@ -1,0 +1,73 @@
+"""The object that `fleet.status` answers: what this agent knows of the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.coordinates.rounds import Rounds
+from agent.membership.members import Member
+from agent.membership.messages import coordinate_untrusted
+from agent.membership.transport import Transport
+from edgert.core.errors import PayloadError
+from edgert.core.packing import unpack_untrusted
+
+
+def section_untrusted(member: Member, name: str) -> Mapping[str, Any]:
+    """A section of a member's state as a map; empty where it has none or it is no map."""
+    section = member.sections.get(name)
+    if section is None:
+        return {}
+    try:
+        plain = unpack_untrusted(section.payload, len(section.payload), 256)
+    except PayloadError:
+        return {}
+    return plain if isinstance(plain, dict) else {}
+
+
+def coordinate_of(member: Member) -> tuple[float, ...]:
+    """The application-level coordinate that a member publishes; empty where it has none."""
+    try:
+        return coordinate_untrusted(section_untrusted(member, "coordinate").get("at", []))
+    except ValueError:
+        return ()
+
+
+def members(transport: Transport, rounds: Rounds, now: float) -> list[dict[str, Any]]:
+    """One object per member, by name. Times in seconds, round-trip times in ms (None: unknown)."""
+    roster = transport.membership.roster
+    return [_member(member, roster.own, rounds, now) for member in sorted(roster, key=lambda m: m.name)]
+
+
+def _member(member: Member, own: Member, rounds: Rounds, now: float) -> dict[str, Any]:
+    ours, theirs = coordinate_of(own), coordinate_of(member)
+    estimate = rounds.algorithm.estimate_ms(ours, theirs) if ours and theirs and member is not own else None
+    measured = rounds.filter.get(member.name)
+    return {
+        "gateway": member.name,
+        "self": member is own,
+        "state": member.state.name.lower(),
+        "since_s": round(now - member.since, 1),
+        "epoch": member.version.epoch,
+        "incarnation": member.version.incarnation,
+        "address": list(member.address),
+        "board": section_untrusted(member, "board"),
+        "load": section_untrusted(member, "load"),
+        "flows": section_untrusted(member, "flows"),
+        "coordinate": [round(number, 3) for number in theirs],
+        "estimated_ms": None if estimate is None or estimate == float("inf") else round(estimate, 3),
+        "measured_ms": None if measured is None else round(measured, 3),
+    }
+
+
+def counters(transport: Transport) -> dict[str, Any]:
+    """What was sent, received and dropped since the start."""
+    membership = transport.membership
+    return {
+        "sent_bytes": transport.sent_bytes,
+        "received_bytes": transport.received_bytes,
+        "refused_connections": transport.refused_connections,
+        "refused_members": membership.claims.refused_members,
+        "stalls": membership.stalls,
+        "drops": dict(transport.sealer.drops),
+    }

@@ -1,0 +1,67 @@
+"""The gateway of this board, over its control socket. The agent works without it, and says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from edgert.control.client import ControlClient
+from edgert.control.messages import ControlError
+from edgert.core.errors import show
+
+log = logging.getLogger(__name__)
+MAX_FLOWS = 40
+"""Flows that are told to the others: more do not fit into a packet."""
+
+
+class LocalGateway:
+    """What the gateway last said; `connected` is False while it does not answer."""
+
+    def __init__(self, socket: str, name: str) -> None:
+        self.client = ControlClient(socket)
+        self.connected = False
+        self.error = "not asked yet"
+        self.figures: Mapping[str, Any] = {}
+        self.status: Mapping[str, Any] = {}
+        self._name = name
+
+    async def look(self) -> None:
+        """Ask for figures and status."""
+        try:
+            figures, status = await self.client.call("figures"), await self.client.call("status")
+        except ControlError as error:
+            self._lost(str(error))
+            return
+        if not isinstance(figures, dict) or not isinstance(status, dict):
+            self._lost(f"expected maps, got {show(figures)} and {show(status)}")
+        elif figures.get("gateway") != self._name:
+            self._lost(f"it serves the gateway {show(figures.get('gateway'))}, this agent belongs to {self._name}")
+        else:
+            self.figures, self.status = figures, status
+            if not self.connected:
+                log.info("the gateway %s answers on %s", self._name, self.client.path)
+            self.connected, self.error = True, ""
+
+    def _lost(self, error: str) -> None:
+        if self.connected or error != self.error:
+            log.warning("this board's gateway does not answer: %s", error)
+        self.connected, self.error, self.figures, self.status = False, error, {}, {}
+
+    def link_port(self) -> int:
+        """Port of the gateway's listener for other gateways; 0 without one."""
+        links = self.status.get("links")
+        port = links.get("port") if isinstance(links, dict) else 0
+        return port if isinstance(port, int) else 0
+
+    def flows(self) -> dict[str, Any]:
+        """Flow -> [version, plan] of what runs, and the number of slots."""
+        flows = self.figures.get("flows")
+        found = flows if isinstance(flows, dict) else {}
+        told = {n: [f.get("version", 0), f.get("plan", 0)] for n, f in sorted(found.items())[:MAX_FLOWS]}
+        threads = self.figures.get("threads")
+        slots = {t.get("slot", -1) for t in threads if isinstance(t, dict)} if isinstance(threads, list) else set()
+        return {"flows": told, "slots": len(slots - {-1})}
+
+    async def close(self) -> None:
+        await self.client.close()

@@ -1,0 +1,77 @@
+"""What the membership protocol tells its owner, and what it asks the transport to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.membership.members import Address, State
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A member's state changed. `what`: joined, or a name of `members.TRANSITIONS`."""
+
+    name: str
+    what: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class SectionChanged:
+    """Another member published a new version of a section of its state."""
+
+    name: str
+    section: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A member answered a ping of ours directly. `coordinate` is its own; empty: it has none yet."""
+
+    name: str
+    rtt_s: float
+    coordinate: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another agent uses our name at `address`."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRaised:
+    """The fleet knew a later epoch of ours than the one we began with; this is the new one, to be stored."""
+
+    epoch: int
+
+
+Event = Changed | SectionChanged | Measured | Conflict | EpochRaised
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """Send `payload` (a body, not sealed yet) to `address` over UDP."""
+
+    address: Address
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPing:
+    """Ping `target` over TCP; report an answer with `Membership.stream_acknowledged`."""
+
+    address: Address
+    target: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Exchange tables over TCP: send `Membership.table()`, hand the answer to `Membership.merge_untrusted`."""
+
+    address: Address
+
+
+Output = Datagram | StreamPing | Sync

@@ -1,0 +1,73 @@
+"""The queue of updates that ride on packets: the least often sent first, each sent a bounded number of times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.membership.members import State
+from agent.membership.messages import Claim, Message, encode
+
+
+@dataclass(slots=True)
+class _Item:
+    payload: bytes
+    order: int
+    urgent: bool
+    sent: int = 0
+
+
+class GossipQueue:
+    """Updates by key; a newer update of a key replaces the older one.
+
+    Refutations and deaths go before suspicions, so that a storm of these does not hold up what ends it; sections of
+    state go last."""
+
+    def __init__(self) -> None:
+        self._claims: dict[tuple[str, ...], _Item] = {}
+        self._states: dict[tuple[str, ...], _Item] = {}
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._claims) + len(self._states)
+
+    def add_claim(self, message: Message, *key: str) -> None:
+        """Spread what a member is (alive, suspect, dead, left)."""
+        self._put(
+            self._claims, message, key, urgent=not (isinstance(message, Claim) and message.state is State.SUSPECT)
+        )
+
+    def add_state(self, message: Message, *key: str) -> None:
+        """Spread a section of a member's state."""
+        self._put(self._states, message, key, urgent=False)
+
+    def discard_claims(self, name: str) -> None:
+        """Forget the claims about a member that a newer claim has made void."""
+        for key in [key for key in self._claims if key[0] == name]:
+            del self._claims[key]
+
+    def _put(
+        self, where: dict[tuple[str, ...], _Item], message: Message, key: tuple[str, ...], *, urgent: bool
+    ) -> None:
+        self._order += 1
+        where[key] = _Item(encode(message), self._order, urgent)
+
+    def take(self, room: int, transmissions: int) -> list[bytes]:
+        """Encoded updates of together at most `room` bytes. Each counts as sent once more; after `transmissions` it
+        leaves the queue."""
+        taken: list[bytes] = []
+        for queue in (self._claims, self._states):
+            for key, item in sorted(queue.items(), key=_precedence):
+                if len(item.payload) > room:
+                    continue
+                room -= len(item.payload)
+                taken.append(item.payload)
+                item.sent += 1
+                if item.sent >= transmissions:
+                    del queue[key]
+        return taken
+
+
+def _precedence(entry: tuple[tuple[str, ...], _Item]) -> tuple[bool, int, int]:
+    """The least often sent first, of these the newest."""
+    item = entry[1]
+    return not item.urgent, item.sent, -item.order

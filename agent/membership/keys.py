@@ -1,0 +1,101 @@
+"""The fleet's keys: their text form, and the ring that seals with one and opens with any.
+
+A key file has one key per line: base64 of 32 random bytes; empty lines and lines that begin with # do not count. The
+first key seals. To rotate: append the new key on every board, then move it to the front on every board, then remove
+the old one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from edgert.core.errors import EdgertError
+
+KEY_BYTES: Final = 32
+ID_BYTES: Final = 4
+NONCE_BYTES: Final = 12
+TAG_BYTES: Final = 16
+MAX_KEYS: Final = 8
+
+
+class KeyFileError(EdgertError):
+    """The text of a key file is not as it must be. The message never shows a key."""
+
+
+def key_line(secret: bytes) -> str:
+    """A key as a line of a key file."""
+    return base64.b64encode(secret).decode()
+
+
+def key_id(secret: bytes) -> bytes:
+    """The public name of a key: packets carry it."""
+    return hashlib.blake2s(secret, digest_size=ID_BYTES, person=b"edgertky").digest()
+
+
+def parse_keys(text: str, where: str) -> list[bytes]:
+    """The keys in the text of the file `where`, the sealing one first. Raises `KeyFileError`."""
+    keys: list[bytes] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        try:
+            secret = base64.b64decode(line, validate=True)
+        except (binascii.Error, ValueError):
+            secret = b""
+        if len(secret) != KEY_BYTES:
+            raise KeyFileError(
+                f"{where}, line {number}: expected base64 of {KEY_BYTES} bytes (a key), got another text"
+            )
+        if secret not in keys:
+            keys.append(secret)
+    if not 0 < len(keys) <= MAX_KEYS:
+        raise KeyFileError(f"{where}: expected 1 to {MAX_KEYS} keys, got {len(keys)}; make one: edgert fleet key")
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    identifier: bytes
+    cipher: ChaCha20Poly1305
+
+
+class KeyRing:
+    """Seals with the first key, opens with any (ChaCha20-Poly1305, RFC 8439, random nonces)."""
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        self._keys = {key_id(secret): _Key(key_id(secret), ChaCha20Poly1305(secret)) for secret in secrets}
+        self._sealing = next(iter(self._keys.values()))
+
+    @property
+    def identifiers(self) -> list[str]:
+        """Ids of the keys in hexadecimal, the sealing one first."""
+        return [identifier.hex() for identifier in self._keys]
+
+    def seal(self, plain: bytes, context: bytes, nonce: bytes) -> bytes:
+        """Key id, nonce, ciphertext and tag. `nonce`: 12 random bytes, never used twice."""
+        key = self._sealing
+        return key.identifier + nonce + key.cipher.encrypt(nonce, plain, context)
+
+    def knows(self, sealed: bytes) -> bool:
+        """Does a key of this ring have the id that `sealed` begins with?"""
+        return sealed[:ID_BYTES] in self._keys
+
+    def open_untrusted(self, sealed: bytes, context: bytes) -> bytes | None:
+        """The plain bytes; None unless they were sealed with a key of this ring and the same `context`."""
+        key = self._keys.get(sealed[:ID_BYTES])
+        if key is None or len(sealed) < ID_BYTES + NONCE_BYTES + TAG_BYTES:
+            return None
+        nonce = sealed[ID_BYTES : ID_BYTES + NONCE_BYTES]
+        try:
+            return key.cipher.decrypt(nonce, sealed[ID_BYTES + NONCE_BYTES :], context)
+        except InvalidTag:
+            return None

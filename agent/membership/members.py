@@ -1,0 +1,87 @@
+"""What is known of a member, and which of two claims about it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+Address = tuple[str, int]
+"""(host, port) of an agent: the same port number for UDP and TCP."""
+
+
+class State(IntEnum):
+    """The order is the rank of a claim among claims of the same epoch and incarnation: the greater one holds."""
+
+    ALIVE = 0
+    SUSPECT = 1
+    DEAD = 2
+    LEFT = 3
+
+
+TRANSITIONS: Final[dict[State, dict[State, str]]] = {
+    State.ALIVE: {State.SUSPECT: "suspected", State.DEAD: "died", State.LEFT: "left", State.ALIVE: "updated"},
+    State.SUSPECT: {State.ALIVE: "refuted", State.DEAD: "died", State.LEFT: "left", State.SUSPECT: "suspected"},
+    State.DEAD: {State.ALIVE: "returned", State.LEFT: "left", State.SUSPECT: "suspected", State.DEAD: "updated"},
+    State.LEFT: {State.ALIVE: "returned", State.SUSPECT: "suspected", State.DEAD: "died", State.LEFT: "updated"},
+}
+"""State before -> state after -> name of the event. A claim that is not newer makes no transition."""
+
+REFUTATION_MEMORY_S: Final = 60.0
+MAX_REFUTATIONS: Final = 4
+"""A member that is often starved is waited for up to 1 + this times longer. All members see its refutations, so
+that suspicions of it do not fill the gossip; the death of a member that was healthy is seen as fast as ever."""
+
+PRESENT: Final = (State.ALIVE, State.SUSPECT)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """How new a claim is: first the restart epoch, then the incarnation, then the rank of the state."""
+
+    epoch: int
+    incarnation: int
+    state: State
+
+
+@dataclass(slots=True)
+class Section:
+    """One part of a member's published state. A newer version of the same epoch, or a newer epoch, replaces it."""
+
+    epoch: int
+    version: int
+    payload: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member as this agent knows it."""
+
+    name: str
+    address: Address
+    version: Version
+    since: float
+    """Monotonic time of the last change of state."""
+    sections: dict[str, Section] = field(default_factory=dict)
+    refutations: int = 0
+    """Suspicions of it that it refuted, each within `REFUTATION_MEMORY_S` of the one before."""
+    refuted_at: float = float("-inf")
+
+    def refuted(self, now: float) -> None:
+        """It refuted a suspicion: it is starved now and then, or its packets are lost."""
+        recent = now - self.refuted_at < REFUTATION_MEMORY_S
+        self.refutations = min(self.refutations + 1, MAX_REFUTATIONS) if recent else 1
+        self.refuted_at = now
+
+    def patience(self, now: float) -> int:
+        """How many times longer than others it is waited for, before it is suspected again."""
+        return 1 + self.refutations if now - self.refuted_at < REFUTATION_MEMORY_S else 1
+
+    @property
+    def state(self) -> State:
+        return self.version.state
+
+    @property
+    def present(self) -> bool:
+        """Alive or suspected: takes part in probes and gossip."""
+        return self.version.state in PRESENT

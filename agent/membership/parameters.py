@@ -1,0 +1,76 @@
+"""The tunables of the membership protocol and the formulas made of them.
+
+SWIM: Das, Gupta, Motivala, DSN 2002. Lifeguard: Dadgar, Phillips, Currey, DSN-W 2018.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """All times in seconds."""
+
+    probe_interval_s: float = 1.0
+    """One member is probed per interval (SWIM §3.1; Lifeguard multiplies it by the local health). Shorter: deaths are
+    seen sooner, and each board sends more."""
+    probe_timeout_s: float = 0.4
+    """Wait for a direct answer before others are asked to probe (SWIM §3.1). Beyond the fleet's round-trip times."""
+    indirect_probes: int = 3
+    """Members that are asked to probe one that did not answer (SWIM §3.1)."""
+    suspicion_factor: float = 1.8
+    """Least suspicion time = factor · log10(members) · probe interval (Lifeguard §IV-B). A member that is starved for
+    longer than this is declared dead. 1.8 gives 5.4 s in a fleet of 1,000, so that a death is known within 10 s."""
+    least_suspicion_s: float = 5.4
+    """Floor of the least suspicion time, for small fleets."""
+    suspicion_spread: float = 6.0
+    """Greatest suspicion time, without a second witness, as a multiple of the least (Lifeguard §IV-B)."""
+    confirmations: int = 3
+    """Independent witnesses, beside the first, at which a suspicion time falls to the least (Lifeguard §IV-B)."""
+    retransmit_factor: float = 4.0
+    """An update is sent factor · log10(members + 1) times by each member (SWIM §4.1: λ log n)."""
+    gossip_interval_s: float = 0.2
+    """Time between two rounds of gossip; without news a round sends nothing."""
+    gossip_fanout: int = 2
+    """Members that a round of gossip goes to."""
+    gossip_bytes_s: float = 1_200.0
+    """Sustained bytes per second of gossip that no probe carries; what exceeds it waits, the newest first."""
+    gossip_burst_bytes: float = 12_000.0
+    sync_interval_s: float = 30.0
+    """Mean time between two exchanges of the whole table over TCP (anti-entropy); grows with log2(members / 32)."""
+    health_limit: int = 8
+    """The local health multiplier goes from 1 to 1 + this (Lifeguard §IV-A)."""
+    stall_s: float = 0.75
+    """A tick that comes so much too late shows that this process was starved: its timers are put off by the delay."""
+    forget_dead_s: float = 86_400.0
+    """A dead member is kept so long, so that a split fleet can heal."""
+    forget_left_s: float = 3_600.0
+    max_members: int = 4_096
+    """Bound of the table: a member beyond it is not taken in, and counted."""
+    max_section_bytes: int = 900
+    """Bound of one packed section of a member's state: it must fit into a packet."""
+
+    def least_suspicion(self, members: int) -> float:
+        """Least suspicion time in a fleet of `members`."""
+        scaled = self.suspicion_factor * math.log10(max(members, 1)) * self.probe_interval_s
+        return max(self.least_suspicion_s, scaled)
+
+    def suspicion(self, members: int, confirmations: int) -> float:
+        """Suspicion time with `confirmations` independent witnesses beside the first (Lifeguard §IV-B)."""
+        least = self.least_suspicion(members)
+        greatest = least * self.suspicion_spread
+        wanted = min(self.confirmations, max(members - 2, 0))
+        if wanted == 0:
+            return least
+        share = math.log(confirmations + 1) / math.log(wanted + 1)
+        return max(least, greatest - (greatest - least) * share)
+
+    def transmissions(self, members: int) -> int:
+        """How often each member sends an update."""
+        return max(2, math.ceil(self.retransmit_factor * math.log10(members + 1)))
+
+    def sync_interval(self, members: int) -> float:
+        """Mean time between two exchanges of the whole table in a fleet of `members`."""
+        return self.sync_interval_s * max(1.0, math.log2(max(members, 1) / 32) + 1)

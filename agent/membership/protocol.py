@@ -1,0 +1,337 @@
+"""SWIM with Lifeguard, without input or output: bytes and times in, events and outputs out.
+
+The owner calls `receive_untrusted` for each authenticated packet, `tick` at `next_wakeup()`, and after each of them
+takes `take_outputs()` and `take_events()`. Times are monotonic seconds. The algorithm is described in
+`docs/internals/membership.md`.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from agent.membership.claims import Claims
+from agent.membership.events import Datagram, Event, Measured, Output, SectionChanged, StreamPing, Sync
+from agent.membership.gossip import GossipQueue
+from agent.membership.health import LocalHealth
+from agent.membership.members import Address, Member, Section, State, Version
+from agent.membership.messages import (
+    MAX_TABLE_BYTES,
+    Ack,
+    Claim,
+    Known,
+    Message,
+    Nack,
+    Ping,
+    PingRequest,
+    SectionUpdate,
+    body,
+    decode_untrusted,
+    encode,
+)
+from agent.membership.parameters import Parameters
+from agent.membership.probing import Probe, Prober
+from agent.membership.roster import Roster, claim_of, known_of, newer, section_of
+
+MAX_BODY = 1_200
+"""Bytes of a packet's body: with the seal around it the packet stays below 1,400 bytes."""
+PACKET_COST = 110
+"""Bytes that seal, UDP and IP add to a body, for the budget of gossip."""
+FORGET_EVERY_S = 60.0
+
+
+class Membership:
+    """One agent's part of the protocol."""
+
+    def __init__(
+        self, name: str, address: Address, epoch: int, parameters: Parameters, random: Random, now: float
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
+        self.health = LocalHealth(parameters.health_limit)
+        self.coordinate: tuple[float, ...] = ()
+        """Our own coordinate, sent with each acknowledgement."""
+        self.seeds: list[Address] = []
+        """Addresses to join by, as long as no member is known, and now and then afterwards."""
+        self._random = random
+        self._own = Member(name, address, Version(epoch, 0, State.ALIVE), now)
+        self.roster = Roster(self._own, random, parameters.max_members)
+        self._events: list[Event] = []
+        self._outputs: list[Output] = []
+        self._queue = GossipQueue()
+        self.claims = Claims(self.roster, self._queue, self.health, parameters, self._events)
+        self._prober = Prober(parameters, random.randrange(2**32))
+        self._section_version = 0
+        self._next_probe = now + random.random() * parameters.probe_interval_s
+        self._next_gossip = now
+        self._next_sync = now
+        self._next_forget = now + FORGET_EVERY_S
+        self._failed_joins = 0
+        self._tokens = parameters.gossip_burst_bytes
+        self._tokens_at = now
+        self._expected_tick = now
+        self.stalls = 0
+        """How often a tick came so late that this process must have been starved."""
+        self.claims.announce(now)
+
+    @property
+    def epoch(self) -> int:
+        """Our restart epoch: each start has a greater one."""
+        return self._own.version.epoch
+
+    def take_events(self) -> list[Event]:
+        """The events since the last call."""
+        events = self._events[:]
+        self._events.clear()
+        return events
+
+    def take_outputs(self) -> list[Output]:
+        """The packets and exchanges since the last call."""
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def publish(self, section: str, payload: bytes) -> None:
+        """Replace a section of our state. Raises `ValueError` if it does not fit into a packet."""
+        limit = self.parameters.max_section_bytes
+        if len(payload) > limit:
+            raise ValueError(f"section {section}: expected at most {limit} bytes, got {len(payload)}")
+        held = self._own.sections.get(section)
+        if held is not None and held.payload == payload:
+            return
+        self._section_version += 1
+        self._own.sections[section] = Section(self.epoch, self._section_version, payload)
+        self._queue.add_state(section_of(self._own, section), self.name, section)
+
+    def move(self, address: Address, now: float) -> None:
+        """Our address is another one than it was said to be."""
+        if address != self._own.address:
+            self._own.address = address
+            self.claims.announce(now, incarnation=self._own.version.incarnation + 1)
+
+    def leave(self, now: float) -> None:
+        """Tell the fleet that we go. Keep ticking for a second, so that the news spreads."""
+        self.claims.leaving = True
+        self.claims.announce(now, State.LEFT)
+
+    def measure(self, target: str, now: float) -> bool:
+        """Ping `target` only to measure its round-trip time: an answer gives the event `Measured`."""
+        member = self.roster.get(target)
+        sequence = self._prober.measure(target, now) if member is not None else None
+        if member is None or sequence is None:
+            return False
+        self._send(member.address, member, Ping(sequence, target))
+        return True
+
+    # Time
+
+    def next_wakeup(self) -> float:
+        """When `tick` is to be called next, at the latest."""
+        gossip = self._next_gossip if len(self._queue) else float("inf")
+        deadlines = (self._prober.next_deadline(), self.claims.next_deadline())
+        self._expected_tick = min(self._next_probe, self._next_sync, self._next_forget, gossip, *deadlines)
+        return self._expected_tick
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        late = now - self._expected_tick
+        if late > self.parameters.stall_s:
+            self._stalled(late)
+        self._expected_tick = now
+        self._run_probes(now)
+        self.claims.expire(now)
+        if now >= self._next_probe:
+            self._begin_probe(now)
+        if now >= self._next_gossip and len(self._queue):
+            self._gossip(now)
+        if now >= self._next_sync:
+            self._begin_sync(now)
+        if now >= self._next_forget:
+            self._next_forget = now + FORGET_EVERY_S
+            self.claims.forget(now)
+
+    def _stalled(self, seconds: float) -> None:
+        """This process did not run: answers may lie unread, so no timer counts that time."""
+        self.stalls += 1
+        self.health.adjust(1)
+        self._prober.put_off(seconds)
+        self.claims.put_off(seconds)
+
+    def _begin_probe(self, now: float) -> None:
+        self._next_probe = now + self.parameters.probe_interval_s * self.health.multiplier
+        if self.claims.leaving or (member := self.roster.next_to_probe()) is None:
+            return
+        probe = self._prober.probe(member.name, now, self.health.multiplier, member.patience(now))
+        self._send(member.address, member, Ping(probe.sequence, member.name))
+
+    def _run_probes(self, now: float) -> None:
+        for probe in self._prober.due_to_ask(now):
+            self._ask_others(probe)
+        for probe in self._prober.failed(now):
+            missing = probe.asked - probe.nacks
+            self.health.adjust(missing if probe.asked > 0 else 1)
+            member = self.roster.get(probe.target)
+            if member is not None and not self.claims.leaving:
+                self.claims.suspect(member, now)
+                self.measure(
+                    member.name, now
+                )  # tells the suspect at once, so that it finds the news when it runs again
+        for relay in self._prober.due_to_nack(now):
+            self._send(relay.requester, None, Nack(relay.original))
+
+    def _ask_others(self, probe: Probe) -> None:
+        probe.escalated = True
+        target = self.roster.get(probe.target)
+        if target is None:
+            return
+        others = self.roster.choose(
+            self.parameters.indirect_probes, lambda m: m.state is State.ALIVE and m is not target
+        )
+        probe.asked = len(others)
+        for other in others:
+            self._send(other.address, other, PingRequest(probe.sequence, target.name))
+        self._outputs.append(StreamPing(target.address, target.name, probe.sequence))
+
+    def _gossip(self, now: float) -> None:
+        p = self.parameters
+        self._next_gossip = now + p.gossip_interval_s
+        self._tokens = min(p.gossip_burst_bytes, self._tokens + (now - self._tokens_at) * p.gossip_bytes_s)
+        self._tokens_at = now
+        for member in self.roster.choose(p.gossip_fanout, lambda m: m.present):
+            room = min(MAX_BODY, int(self._tokens) - PACKET_COST)
+            parts = self._queue.take(room, p.transmissions(self.roster.present)) if room > 0 else []
+            if parts:
+                self._outputs.append(Datagram(member.address, payload := body(parts)))
+                self._tokens -= len(payload) + PACKET_COST
+
+    def _begin_sync(self, now: float) -> None:
+        members = self.roster.choose(1, lambda m: m.present)
+        addresses = [member.address for member in members]
+        known = {member.address for member in self.roster if member.present}
+        lost = [member.address for member in self.roster.unreachable()]
+        lost += [seed for seed in self.seeds if seed not in known]
+        if lost:  # a split fleet heals, and a fleet that was started apart meets
+            addresses.append(self._random.choice(lost))
+        if members:
+            self._failed_joins = 0
+            wait = self.parameters.sync_interval(self.roster.present)
+        else:
+            self._failed_joins += 1
+            wait = min(2.0 ** min(self._failed_joins, 8) / 2, self.parameters.sync_interval_s)
+        self._next_sync = now + wait * self._random.uniform(0.75, 1.25)
+        self._outputs += [Sync(address) for address in addresses]
+
+    # Packets
+
+    def _send(self, address: Address, to: Member | None, message: Message) -> None:
+        """A message with as many updates as fit. A suspect is told first that it is one (Lifeguard: buddy system)."""
+        parts = [encode(message)]
+        if to is not None and to.state in (State.SUSPECT, State.DEAD):
+            parts.append(encode(claim_of(to, self.name)))
+        room = MAX_BODY - sum(map(len, parts)) - 5
+        parts += self._queue.take(room, self.parameters.transmissions(self.roster.present))
+        self._outputs.append(Datagram(address, body(parts)))
+
+    def receive_untrusted(self, payload: bytes, sender: str, source: Address, now: float) -> None:
+        """Take in the body of an authenticated packet from `sender`. Raises `ProtocolError` if it is malformed."""
+        messages = decode_untrusted(payload)
+        self.claims.heard(sender, now)
+        for message in messages:
+            self._receive(message, sender, source, now)
+
+    def _receive(self, message: Message, sender: str, source: Address, now: float) -> None:
+        match message:
+            case Claim():
+                self.claims.consider(message, now)
+            case SectionUpdate():
+                self._take_section(message)
+            case Ping():
+                if message.target == self.name:
+                    self._send(source, self.roster.get(sender), Ack(message.sequence, self.coordinate))
+            case Ack():
+                self._acknowledged(message, sender, now)
+            case Nack():
+                self._prober.nack(message.sequence)
+            case PingRequest():
+                self._relay(message, source, now)
+            case Known():
+                pass  # belongs to an exchange of tables
+
+    def _relay(self, message: PingRequest, source: Address, now: float) -> None:
+        target = self.roster.get(message.target)
+        if target is None:
+            return
+        sequence = self._prober.relay(source, message.sequence, target.name, now)
+        if sequence is not None:
+            self._send(target.address, target, Ping(sequence, target.name))
+
+    def _acknowledged(self, message: Ack, sender: str, now: float) -> None:
+        answered = self._prober.acknowledge(message.sequence, sender, now)
+        if answered is None:
+            return
+        if answered.relay is not None:
+            self._send(answered.relay.requester, None, Ack(answered.relay.original, message.coordinate))
+            return
+        if answered.probed:
+            self.health.adjust(-1)
+        if answered.rtt_s is not None:
+            self._events.append(Measured(answered.target, answered.rtt_s, message.coordinate))
+
+    def stream_acknowledged(self, sequence: int, now: float) -> None:
+        """A ping over TCP was answered: the member lives, although its UDP packets do not arrive."""
+        self._prober.acknowledge(sequence, "", now)
+
+    def _take_section(self, update: SectionUpdate) -> None:
+        member = self.roster.get(update.name)
+        too_large = len(update.payload) > self.parameters.max_section_bytes
+        if member is None or member is self._own or too_large or update.epoch < member.version.epoch:
+            return
+        if newer(update, member.sections.get(update.section)) and self._has_room(member, update.section):
+            member.sections[update.section] = Section(update.epoch, update.version, update.payload)
+            self._events.append(SectionChanged(update.name, update.section))
+            self._queue.add_state(update, update.name, update.section)
+
+    @staticmethod
+    def _has_room(member: Member, section: str) -> bool:
+        return section in member.sections or len(member.sections) < 8
+
+    # Exchange of tables (anti-entropy)
+
+    def table(self) -> bytes:
+        """All that we believe of all members, our own state, and the versions of the sections that we hold."""
+        parts = [encode(claim_of(member, self.name)) for member in self.roster]
+        parts += [encode(section_of(self._own, name)) for name in self._own.sections]
+        parts += [encode(known) for member in self.roster if member is not self._own for known in known_of(member)]
+        return body(parts)
+
+    def answer_table_untrusted(self, payload: bytes, now: float) -> bytes:
+        """Take in another member's table; returns what it lacks. Raises `ProtocolError` if it is malformed."""
+        messages = decode_untrusted(payload, MAX_TABLE_BYTES)
+        claims = {m.name: m for m in messages if isinstance(m, Claim)}
+        known = {(m.name, m.section): (m.epoch, m.version) for m in messages if isinstance(m, Known | SectionUpdate)}
+        self._merge(messages, now)
+        parts: list[bytes] = []
+        for member in self.roster:
+            claim = claims.get(member.name)
+            if claim is None or Version(claim.epoch, claim.incarnation, claim.state) < member.version:
+                parts.append(encode(claim_of(member, self.name)))
+            for name, section in member.sections.items():
+                if known.get((member.name, name), (-1, -1)) < (section.epoch, section.version):
+                    parts.append(encode(section_of(member, name)))
+        return body(parts)
+
+    def merge_untrusted(self, payload: bytes, now: float) -> None:
+        """Take in the answer to our table. Raises `ProtocolError` if it is malformed."""
+        self._merge(decode_untrusted(payload, MAX_TABLE_BYTES), now)
+
+    def _merge(self, messages: list[Message], now: float) -> None:
+        """A death in a table is taken as a suspicion: whoever lives after a split gets the time to refute it."""
+        for message in messages:
+            if isinstance(message, Claim):
+                member = self.roster.get(message.name)
+                if message.state is State.DEAD and member is not None and member.present:
+                    message = Claim(
+                        message.name, message.epoch, message.incarnation, State.SUSPECT,
+                        message.host, message.port, message.witness,
+                    )  # fmt: skip
+                self.claims.consider(message, now)
+            elif isinstance(message, SectionUpdate):
+                self._take_section(message)

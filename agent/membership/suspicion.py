@@ -1,0 +1,33 @@
+"""A running suspicion: when it ends, and who confirmed it (Lifeguard §IV-B)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agent.membership.parameters import Parameters
+
+
+@dataclass(slots=True)
+class Suspicion:
+    """One member's suspicion at this agent. `began` is a monotonic time in seconds."""
+
+    began: float
+    members: int
+    """Size of the fleet when the suspicion began."""
+    witnesses: set[str] = field(default_factory=set)
+    """Names of the members that suspect it by their own probes."""
+
+    def confirm(self, witness: str, parameters: Parameters) -> bool:
+        """Count an independent witness. True if it is new and still needed: then the claim is worth passing on."""
+        if witness in self.witnesses or len(self.witnesses) > parameters.confirmations:
+            return False
+        self.witnesses.add(witness)
+        return True
+
+    def deadline(self, parameters: Parameters) -> float:
+        """The monotonic time at which the member is declared dead."""
+        return self.began + parameters.suspicion(self.members, max(len(self.witnesses) - 1, 0))
+
+    def put_off(self, seconds: float) -> None:
+        """Do not count time in which this agent did not run."""
+        self.began += seconds

@@ -1,0 +1,298 @@
+"""The door to the network: UDP for the protocol, TCP for exchanges of tables, pings that UDP loses, and requests.
+
+A request over TCP is two frames, its answer one; a frame is its length (4 bytes, little-endian) and a sealed packet.
+The first frame is small and names the verb: only after it opened does the second, larger one get room. A connection
+serves one request. Packets that do not open are counted and never answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from agent.membership.events import Datagram, Event, StreamPing, Sync
+from agent.membership.members import Address
+from agent.membership.packets import MAX_DATAGRAM, MAX_FRAME, Dropped, Opened, Sealer
+from agent.membership.protocol import Membership
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError, PayloadError, ProtocolError, show
+from edgert.core.packing import pack, unpack_untrusted
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Carries out a verb: takes the asking member's name and plain arguments, returns a plain value."""
+SYNC: Final = "membership.sync"
+PING: Final = "membership.ping"
+MAX_CONNECTIONS: Final = 16
+"""Connections from others at one time; one more is closed at once, and counted."""
+MAX_ASKED: Final = 16
+"""Exchanges and pings over TCP that we run at one time."""
+TIMEOUT_S: Final = 5.0
+_LENGTH: Final = struct.Struct("<I")
+_LARGEST_BODY: Final = MAX_FRAME - 512
+
+
+class RequestError(EdgertError):
+    """Another agent could not be reached, did not answer in time, or refused the request."""
+
+
+class Transport(asyncio.DatagramProtocol):
+    """Runs a `Membership` on real sockets. `on_events` is called with the events of each step."""
+
+    def __init__(
+        self, membership: Membership, sealer: Sealer, clock: Clock, on_events: Callable[[list[Event]], None]
+    ) -> None:
+        self.membership = membership
+        self.sealer = sealer
+        self.handlers: dict[str, Handler] = {SYNC: self._on_sync, PING: self._on_ping}
+        """Verb -> handler of requests from other agents; others may add theirs."""
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self.refused_connections = 0
+        self._clock = clock
+        self._on_events = on_events
+        self._udp: asyncio.DatagramTransport | None = None
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._connections = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, bind: Address) -> Address:
+        """Bind UDP and TCP to the same port; returns the address. Raises `EdgertError` where that is not possible."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await asyncio.start_server(self._serve, bind[0], bind[1], limit=MAX_FRAME)
+            host, port = self._server.sockets[0].getsockname()[:2]
+            self._udp, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
+        except OSError as error:
+            await self.stop()
+            raise EdgertError(
+                f"the agent cannot listen on {bind[0]}:{bind[1]}: {error.strerror or error}: see [agent]"
+            ) from error
+        return host, port
+
+    def run(self) -> None:
+        """Begin to tick."""
+        self._step()
+
+    async def stop(self) -> None:
+        """Close all sockets and end what runs."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._udp is not None:
+            self._udp.close()
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Ticks and UDP
+
+    def _tick(self) -> None:
+        self.membership.tick(self._clock.monotonic())
+        self._step()
+
+    def step(self) -> None:
+        """Send what the protocol wants to send; to be called after anything was asked of it."""
+        self._step()
+
+    def _step(self) -> None:
+        if events := self.membership.take_events():
+            self._on_events(events)
+        for output in self.membership.take_outputs():
+            match output:
+                case Datagram(address, payload):
+                    self._send(address, payload)
+                case Sync(address):
+                    self._begin(self._sync(address))
+                case StreamPing(address, target, sequence):
+                    self._begin(self._stream_ping(address, target, sequence))
+        if self._timer is not None:
+            self._timer.cancel()
+        wait = self.membership.next_wakeup() - self._clock.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._tick)
+
+    def _send(self, address: Address, payload: bytes) -> None:
+        packet = self.sealer.seal(payload)
+        self.sent_bytes += len(packet)
+        if self._udp is not None and not self._udp.is_closing():
+            try:
+                self._udp.sendto(packet, address)
+            except (OSError, ValueError) as error:  # no route, or a host that is no address
+                log.debug("a packet to %s:%d was not sent: %s", *address, error)
+
+    def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
+        """A packet from the network: taken if a member sealed it, else counted."""
+        self.received_bytes += len(data)
+        with contextlib.suppress(Dropped):
+            opened = self.sealer.open_untrusted(data)
+            try:
+                now = self._clock.monotonic()
+                self.membership.receive_untrusted(opened.body, opened.sender, (addr[0], addr[1]), now)
+            except ProtocolError as error:
+                self.sealer.drops["malformed"] += 1
+                log.debug("a packet of %s was malformed: %s", opened.sender, error)
+            self._step()
+
+    def error_received(self, exc: Exception) -> None:
+        log.debug("UDP: %s", exc)
+
+    def _begin(self, work: Any) -> None:
+        if len(self._tasks) >= MAX_ASKED:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Requests of ours
+
+    async def request(self, name: str, verb: str, args: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
+        """The result of `verb` at member `name`. Raises `RequestError`."""
+        member = self.membership.roster.get(name)
+        if member is None or not member.present:
+            state = "unknown" if member is None else member.state.name.lower()
+            raise RequestError(f"{name}: expected a member that is alive, got one that is {state}")
+        return await self.ask(member.address, verb, args, timeout_s, expected=name)
+
+    async def ask(
+        self, address: Address, verb: str, args: Mapping[str, Any], timeout_s: float = TIMEOUT_S, expected: str = ""
+    ) -> Any:
+        """The result of `verb` at `address`; `expected`: the name that must answer, empty for any."""
+        where = expected or f"{address[0]}:{address[1]}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._converse(address, verb, args, expected)
+        except TimeoutError:
+            raise RequestError(f"{where}: no answer to {verb} within {timeout_s:g} s") from None
+        except (OSError, EOFError) as error:
+            raise RequestError(f"{where}: {verb}: the connection failed: {error!r}") from error
+        except (Dropped, ProtocolError, PayloadError) as error:
+            raise RequestError(f"{where}: {verb}: the answer was not accepted: {error}") from error
+        if answer.get("ok") is not True:
+            raise RequestError(f"{where}: {verb}: {show(answer.get('error'), 1_000)}")
+        return answer.get("result")
+
+    async def _converse(self, address: Address, verb: str, args: Mapping[str, Any], expected: str) -> Mapping[str, Any]:
+        body = pack(dict(args))
+        if len(body) > _LARGEST_BODY:
+            raise RequestError(f"{verb}: expected arguments of at most {_LARGEST_BODY} bytes, got {len(body)}")
+        reader, writer = await asyncio.open_connection(*address, limit=MAX_FRAME)
+        try:
+            token = self.sealer.new_token()
+            self._write(writer, pack([token, verb]))
+            self._write(writer, pack([token]) + body)
+            await writer.drain()
+            opened = await self._read(reader, MAX_FRAME)
+            answer = _map(opened.body)
+            if answer.get("token") != token or (expected and opened.sender != expected):
+                raise ProtocolError(f"expected the answer of {expected or 'a member'} to this request, got another")
+            return answer
+        finally:
+            writer.close()
+
+    async def _sync(self, address: Address) -> None:
+        try:
+            table = self.membership.table()
+            answer = await self.ask(address, SYNC, {"table": table})
+            if not isinstance(answer, bytes):
+                raise ProtocolError(f"expected a table, got {show(answer)}")
+            self.membership.merge_untrusted(answer, self._clock.monotonic())
+        except EdgertError as error:
+            log.debug("no exchange of tables: %s", error)
+        self._step()
+
+    async def _stream_ping(self, address: Address, target: str, sequence: int) -> None:
+        limit = self.membership.parameters.probe_interval_s * self.membership.health.multiplier
+        with contextlib.suppress(RequestError):
+            await self.ask(address, PING, {}, limit, expected=target)
+            self.membership.stream_acknowledged(sequence, self._clock.monotonic())
+            self._step()
+
+    # Requests of others
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connections >= MAX_CONNECTIONS:
+            self.refused_connections += 1
+            writer.close()
+            return
+        self._connections += 1
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                first = await self._read(reader, MAX_DATAGRAM)
+                second = await self._read(reader, MAX_FRAME)
+            answer = await self._answer(first, second)
+            async with asyncio.timeout(TIMEOUT_S):
+                self._write(writer, answer)
+                await writer.drain()
+        except (OSError, EOFError, TimeoutError, EdgertError) as error:
+            log.debug("a connection ended without an answer: %r", error)
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    async def _answer(self, first: Opened, second: Opened) -> bytes:
+        head = unpack_untrusted(first.body, MAX_DATAGRAM, 16)
+        if not (isinstance(head, list) and len(head) == 2 and all(isinstance(item, str) for item in head)):
+            raise ProtocolError(f"expected [token, verb], got {show(head)}")
+        token, verb = head
+        prefix = pack([token])
+        if second.sender != first.sender or not second.body.startswith(prefix):
+            raise ProtocolError("expected the arguments of the same request, got others")
+        result: dict[str, Any] = {"token": token, "ok": False}
+        handler = self.handlers.get(verb)
+        try:
+            if handler is None:
+                raise RequestError(f"expected one of {', '.join(sorted(self.handlers))}, got {show(verb)}")
+            args = _map(second.body[len(prefix) :])
+            result |= {"ok": True, "result": await handler(first.sender, args)}
+        except EdgertError as error:
+            result |= {"error": str(error)}
+        except Exception as error:
+            log.exception("the request %s of %s could not be carried out", show(verb), first.sender)
+            result |= {"error": f"an unforeseen fault: {error!r}"}
+        packed = pack(result)
+        if len(packed) > _LARGEST_BODY:
+            packed = pack({"token": token, "ok": False, "error": f"the result has {len(packed)} bytes: too many"})
+        return packed
+
+    async def _on_sync(self, sender: str, args: Mapping[str, Any]) -> bytes:
+        table = args.get("table")
+        if not isinstance(table, bytes):
+            raise RequestError(f"table: expected bytes, got {show(table)}")
+        answer = self.membership.answer_table_untrusted(table, self._clock.monotonic())
+        self._step()
+        return answer
+
+    async def _on_ping(self, sender: str, args: Mapping[str, Any]) -> str:
+        return self.membership.name
+
+    # Frames
+
+    def _write(self, writer: asyncio.StreamWriter, body: bytes) -> None:
+        packet = self.sealer.seal(body, "stream")
+        self.sent_bytes += len(packet) + _LENGTH.size
+        writer.write(_LENGTH.pack(len(packet)) + packet)
+
+    async def _read(self, reader: asyncio.StreamReader, limit: int) -> Opened:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > limit:
+            self.sealer.drops["too large"] += 1
+            raise Dropped("too large")
+        packet = await reader.readexactly(length)
+        self.received_bytes += length + _LENGTH.size
+        return self.sealer.open_untrusted(packet, "stream")
+
+
+def _map(body: bytes) -> Mapping[str, Any]:
+    document = unpack_untrusted(body, MAX_FRAME)
+    if not isinstance(document, dict):
+        raise ProtocolError(f"expected a map, got {show(document)}")
+    return document

@@ -1,0 +1,127 @@
+"""The agent's control groups: version 1 (`cpu.shares`) or version 2 (`cpu.weight`, threaded mode), found at run time.
+
+<the agent's own group>/edgert-sched/            the root group: all threads that are scheduled
+<the agent's own group>/edgert-sched/<group>/    a group of a grouping schedule
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.drivers.entities import Thread
+from agent.drivers.procfs import ProcFs
+from agent.osched.translate import Files, v1_files, v2_files
+
+ROOT: Final = "edgert-sched"
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """A hierarchy with the cpu controller, and the folder in which the agent may make groups."""
+
+    version: int
+    mount: Path
+    parent: Path
+    proc: ProcFs = ProcFs()
+
+    @property
+    def root(self) -> Path:
+        return self.parent / ROOT
+
+    @property
+    def files(self) -> Files:
+        return v1_files if self.version == 1 else v2_files
+
+    def folder(self, group: str) -> Path:
+        """The folder of a group; the root group for an empty name."""
+        return self.root / re.sub(r"[^A-Za-z0-9_.-]", "_", group).lstrip(".") if group else self.root
+
+    def group_of(self, thread: Thread) -> Path | None:
+        """The folder of the group that a thread is in; None if it is gone."""
+        path = cpu_path(self.proc.cgroups(thread.pid, thread.tid), self.version)
+        return None if path is None else self.mount / path.lstrip("/")
+
+    def make(self, folder: Path) -> None:
+        """Make a group; one that is there stays. Raises `OSError`."""
+        folder.mkdir(exist_ok=True)
+        if self.version == 2 and folder != self.root:
+            kind = folder / "cgroup.type"
+            if kind.read_text().strip() != "threaded":
+                kind.write_text("threaded")
+
+    def put(self, folder: Path, files: dict[str, str]) -> None:
+        """Write a group's files; those that the kernel does not offer are left out. Raises `OSError`."""
+        for name, text in files.items():
+            file = folder / name
+            if file.exists():
+                file.write_text(text)
+
+    def move(self, thread: Thread, folder: Path) -> None:
+        """Put a thread into a group. Raises `OSError`.
+
+        Version 2 moves single threads only within a threaded domain: the process enters the root group first.
+        """
+        if self.version == 1:
+            (folder / "tasks").write_text(str(thread.tid))
+            return
+        here = self.group_of(thread)
+        inside = here is not None and self.root in (here, *here.parents)
+        if not inside:
+            (self.root / "cgroup.procs").write_text(str(thread.pid))
+        if folder != self.root:
+            (folder / "cgroup.threads").write_text(str(thread.tid))
+
+    def move_back(self, thread: Thread, folder: Path) -> None:
+        """Put a thread into the group that it came from; version 2 takes its whole process. Raises `OSError`."""
+        if self.version == 1:
+            (folder / "tasks").write_text(str(thread.tid))
+        else:
+            (folder / "cgroup.procs").write_text(str(thread.pid))
+
+    def members(self, folder: Path) -> list[int]:
+        """Thread ids in a group; empty if it is gone."""
+        try:
+            text = (folder / ("tasks" if self.version == 1 else "cgroup.threads")).read_text()
+        except OSError:
+            return []
+        return [int(line) for line in text.split()]
+
+
+def cpu_path(text: str, version: int) -> str | None:
+    """The path in /proc/<pid>/cgroup of the hierarchy with the cpu controller."""
+    for line in text.splitlines():
+        number, controllers, path = line.split(":", 2)
+        if version == 1 and "cpu" in controllers.split(","):
+            return path
+        if version == 2 and number == "0":
+            return path
+    return None
+
+
+def find(proc: ProcFs = ProcFs()) -> Cgroups | None:  # noqa: B008 - it is frozen
+    """The hierarchy with the cpu controller; None if there is none, or the agent may not make groups there."""
+    mounts = [line.split() for line in (proc.root / "self/mountinfo").read_text().splitlines()]
+    text = proc.cgroups(os.getpid())
+    for fields in mounts:
+        kind, options = fields[fields.index("-") + 1], fields[-1].split(",")
+        version = 1 if kind == "cgroup" and "cpu" in options else 2 if kind == "cgroup2" else 0
+        path = cpu_path(text, version) if version else None
+        if path is None:
+            continue
+        mount = Path(fields[4])
+        parent = mount / path.lstrip("/")
+        has_cpu = version == 1 or "cpu" in _words(parent / "cgroup.controllers")
+        if has_cpu and os.access(parent, os.W_OK):
+            return Cgroups(version, mount, parent, proc)
+    return None
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []

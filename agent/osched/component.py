@@ -1,0 +1,75 @@
+"""OS scheduling as a part of the agent daemon: made from settings, run as a task, served by verbs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from agent.drivers.base import Driver
+from agent.drivers.registry import make
+from agent.osched import tell
+from agent.osched.door import Door
+from agent.osched.scheduler import Scheduler
+from edgert.core.agent_settings import Sched
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError
+from edgert.core.system_clock import SystemClock
+
+JOURNAL: Final = "osched.journal"
+Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
+
+
+class OsScheduling:
+    """The agent's part that steers the Linux scheduler.
+
+    `gateway_socket` is that of this board's gateway, used where `sched.drivers` names no engine; `data_folder` keeps
+    the journal, and only one agent may use it. Raises `EdgertError` for a driver that cannot be made.
+    """
+
+    def __init__(
+        self,
+        settings: Sched,
+        gateway_socket: str,
+        data_folder: Path,
+        clock: Clock | None = None,
+        drivers: Sequence[Driver] | None = None,
+    ) -> None:
+        made = (
+            [make(text) for text in settings.drivers or (f"edgert={gateway_socket}",)] if drivers is None else drivers
+        )
+        self.scheduler = Scheduler(
+            settings, made, Door(data_folder / JOURNAL), clock or SystemClock(), random.SystemRandom().random
+        )
+        self.handlers: dict[str, Handler] = {
+            "sched.status": self._status,
+            "sched.explain": self._explain,
+            "sched.dry-run": self._dry_run,
+            "sched.policy": self._policy,
+        }
+
+    async def run(self) -> None:
+        """Until it is cancelled: then every thread is as it was before the agent came."""
+        await self.scheduler.run()
+
+    async def _status(self, args: Mapping[str, Any]) -> Any:
+        return tell.status(self.scheduler)
+
+    async def _explain(self, args: Mapping[str, Any]) -> Any:
+        return tell.explain(self.scheduler, _text(args, "operator"))
+
+    async def _dry_run(self, args: Mapping[str, Any]) -> Any:
+        return tell.dry_run(self.scheduler, _text(args, "policy", self.scheduler.running.policy))
+
+    async def _policy(self, args: Mapping[str, Any]) -> Any:
+        self.scheduler.use(_text(args, "policy"))
+        await self.scheduler.turn()
+        return tell.status(self.scheduler)
+
+
+def _text(args: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = args.get(name, default)
+    if not isinstance(value, str) or not value:
+        raise EdgertError(f"{name}: expected a text, got {value!r}")
+    return value

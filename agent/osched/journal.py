@@ -1,0 +1,156 @@
+"""The journal of what the agent changed: on disk, and safe there, before each change.
+
+A line of JSON per record; the first line names the boot. A killed agent's next start undoes what is in it. Only the
+value *before* the agent's first change of a thread is noted, so nothing is written while the same threads get other
+values. Another boot's journal means nothing: its threads are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from agent.drivers.entities import Thread
+
+log = logging.getLogger(__name__)
+Kind = Literal["group", "slice", "nice"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+
+class Before(NamedTuple):
+    """The value of a thread before the agent's first change."""
+
+    kind: Kind
+    thread: Thread
+    process_start_ticks: int
+    at_ticks: int
+    """Time of the change, clock ticks after the boot: a later thread of the process inherited the changed value."""
+    value: int | str
+
+
+class Made(NamedTuple):
+    """A group that the agent made: the path of its folder."""
+
+    path: str
+
+
+Record = Before | Made
+
+
+class Journal:
+    """The records in a file; `records` holds those since the last `clear`, as on disk."""
+
+    def __init__(self, path: Path, boot_id: str) -> None:
+        self._path, self._boot_id = path, boot_id
+        self._file: int | None = None
+        self.records: list[Record] = []
+
+    def load(self) -> list[Record]:
+        """What a former agent of this boot left, in its order. A line that cannot be read is skipped: its change was
+        not made, since a record is whole on disk before the change."""
+        try:
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+        if not lines or _plain(lines[0]).get("boot") != self._boot_id:
+            return []
+        self.records = [record for line in lines[1:] if (record := _record(_plain(line))) is not None]
+        return self.records
+
+    def note(self, records: Iterable[Record]) -> None:
+        """Append the records; they are on disk when this returns. Raises `OSError`: then change nothing."""
+        new = list(records)
+        if not new:
+            return
+        if self._file is None:
+            self._file = self._open()
+        text = "".join(json.dumps(_document(r), separators=(",", ":")) + "\n" for r in new)
+        data = memoryview(text.encode())
+        while data:
+            data = data[os.write(self._file, data) :]
+        os.fsync(self._file)
+        self.records += new
+
+    def _open(self) -> int:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        text = self._path.read_bytes() if self._path.exists() else b""
+        ours = bool(text) and _plain(text.split(b"\n", 1)[0].decode(errors="replace")).get("boot") == self._boot_id
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | (0 if ours else os.O_TRUNC)
+        file = os.open(self._path, flags, 0o600)
+        if not ours:
+            os.write(file, (json.dumps({"boot": self._boot_id}) + "\n").encode())
+        elif not text.endswith(b"\n"):
+            os.write(file, b"\n")  # ends the line in which a former agent was killed
+        self._sync_folder()
+        return file
+
+    def _sync_folder(self) -> None:
+        """So that the name of a new file, too, is safe."""
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def rewrite(self, records: Sequence[Record]) -> None:
+        """Keep only these records. Raises `OSError`; the file is then as it was."""
+        new = self._path.with_suffix(".new")
+        other = Journal(new, self._boot_id)
+        other.clear()
+        other.note(records)
+        if other._file is None:
+            return
+        os.replace(new, self._path)
+        self._close()
+        self._file, self.records = other._file, other.records
+        self._sync_folder()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def clear(self) -> None:
+        """All is undone: forget the records."""
+        self._close()
+        self._path.unlink(missing_ok=True)
+        self.records = []
+
+
+def _plain(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _document(record: Record) -> dict[str, Any]:
+    if isinstance(record, Made):
+        return {"made": record.path}
+    fields = record._asdict()
+    return {**fields, "thread": list(record.thread)}
+
+
+def _record(document: dict[str, Any]) -> Record | None:
+    if isinstance(path := document.get("made"), str):
+        return Made(path)
+    kind, thread, value = document.get("kind"), document.get("thread"), document.get("value")
+    start, at = document.get("process_start_ticks"), document.get("at_ticks")
+    numbers = [*thread, start, at] if isinstance(thread, list) and len(thread) == 3 else []
+    typed = bool(numbers) and all(type(n) is int for n in numbers)
+    if typed and kind in KINDS and isinstance(value, str | int) and isinstance(value, str) == (kind == "group"):
+        pid, tid, thread_start, process_start, at_ticks = numbers
+        return Before(kind, Thread(pid, tid, thread_start), process_start, at_ticks, value)
+    if document:
+        log.warning("osched: a line of the journal was skipped: expected a record, got %s", document)
+    return None
+
+
+def changes(records: Iterable[Record], kind: Kind) -> Iterator[Before]:
+    """The records of one kind."""
+    return (r for r in records if isinstance(r, Before) and r.kind == kind)

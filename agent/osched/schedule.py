@@ -1,0 +1,88 @@
+"""From reports to actions: policy → transformation → normaliser → translator, for all engines of a board together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
+from agent.osched.metric_graph import MetricError, MetricProvider
+from agent.osched.normalise import Smoothing
+from agent.osched.policies import Policy, Random
+from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads
+from agent.osched.translate import Action, to_groups, to_nice, to_slices, to_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """What the translators are told."""
+
+    name: str = "nice"
+    """One of `edgert.core.agent_settings.MECHANISMS`."""
+    best: int = 0
+    worst: int = 19
+    weights: bool = False
+    """Also weights in the pools of our own slots."""
+
+    def __contains__(self, part: str) -> bool:
+        return part in self.name.split("+")
+
+
+@dataclass(slots=True)
+class Schedule:
+    """What one period decided."""
+
+    policy: str = ""
+    metrics: dict[str, dict[str, Values]] = field(default_factory=dict)
+    """Driver -> metric -> operator -> value, of the metrics that the policy asked for."""
+    priorities: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Driver -> operator -> priority."""
+    threads: dict[Thread, float] = field(default_factory=dict)
+    actions: list[Action] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+def decide(
+    reports: Sequence[Report], policy: Policy, how: Mechanism, random: Random, smoothing: Smoothing | None = None
+) -> Schedule:
+    """The schedule of `policy` for all reports. A report that lacks a metric is left out, and said in `errors`."""
+    schedule = Schedule(policy.name)
+    operators: list[Operator] = []
+    weights: dict[tuple[str, str], float] = {}
+    for report in reports:
+        provider = MetricProvider(report)
+        try:
+            given = {name: provider.get(name) for name in policy.metrics}
+        except (MetricError, EntityError) as error:
+            schedule.errors.append(str(error))
+            continue
+        found = logical_to_physical(policy.compute(report, given, random), report.operators.values())
+        if smoothing is not None:
+            smooth = smoothing.smooth({(report.driver, name): priority for name, priority in found.items()})
+            found = {name: priority for (_, name), priority in smooth.items()}
+        schedule.metrics[report.driver] = given
+        schedule.priorities[report.driver] = found
+        schedule.threads.update(physical_to_threads(found, report.operators.values()))
+        operators += report.operators.values()
+        if how.weights and report.weighable:
+            weights |= {(report.operators[n].query, report.operators[n].instance): p for n, p in found.items()}
+    schedule.actions = _translate(schedule.threads, operators, policy, how)
+    if weights:
+        schedule.actions += to_weights(weights, policy.logarithmic)
+    return schedule
+
+
+def _translate(
+    threads: Mapping[Thread, float], operators: Sequence[Operator], policy: Policy, how: Mechanism
+) -> list[Action]:
+    actions: list[Action] = []
+    groups = groups_by_query(operators, "several") if "groups" in how else {}
+    if groups:
+        actions += to_groups({name: (float(count), tuple(members)) for name, (count, members) in groups.items()})
+    if "nice" in how:
+        # In a group of its own, a query's nice values compare with each other only.
+        for members in [members for _, members in groups.values()] if groups else [list(threads)]:
+            actions += to_nice({t: threads[t] for t in members if t in threads}, how.best, how.worst)
+    if "slice" in how:
+        actions += to_slices(threads, policy.logarithmic)
+    return actions

@@ -1,0 +1,210 @@
+"""The main loop (Lachesis §4, Algorithm 1): reports → schedule → door, whenever the policy in force is due."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from agent.drivers.base import Driver, Weighing
+from agent.drivers.entities import Report, Thread
+from agent.drivers.procfs import CpuTimes
+from agent.osched.door import Door, Outcome
+from agent.osched.grouping import incomparable
+from agent.osched.normalise import Smoothing
+from agent.osched.policies import NONE, POLICIES, Random
+from agent.osched.rules import Choice, RuleError, common_period_s, parse
+from agent.osched.schedule import Mechanism, Schedule, decide
+from agent.osched.translate import SetGroup, SetWeights
+from edgert.core.agent_settings import Sched
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError
+
+log = logging.getLogger(__name__)
+PATIENCE_S: Final = 5.0
+"""How long the last report of an engine that does not answer is used; then its threads are put back."""
+
+
+class Scheduler:
+    """Looks, decides and acts once per period, until it is stopped."""
+
+    def __init__(
+        self,
+        settings: Sched,
+        drivers: Sequence[Driver],
+        door: Door,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.settings, self.drivers, self.door = settings, drivers, door
+        self._clock, self._random = clock, random
+        self.rule_text = settings.policy
+        try:
+            self.rule = parse(settings.policy)
+        except RuleError as error:
+            raise RuleError(f"sched.policy: {error}") from None
+        self.how = Mechanism(settings.mechanism, settings.nice_best, settings.nice_worst, settings.pool_weights)
+        self.running = Choice(NONE)
+        self.schedule = Schedule()
+        self.reports: dict[str, Report] = {}
+        self.outcome = Outcome()
+        self.measures: dict[str, float] = {}
+        self.errors: dict[str, str] = {}
+        """Driver -> why it could not be asked."""
+        self.shares: dict[Thread, tuple[float, float]] = {}
+        """Thread -> cores that it got, and cores that it waited for, in the last period."""
+        self.periods = 0
+        self.lasted_s = {"report": 0.0, "action": 0.0, "cpu": 0.0}
+        """Of the last period: asking the engines; from their answers to the last action; CPU time of this process."""
+        self.why_grouped = ""
+        self._heard_s: dict[str, float] = {}
+        self._due_s: dict[Choice, float] = {}
+        self._before: tuple[float, dict[Thread, CpuTimes], tuple[float, float]] = (0.0, {}, (0.0, 0.0))
+        self._smoothing = Smoothing(settings.smoothing)
+        self._weights: dict[str, Mapping[str, float]] = {}
+        self._looking = asyncio.Lock()
+
+    # -- life
+
+    async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Until it is cancelled; then every thread is as it was before."""
+        left = await asyncio.to_thread(self.door.undo_left_over)
+        if left:
+            log.warning("osched: %d changes of an agent that was killed were undone", left)
+        for text in self.door.able.lacks():
+            log.warning("osched: %s", text)
+        try:
+            while True:
+                try:
+                    await self.turn()
+                except Exception:  # the rest of the agent goes on; threads keep the values of the turn before
+                    log.exception("osched: this turn was given up")
+                now = self._clock.monotonic()
+                step = common_period_s(self.rule.periods(self.settings.period_s))
+                await sleep(step - now % step)
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Put everything back."""
+        await asyncio.to_thread(self.door.close)
+        await self._weigh({flow: dict.fromkeys(of, 1.0) for flow, of in self._weights.items()})
+        for driver in self.drivers:
+            await driver.close()
+
+    async def turn(self) -> None:
+        """One turn of the loop: a look if the policy in force is due. Never raises an error of an engine."""
+        self._measure()
+        choice, now = self.rule.choose(self.measures), self._clock.monotonic()
+        if now < self._due_s.get(choice, 0.0) and choice == self.running:
+            return
+        # A little early, so that a clock reading just before the period's end does not cost a whole one.
+        self._due_s = {choice: now + (choice.period_s or self.settings.period_s) * 0.9}
+        if choice != self.running:
+            log.info("osched: policy %s instead of %s", choice.policy, self.running.policy)
+            self.running = choice
+        await self.look()
+
+    def use(self, text: str) -> None:
+        """Another rule from now on. Raises `RuleError`."""
+        self.rule = parse(text)
+        self.rule_text = text
+        self._due_s = {}
+
+    # -- one period
+
+    async def look(self) -> None:
+        """Ask, decide, act."""
+        async with self._looking:
+            began, cpu = time.perf_counter(), time.process_time()
+            await self._ask()
+            answered = time.perf_counter()
+            if self.running.policy == NONE:
+                self.schedule, self.outcome = Schedule(NONE), Outcome()
+                await asyncio.to_thread(self.door.undo)
+                await self._weigh({})
+            else:
+                self.schedule = self.decide(self.running.policy, self._smoothing)
+                self.outcome = await asyncio.to_thread(self.door.apply, self.schedule.actions)
+                await self._weigh({a.flow: a.weights for a in self.schedule.actions if isinstance(a, SetWeights)})
+            done = time.perf_counter()
+            self.lasted_s = {
+                "report": answered - began,
+                "action": done - answered,
+                "cpu": time.process_time() - cpu,
+            }
+            self._share_out()
+            self.periods += 1
+
+    async def _ask(self) -> None:
+        for driver in self.drivers:
+            try:
+                self.reports[driver.name] = await driver.report()
+                self._heard_s[driver.name] = self._clock.monotonic()
+                self.errors.pop(driver.name, None)
+            except EdgertError as error:
+                if driver.name not in self.errors:
+                    log.warning("osched: %s", error)
+                self.errors[driver.name] = str(error)
+                if self._clock.monotonic() - self._heard_s.get(driver.name, 0.0) > PATIENCE_S:
+                    self.reports.pop(driver.name, None)
+
+    def decide(self, policy: str, smoothing: Smoothing | None = None) -> Schedule:
+        """The schedule of `policy` for what was reported last; nothing is changed."""
+        schedule = decide(list(self.reports.values()), POLICIES[policy], self.how, self._random, smoothing)
+        if schedule.threads and not any(isinstance(a, SetGroup) for a in schedule.actions):
+            self._root_group(schedule)
+        return schedule
+
+    def _root_group(self, schedule: Schedule) -> None:
+        """All scheduled threads into one group, where their nice values would not compare otherwise."""
+        kind, cgroups = self.settings.root_group, self.door.able.cgroups
+        pids = sorted({thread.pid for thread in schedule.threads})
+        if kind == "always":
+            self.why_grouped = "sched.root_group is always"
+        elif not self.why_grouped:
+            self.why_grouped = incomparable(pids, self.door.proc, cgroups)
+        if self.why_grouped and kind != "never" and cgroups is not None:
+            # As many default shares as there are processes: together they get what they got apart.
+            schedule.actions.append(SetGroup("", float(len(pids)), tuple(schedule.threads)))
+
+    async def _weigh(self, weights: Mapping[str, Mapping[str, float]]) -> None:
+        for driver in self.drivers:
+            if isinstance(driver, Weighing):
+                gone = {flow: dict.fromkeys(of, 1.0) for flow, of in self._weights.items() if flow not in weights}
+                for flow, of in {**weights, **gone}.items():
+                    if self._weights.get(flow) != of:
+                        try:
+                            await driver.weigh(flow, of)
+                        except EdgertError as error:
+                            self.errors[f"{driver.name} weights"] = str(error)
+        self._weights = dict(weights)
+
+    # -- measuring
+
+    def _measure(self) -> None:
+        """The board's measures that rules ask for."""
+        busy, total = self.door.proc.busy_and_total_s()
+        busy_before, total_before = self._before[2]
+        if total > total_before:
+            self.measures["cpu"] = (busy - busy_before) / (total - total_before)
+            self._before = (*self._before[:2], (busy, total))
+        if (pressure := self.door.proc.pressure()) is not None:
+            self.measures["pressure"] = pressure
+
+    def _share_out(self) -> None:
+        """Cores that each thread got, and waited for, since the last look."""
+        at, (before_at, before, board) = self._clock.monotonic(), self._before
+        threads = {
+            thread for report in self.reports.values() for o in report.operators.values() for thread in o.threads
+        }
+        times = {thread: t for thread in threads if (t := self.door.proc.times(thread)) is not None}
+        passed = at - before_at
+        self.shares = {
+            thread: ((t.ran_s - before[thread].ran_s) / passed, (t.waited_s - before[thread].waited_s) / passed)
+            for thread, t in times.items()
+            if thread in before and passed > 0.0
+        }
+        self._before = (at, times, board)

@@ -1,0 +1,142 @@
+"""What the verbs `sched.status`, `sched.explain` and `sched.dry-run` answer: plain values, made from a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.drivers.entities import Operator, Thread
+from agent.osched.metric_graph import METRICS, MetricError, MetricProvider
+from agent.osched.policies import NONE, POLICIES
+from agent.osched.schedule import Schedule
+from agent.osched.scheduler import Scheduler
+from agent.osched.translate import Action, SetGroup, SetNice, SetSlice
+from edgert.core.errors import EdgertError
+
+
+def status(scheduler: Scheduler) -> dict[str, Any]:
+    """Everything at a glance: a row per operator."""
+    door, schedule = scheduler.door, scheduler.schedule
+    lacks = door.able.lacks()
+    if scheduler.why_grouped:
+        grouped = scheduler.settings.root_group != "never" and door.able.cgroups is not None
+        lacks.append(
+            f"{'one control group for all' if grouped else 'nice works in part only'}: {scheduler.why_grouped}"
+        )
+    notes = [note for report in scheduler.reports.values() for note in report.notes]
+    return {
+        "rule": scheduler.rule_text,
+        "policy": scheduler.running.policy,
+        "period_s": scheduler.running.period_s or scheduler.settings.period_s,
+        "mechanism": scheduler.how.name,
+        "measures": dict(scheduler.measures),
+        "periods": scheduler.periods,
+        "lasted_s": dict(scheduler.lasted_s),
+        "notes": [*lacks, *notes],
+        "errors": [*scheduler.errors.values(), *schedule.errors, *scheduler.outcome.errors],
+        "operators": _rows(scheduler, schedule),
+    }
+
+
+def _rows(scheduler: Scheduler, schedule: Schedule) -> list[dict[str, Any]]:
+    nice, slices = _by_thread(schedule.actions)
+    policy = POLICIES.get(schedule.policy)
+    rows = []
+    for driver, report in scheduler.reports.items():
+        for operator in report.operators.values():
+            row: dict[str, Any] = {
+                "driver": driver, "query": operator.query, "operator": operator.name, "place": operator.place,
+                "threads": len(operator.threads), "metrics": {}, **_got(scheduler, operator),
+            }  # fmt: skip
+            for metric in policy.metrics if policy else ():
+                value = schedule.metrics.get(driver, {}).get(metric, {}).get(operator.name)
+                if value is not None:
+                    row["metrics"][metric] = value
+            priority = schedule.priorities.get(driver, {}).get(operator.name)
+            if priority is not None:
+                row["priority"] = priority
+            if operator.threads and operator.threads[0] in nice:
+                row["nice"] = nice[operator.threads[0]]
+            if operator.threads and operator.threads[0] in slices:
+                row["slice_ms"] = slices[operator.threads[0]] / 1e6
+            rows.append(row)
+    return rows
+
+
+def _by_thread(actions: list[Action]) -> tuple[dict[Thread, int], dict[Thread, int]]:
+    nice = {a.thread: a.nice for a in actions if isinstance(a, SetNice)}
+    return nice, {a.thread: a.slice_ns for a in actions if isinstance(a, SetSlice)}
+
+
+def _got(scheduler: Scheduler, operator: Operator) -> dict[str, float]:
+    """Cores that the operator's threads got and waited for; absent if not known."""
+    shares = [scheduler.shares[t] for t in operator.threads if t in scheduler.shares]
+    if not shares:
+        return {}
+    return {"cpu": sum(ran for ran, _ in shares), "waited": sum(waited for _, waited in shares)}
+
+
+def dry_run(scheduler: Scheduler, policy: str) -> dict[str, Any]:
+    """The actions that `policy` would ask for now."""
+    if policy == NONE:
+        return {"policy": policy, "actions": ["every thread is put back"], "errors": []}
+    if policy not in POLICIES:
+        raise EdgertError(f"policy: expected one of {', '.join((*POLICIES, NONE))}, got {policy!r}")
+    schedule = scheduler.decide(policy)
+    places = {
+        t: (o.place, o.query) for r in scheduler.reports.values() for o in r.operators.values() for t in o.threads
+    }
+    return {
+        "policy": policy,
+        "actions": [_said(action, places) for action in schedule.actions],
+        "errors": schedule.errors,
+    }
+
+
+def _said(action: Action, places: Mapping[Thread, tuple[str, str]]) -> str:
+    if isinstance(action, SetNice):
+        return f"thread {action.thread.tid} ({places[action.thread][0]}): nice {action.nice}"
+    if isinstance(action, SetSlice):
+        return f"thread {action.thread.tid} ({places[action.thread][0]}): slice {action.slice_ns / 1e6:g} ms"
+    if isinstance(action, SetGroup):
+        limit = "" if action.quota is None else f", at most {action.quota:g} cores"
+        name = action.group or "root group"
+        return f"group {name}: share {action.share:g}{limit}, {len(action.threads)} threads"
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in action.weights.items())
+    return f"flow {action.flow}: pool weights {weights}"
+
+
+def explain(scheduler: Scheduler, name: str) -> dict[str, Any]:
+    """All that is known of one operator: each metric that its driver can give, and what followed from it."""
+    for driver, report in scheduler.reports.items():
+        operator = report.operators.get(name)
+        if operator is None:
+            continue
+        provider, metrics = MetricProvider(report), {}
+        for metric in METRICS.values():
+            try:
+                value = provider.get(metric.name).get(name)
+            except MetricError:
+                continue
+            if value is not None:
+                metrics[metric.name] = {"value": value, "about": metric.about, "from": list(metric.dependencies)}
+        row = next(r for r in _rows(scheduler, scheduler.schedule) if r["driver"] == driver and r["operator"] == name)
+        priorities = sorted(scheduler.schedule.priorities.get(driver, {}).values(), reverse=True)
+        return {
+            **row,
+            "policy": scheduler.running.policy,
+            "metrics": metrics,
+            "successors": list(operator.successors),
+            "rank": priorities.index(row["priority"]) + 1 if "priority" in row else None,
+            "of": len(priorities),
+            "shares_threads_with": _beside(report.operators, operator),
+            "latency_s": report.queries[operator.query].latency_s if operator.query in report.queries else None,
+        }
+    known = [n for report in scheduler.reports.values() for n in report.operators]
+    raise EdgertError(f"operator: expected one of {', '.join(sorted(known)) or 'none that is known'}, got {name!r}")
+
+
+def _beside(operators: Mapping[str, Operator], operator: Operator) -> list[str]:
+    """The operators whose priority counts for the same threads."""
+    ours = set(operator.threads)
+    return sorted(o.name for o in operators.values() if o.name != operator.name and ours.intersection(o.threads))

@@ -1,0 +1,101 @@
+"""`edgert sched`: what the agent of this board has the Linux scheduler do, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+HELP = "see and steer how the agent has the Linux scheduler serve the flows"
+CONFIG: Final = Path("/etc/edgert/agent.toml")
+STATUS, EXPLAIN, DRY_RUN, POLICY = "status", "explain", "dry-run", "policy"
+HEAD: Final = ("operator", "place", "metric", "priority", "nice", "slice", "got", "waited")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--socket", type=Path, help="the agent's control socket; default: that of its settings")
+    parser.add_argument("--config", type=Path, help=f"the agent's settings (default: {CONFIG} if it is there)")
+    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    verbs = parser.add_subparsers(dest="sched", metavar="VERB", required=True)
+    verbs.add_parser(STATUS, help="metric, priority, nice value and CPU share got of each operator")
+    explain = verbs.add_parser(EXPLAIN, help="every metric of one operator, and what followed from it")
+    explain.add_argument("operator", help="its name as `status` shows it")
+    dry = verbs.add_parser(DRY_RUN, help="what a policy would do now; nothing is changed")
+    dry.add_argument("policy", nargs="?", help="default: the one in force")
+    policy = verbs.add_parser(POLICY, help="use another policy, until the agent starts anew")
+    policy.add_argument("policy", help="such as 'qs', 'slack every 100 ms', 'when cpu > 80 %%: qs else: none', 'none'")
+
+
+def run(args: argparse.Namespace) -> int:
+    from edgert.control.client import call
+    from edgert.core.agent_settings import AgentSettings, agent_socket
+    from edgert.core.config import load
+
+    socket = args.socket
+    if socket is None:
+        settings = load(AgentSettings, args.config or (CONFIG if CONFIG.exists() else None), os.environ)
+        socket = agent_socket(settings, os.environ, os.geteuid() == 0)
+    given = {name: getattr(args, name) for name in ("operator", "policy") if getattr(args, name, None)}
+    answer = call(socket, f"sched.{args.sched}", given)
+    if args.json:
+        print(json.dumps(answer, indent=2))
+    else:
+        print({EXPLAIN: explained, DRY_RUN: planned}.get(args.sched, table)(answer))
+    return 1 if answer.get("errors") else 0
+
+
+def table(status: dict[str, Any]) -> str:
+    """A line per operator, and what is amiss."""
+    measures = "".join(f", {name} {value:.0%}" for name, value in status["measures"].items())
+    lasted = status["lasted_s"]
+    lines = [
+        f"policy {status['policy']} ({status['rule']}) by {status['mechanism']} every {status['period_s']:g} s"
+        + measures,
+        "period {}: asked {:.1f} ms, acted within {:.1f} ms, CPU {:.1f} ms".format(
+            status["periods"], *(lasted[name] * 1e3 for name in ("report", "action", "cpu"))
+        ),
+    ]
+    rows = [HEAD, *(_cells(row) for row in status["operators"])]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(HEAD))]
+    lines += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [f"note   {text}" for text in status["notes"]]
+    return "\n".join(lines + [f"error  {text}" for text in status["errors"]])
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    metrics = " ".join(f"{name}={value:.4g}" for name, value in row["metrics"].items())
+    figures = (row.get("priority"), row.get("nice"), row.get("slice_ms"))
+    shares = (f"{row[name]:.0%}" if name in row else "-" for name in ("cpu", "waited"))
+    plain = ("-" if figure is None else f"{figure:.4g}" for figure in figures)
+    return (row["operator"], row["place"], metrics or "-", *plain, *shares)
+
+
+def planned(answer: dict[str, Any]) -> str:
+    """The actions, a line each."""
+    lines = [f"policy {answer['policy']} would do:", *(f"  {action}" for action in answer["actions"] or ["nothing"])]
+    return "\n".join(lines + [f"error  {text}" for text in answer["errors"]])
+
+
+def explained(answer: dict[str, Any]) -> str:
+    """Metrics, priority, and what the operator's threads got."""
+    lines = [f"{answer['operator']} in {answer['place'] or 'no known place'}, query {answer['query']}"]
+    if answer["latency_s"]:
+        lines.append(f"  its query wants results within {answer['latency_s'] * 1e3:g} ms")
+    for name, metric in answer["metrics"].items():
+        source = f", from {', '.join(metric['from'])}" if metric["from"] else ""
+        lines.append(f"  {name} = {metric['value']:.6g} ({metric['about']}{source})")
+    if answer["rank"]:
+        lines.append(
+            f"  priority {answer['priority']:.6g} by {answer['policy']}: rank {answer['rank']} of {answer['of']}"
+        )
+    if answer["shares_threads_with"]:
+        others = ", ".join(answer["shares_threads_with"])
+        lines.append(f"  its threads also run {others}: the greatest priority of all counts")
+    for name, text in (("nice", "nice value"), ("slice_ms", "slice, ms")):
+        if name in answer:
+            lines.append(f"  {text}: {answer[name]:g}")
+    if "cpu" in answer:
+        lines.append(f"  got {answer['cpu']:.0%} of a core, waited for {answer['waited']:.0%} of one")
+    return "\n".join(lines)

@@ -1,0 +1,66 @@
+"""The change of a flow's plan across gateways, as one gateway remembers it: inside a transaction of the one database.
+
+A gateway that has prepared its part of the next plan waits for the word to run it, across a restart too. The fencing
+number is that of the coordinator which it obeyed last; an older coordinator is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from edgert.core.errors import DamagedError
+from edgert.flow.plan import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A gateway's part of the next plan of a flow."""
+
+    document: Mapping[str, Any]
+    plan: int
+    assignment: Mapping[str, Location]
+    state: bytes
+    """All state of the operators that run here, packed as in the table `state`."""
+    queue: bytes
+    links: tuple[tuple[str, int, bytes], ...]
+    """(gateway, rows, payload): what was on its way to other gateways, and goes first on their new streams."""
+
+    def pack(self) -> bytes:
+        plain = [self.document, self.plan, dict(self.assignment), self.state, self.queue, self.links]
+        return msgspec.msgpack.encode(plain)
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> Prepared:
+        """Raises `DamagedError`."""
+        form = tuple[dict[str, Any], int, dict[str, tuple[str, int]], bytes, bytes, tuple[tuple[str, int, bytes], ...]]
+        try:
+            document, plan, assignment, *rest = msgspec.msgpack.decode(blob, type=form)
+        except msgspec.MsgspecError as error:
+            raise DamagedError(f"expected a prepared part of a plan, got {len(blob)} damaged bytes: {error}") from error
+        return cls(document, plan, {name: Location(*at) for name, at in assignment.items()}, *rest)
+
+
+def fences(db: sqlite3.Connection) -> dict[str, int]:
+    """Flow → the greatest fencing number that was obeyed."""
+    return dict(db.execute("SELECT flow, fence FROM plan_change"))
+
+
+def put_fence(db: sqlite3.Connection, flow: str, fence: int) -> None:
+    """A coordinator with a greater number is obeyed from now on."""
+    query = "INSERT INTO plan_change VALUES (?, ?, NULL) ON CONFLICT DO UPDATE SET fence = excluded.fence"
+    db.execute(query, (flow, fence))
+
+
+def prepare(db: sqlite3.Connection, flow: str, prepared: bytes | None) -> None:
+    """`None`: there is nothing prepared any more. The flow has a fence."""
+    db.execute("UPDATE plan_change SET prepared = ? WHERE flow = ?", (prepared, flow))
+
+
+def prepared(db: sqlite3.Connection) -> dict[str, bytes]:
+    """Flow → what is prepared, packed."""
+    return dict(db.execute("SELECT flow, prepared FROM plan_change WHERE prepared IS NOT NULL"))

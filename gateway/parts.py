@@ -1,0 +1,314 @@
+"""This gateway's part of flows that run on several, and how it goes from one plan to the next.
+
+A coordinator (an agent) changes the plan in four steps, each on all gateways of the old and the new plan before the
+next:
+
+    stop      the part stands still at a committed checkpoint, and takes no batches
+    export    the state of operators that leave
+    prepare   the part of the new plan is in the database, with the state of operators that come
+    commit    it runs
+
+Before `prepare` a gateway goes on by itself when it hears nothing; after it only the coordinator's word counts, across
+a restart too. So the parts of a flow never run by two plans at a time.
+
+What had left a gateway and was not taken at the other end is exported, too: it stands in the queues of the new plan
+before anything that comes by it, wherever its operator runs then. See `edgert.store.plan_change` for what is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError, show
+from edgert.core.position import Position
+from edgert.flow.document import from_plain
+from edgert.flow.graph import Flow
+from edgert.flow.plan import Assignment, uncopied
+from edgert.links.messages import NOTHING, Number
+from edgert.operators.logic import Now
+from edgert.runtime import departures, resume
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.progress import Progress
+from edgert.runtime.queue import Entry
+from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
+from edgert.store.database import Database
+from edgert.store.plan_change import Prepared
+from edgert.store.records import FlowCommit
+from gateway.back_in_time import successor
+from gateway.checkpointer import OnStore
+from gateway.fallback import last_checkpoint
+from gateway.flows import Flows
+from gateway.hosts import Host
+
+if TYPE_CHECKING:
+    from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 60.0
+"""A part that stands still and has nothing prepared goes on after so long without the coordinator's next word."""
+MOST_PENDING: Final = 1 << 40
+"""Bytes: all that waits for another gateway is read back."""
+
+
+@dataclass(slots=True)
+class Stopped:
+    """A part that stands still."""
+
+    run: FlowRun
+    began: float
+    """Monotonic seconds."""
+    patience: asyncio.TimerHandle | None = None
+
+
+class Parts:
+    """Lives on the loop. Each method raises `EdgertError` where it cannot be done; nothing is changed then."""
+
+    def __init__(
+        self, gateway: str, flows: Flows, host: Host, database: Database, store: OnStore, clock: Clock
+    ) -> None:
+        self._gateway, self._flows, self._host, self._clock = gateway, flows, host, clock
+        self._database, self._store = database, store
+        self.links: FlowLinks | None = None
+        """None where links are off."""
+        self._fences: dict[str, int] = {}
+        self._prepared: dict[str, Prepared] = {}
+        self._stopped: dict[str, Stopped] = {}
+        self._busy = asyncio.Lock()
+
+    def load(self) -> None:
+        """What the database knows; before flows are loaded."""
+        self._fences = self._database.fences()
+        self._prepared = self._database.prepared()
+
+    def stands(self, flow: str) -> bool:
+        """Whether a start must not let the flow run: its part of the next plan is prepared."""
+        return flow in self._prepared
+
+    def loaded(self, run: FlowRun) -> None:
+        """A flow that `stands` is there, and does not run."""
+        run.ended = True
+        self._stopped[run.flow.name] = Stopped(run, time.monotonic())
+
+    def check_free(self, flow: str) -> None:
+        """Raises where the flow's plan is being changed: nothing else may change it meanwhile."""
+        if flow in self._stopped or flow in self._prepared:
+            raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+
+    def status(self) -> dict[str, Any]:
+        """By flow; see `docs/internals`."""
+        flows = self._flows
+        found = {
+            name: {
+                "version": run.version,
+                "plan": run.plan.number,
+                "document": dict(run.flow.document),
+                "assignment": {operator: list(at) for operator, at in run.assignment.items()},
+                "state": "prepared" if name in self._prepared else "stopped" if name in self._stopped else "running",
+                "fence": self._fences.get(name, 0),
+            }
+            for name, run in flows.runs.items()
+        }
+        for name, prepared in self._prepared.items():
+            part = found.setdefault(name, {"state": "prepared", "fence": self._fences.get(name, 0)})
+            part["prepared_plan"] = prepared.plan
+        return found
+
+    # -- the steps
+
+    async def fence(self, flow: str, fence: int) -> None:
+        """Obeys coordinators with this fencing number, and greater ones, from now on."""
+        known = self._fences.get(flow, 0)
+        if fence < known:
+            raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
+        if fence > known:
+            await self._store(lambda: self._database.put_fence(flow, fence))
+            self._fences[flow] = fence
+
+    async def stop(self, flow: str) -> dict[str, Any]:
+        """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""
+        async with self._busy:
+            stopped = self._stopped.get(flow)
+            if stopped is None:
+                run = self._run(flow)
+                self._hold_links(flow)
+                try:
+                    await self._flows.stop_for_plan(run)
+                except BaseException:
+                    self._release_links(flow)
+                    raise
+                stopped = self._stopped[flow] = Stopped(run, time.monotonic())
+                loop = asyncio.get_running_loop()
+                stopped.patience = loop.call_later(PATIENCE_S, self._impatient, flow)
+            return {"links": {origin: list(at) for origin, at in stopped.run.progress.committed.links.items()}}
+
+    def _impatient(self, flow: str) -> None:
+        if flow in self._stopped and flow not in self._prepared:
+            log.warning("flow %s goes on: its coordinator said nothing for %.0f s", flow, PATIENCE_S)
+            self._go_on(flow)
+
+    async def export(self, flow: str, operators: Iterable[str], taken: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        """Of a part that stands still: state and queue entries of operator copies that leave, and what waits for other
+        gateways. `taken`: gateway → (epoch, sequence) of the last batch that it took from here."""
+        self._is_stopped(flow)
+        wanted = set(operators)
+        blobs, queue = await self._checkpoint(flow)
+        states = [{n: part for n, part in state.items() if _concerns(n, wanted)} for state in resume.states_of(blobs)]
+        waiting = {name: found for name, found in unpack_queues(queue, 0.0).items() if _concerns(name, wanted)}
+        return {
+            "states": [pack_state(state) for state in states if state],
+            "queue": pack_queues(waiting),
+            "pending": pack_queues(await self._pending(flow, taken)),
+        }
+
+    async def prepare(
+        self,
+        document: Mapping[str, Any],
+        assignment: Assignment,
+        plan: int,
+        imports: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Makes this gateway's part of the next plan durable. `imports`: what all gateways exported, this one too."""
+        flow = from_plain(dict(document), self._flows.registry, what="flow")
+        async with self._busy:
+            old = self._stopped.get(flow.name)
+            if old is None and flow.name in self._flows.runs:
+                raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
+            if old is not None and old.run.flow.document != flow.document:
+                raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
+            blobs, queue = await self._checkpoint(flow.name) if old else ([], b"")
+            states = [*blobs, *(state for one in imports for state in one["states"])]
+            # what a gateway took stands before what it had not taken yet
+            queues = [queue, *(one["queue"] for one in imports), *(one["pending"] for one in imports)]
+            form = await asyncio.to_thread(self._form, flow, assignment, plan, states, join_queues(queues))
+            await self._store(lambda: self._database.put_prepared(flow.name, form))
+            self._prepared[flow.name] = form
+
+    async def commit(self, flow: str, plan: int) -> dict[str, Any]:
+        """The part runs by the next plan. Returns for how long it stood still."""
+        async with self._busy:
+            prepared = self._prepared.get(flow)
+            if prepared is None or prepared.plan != plan:
+                run = self._flows.runs.get(flow)
+                if prepared is None and (run is None or run.plan.number == plan):
+                    return {"pause_s": 0.0}  # told twice
+                raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
+            stopped = self._stopped.get(flow)
+            await self._switch(flow, prepared, stopped.run if stopped else None)
+            del self._prepared[flow]
+            self._stopped.pop(flow, None)
+            _wait_no_more(stopped)
+            self._release_links(flow)
+            return {"pause_s": time.monotonic() - stopped.began if stopped else 0.0}
+
+    async def abort(self, flow: str, plan: int) -> None:
+        """The part goes on by the plan that it had."""
+        async with self._busy:
+            prepared = self._prepared.get(flow)
+            if prepared is not None and prepared.plan == plan:
+                await self._store(lambda: self._database.put_prepared(flow, None))
+                del self._prepared[flow]
+            if flow in self._stopped and flow not in self._prepared:
+                self._go_on(flow)
+
+    # -- below
+
+    def _run(self, flow: str) -> FlowRun:
+        run = self._flows.runs.get(flow)
+        if run is None:
+            raise EdgertError(f"expected a flow that runs here, got {show(flow)}")
+        return run
+
+    def _is_stopped(self, flow: str) -> Stopped:
+        stopped = self._stopped.get(flow)
+        if stopped is None:
+            raise EdgertError(f"expected a flow that stands still here, got {show(flow)}")
+        return stopped
+
+    async def _checkpoint(self, flow: str) -> tuple[list[bytes], bytes]:
+        found: tuple[list[bytes], bytes] = await self._store(lambda: last_checkpoint(self._database, flow))
+        return found
+
+    async def _pending(self, flow: str, taken: Mapping[str, Sequence[int]]) -> dict[str, list[Entry]]:
+        """What left here and was not taken at the other end, by the operator copy that it is for."""
+        database, found = self._database, dict[str, list[Entry]]()
+        for (name, gateway), _ in (await self._store(database.link_streams)).items():
+            if name != flow:
+                continue
+            after = Number(*taken.get(gateway, NOTHING))
+            read = partial(database.link_pending, flow, gateway, after, MOST_PENDING)
+            for batch in await self._store(read):
+                for one in departures.unpack_untrusted(batch.body, self._clock.monotonic()):
+                    found.setdefault(one.operator, []).append(Entry(one.source, one.batch, producer=one.producer))
+        return found
+
+    def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
+        """On a thread of its own: what this gateway has of the next plan, from all state that concerns it."""
+        now = Now(self._clock.monotonic(), self._clock.wall())
+        run = self._flows.planned(flow, assignment, plan, Progress(Position()))
+        queues = unpack_queues(queue, now.monotonic)
+        mine = {name: found for name, found in queues.items() if _location(name, assignment) == self._gateway}
+        run.restore(blobs, pack_queues(mine), now)
+        state = pack_state({resume.WHOLE: True, **run.snapshot(run.built, run.mine)})
+        links = tuple((one.gateway, one.rows, one.payload) for one in departures.pack(run.take_departures()))
+        return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(run.queues()), links)
+
+    async def _switch(self, name: str, prepared: Prepared, old: FlowRun | None) -> None:
+        flow = from_plain(dict(prepared.document), self._flows.registry, what="flow")
+        progress = old.progress if old else Progress(Position())
+        run = self._flows.planned(flow, prepared.assignment, prepared.plan, progress)
+        stored = self._flows.next_part(flow, prepared.assignment, prepared.plan, progress.position())
+        run.version, run.epoch = stored.version, stored.epoch
+        leaves = not run.local
+        streams = await self._store(self._database.link_streams)
+        others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
+        others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}
+        epochs = {gateway: successor(max(epoch, stored.epoch)) for gateway, epoch in others.items()}
+        commit = FlowCommit(
+            name, progress.committed, [prepared.state], prepared.queue, whole=True, links=prepared.links
+        )  # fmt: skip
+        stored = replace(stored, position=progress.committed, removed=leaves)
+        await self._store(lambda: self._database.change_plan(stored, run.schema, None if leaves else commit, epochs))
+        await self._flows.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+
+    def _go_on(self, flow: str) -> None:
+        stopped = self._stopped.pop(flow)
+        _wait_no_more(stopped)
+        stopped.run.ended = False
+        self._host.go_on(stopped.run)
+        self._release_links(flow)
+
+    def _hold_links(self, flow: str) -> None:
+        if self.links is not None:
+            self.links.hold(flow)
+
+    def _release_links(self, flow: str) -> None:
+        if self.links is not None:
+            self.links.release(flow)
+
+
+def _wait_no_more(stopped: Stopped | None) -> None:
+    if stopped is not None and stopped.patience is not None:
+        stopped.patience.cancel()
+
+
+def _operators(name: str) -> set[str]:
+    """The operator copies of a place, by its name."""
+    common, copy = uncopied(name)
+    return {f"{operator}#{copy}" if copy else operator for operator in common.split("+")}
+
+
+def _concerns(name: str, wanted: set[str]) -> bool:
+    return bool(_operators(name) & wanted)
+
+
+def _location(name: str, assignment: Assignment) -> str | None:
+    """The gateway of the first operator of a place that has a location."""
+    return next((assignment[o].gateway for o in sorted(_operators(name)) if o in assignment), None)

@@ -1,0 +1,130 @@
+"""The driver of Flink: answers recorded from a Flink 2.3.0 with one task manager (SQL: datagen → SUM → blackhole)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agent.drivers import jvm
+from agent.drivers.base import DriverError
+from agent.drivers.entities import Thread
+from agent.drivers.flink import FlinkDriver
+from agent.drivers.registry import make
+from agent.osched.metric_graph import MetricProvider
+
+JOB = "a1c37c378be3685897f4baf441963bf6"
+SOURCE, SUM, SINK = (
+    "bc764cd8ddf7a0cff126f51c16239658",
+    "0a448493b4782967b150582570326227",
+    "ea632d67b7d595e5b851708ae9ad79d6",
+)
+ANSWERS: dict[str, Any] = {
+    "/jobs/overview": {"jobs": [
+        {"jid": JOB, "name": "query-a", "jobType": "STREAMING", "state": "RUNNING"},
+        {"jid": "f080c5d404af602b83c8c9ea33019896", "name": "query-b", "jobType": "STREAMING", "state": "CANCELED"},
+    ]},
+    f"/jobs/{JOB}": {
+        "jid": JOB, "name": "query-a", "state": "RUNNING",
+        "vertices": [
+            {"id": SOURCE, "name": "Source: src[1]", "parallelism": 2, "status": "RUNNING"},
+            {"id": SUM, "name": "GroupAggregate[3]", "parallelism": 2, "status": "RUNNING"},
+            {"id": SINK, "name": "snk[4]: Writer", "parallelism": 2, "status": "RUNNING"},
+        ],
+        "plan": {"nodes": [
+            {"id": SINK, "inputs": [{"id": SUM, "num": 0, "ship_strategy": "FORWARD"}]},
+            {"id": SUM, "inputs": [{"id": SOURCE, "num": 0, "ship_strategy": "HASH"}]},
+            {"id": SOURCE},
+        ]},
+    },
+    SUM: [
+        {"id": "0.numRecordsIn", "value": "6347870"},
+        {"id": "1.numRecordsIn", "value": "9504654"},
+        {"id": "0.accumulateBusyTimeMs", "value": "53042.0"},
+        {"id": "0.numRecordsOut", "value": "6349081"},
+        {"id": "0.Shuffle.Netty.Input.Buffers.inputQueueLength", "value": "2"},
+    ],
+    SOURCE: [{"id": "0.numRecordsIn", "value": "0"}, {"id": "0.accumulateBusyTimeMs", "value": "NaN"}],
+    SINK: [],
+}  # fmt: skip
+THREADS = """
+"Source: src[1] (1/2)#0" #69 prio=5 os_prio=0 cpu=159.65ms elapsed=80.22s tid=0x00007f8d18053e10 nid=0xbd5 waiting on condition  [0x00007f8d24bfc000]
+   java.lang.Thread.State: WAITING (parking)
+"GroupAggregate[3] (2/2)#0" #73 prio=5 os_prio=0 cpu=7557.69ms elapsed=79.53s tid=0x00007f8d1805dec0 nid=0xbf7 runnable  [0x00007f8d146fe000]
+"OutputFlusher for GroupAggregate[3] (1/2)#0" #74 daemon prio=5 os_prio=0 cpu=47.97ms elapsed=79.50s tid=0x00007f8ca845fc20 nid=0xbf8 waiting on condition
+"Legacy Source Thread - Source: src[1] (2/2)#0" #81 prio=5 os_prio=0 cpu=3566.91ms elapsed=78.08s tid=0x00007f8c9c004650 nid=3084 runnable
+"GC Thread#0" os_prio=0 cpu=226.31ms elapsed=93.24s tid=0x00007f8d1806bc10 nid=17719 runnable
+"""  # noqa: E501 - as it comes
+
+
+class Cluster:
+    """Recorded answers by path."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def get(self, path: str) -> Any:
+        self.asked.append(path)
+        return ANSWERS[path.split("/")[4] if "/vertices/" in path else path]
+
+
+class Known:
+    """Names of threads that are known."""
+
+    def find(self, wanted: set[str]) -> tuple[Mapping[str, Thread], list[str]]:
+        names = ["GroupAggregate[3] (1/2)", "OutputFlusher for GroupAggregate[3] (1/2)"]
+        assert set(names) < wanted
+        return {name: Thread(7, 8 + k, 9) for k, name in enumerate(names)}, ["a note"]
+
+
+def test_subtasks_become_operators_with_their_threads_and_edges() -> None:
+    report = asyncio.run(FlinkDriver("http://127.0.0.1:1", Cluster().get, Known()).report())
+    assert len(report.operators) == 6
+    first = report.operators["query-a/0a448493#0"]
+    assert first.threads == (Thread(7, 8, 9), Thread(7, 9, 9))
+    assert first.successors == ("query-a/ea632d67#0", "query-a/ea632d67#1")
+    assert (first.instance, first.place) == ("GroupAggregate[3] (1)", "pid 7")
+    assert report.operators["query-a/ea632d67#0"].threads == ()
+    assert report.notes == ("a note",)
+
+
+def test_cost_follows_from_flinks_counters_and_what_it_does_not_know_is_absent() -> None:
+    provider = MetricProvider(asyncio.run(FlinkDriver("http://127.0.0.1:1", Cluster().get, Known()).report()))
+    assert provider.get("queue_size") == {"query-a/0a448493#0": 2.0}
+    assert provider.get("cost_s") == pytest.approx({"query-a/0a448493#0": 53.042 / 6347870})
+    assert provider.get("selectivity")["query-a/0a448493#0"] == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_metric_is_asked_for_twice_the_first_time_and_once_then() -> None:
+    cluster = Cluster()
+    driver = FlinkDriver("http://127.0.0.1:1", cluster.get, Known())
+    asyncio.run(driver.report())
+    asyncio.run(driver.report())
+    assert sum(SUM in path for path in cluster.asked) == 3
+
+
+def test_names_and_kernel_ids_are_read_from_thread_print_of_old_and_new_jvms() -> None:
+    assert jvm.parse_untrusted(THREADS) == [
+        ("Source: src[1] (1/2)", 0xBD5),
+        ("GroupAggregate[3] (2/2)", 0xBF7),
+        ("OutputFlusher for GroupAggregate[3] (1/2)", 0xBF8),
+        ("Legacy Source Thread - Source: src[1] (2/2)", 3084),
+        ("GC Thread", 17719),
+    ]
+
+
+@pytest.mark.parametrize("answer", [None, {"jobs": [{}]}, {"jobs": 3}])
+def test_an_answer_of_another_form_is_an_error_of_the_driver(answer: Any) -> None:
+    with pytest.raises(DriverError, match="flink: expected an answer as of Flink's REST interface"):
+        asyncio.run(FlinkDriver("http://127.0.0.1:1", lambda path: answer, Known()).report())
+
+
+def test_only_a_cluster_of_this_machine_is_asked() -> None:
+    assert make("flink=http://127.0.0.1:8081").name == "flink"
+    for address in ("http://flink.example:8081", "ftp://127.0.0.1", "8081"):
+        with pytest.raises(DriverError, match="expected an address of this machine such as"):
+            make(f"flink={address}")
+    with pytest.raises(DriverError, match=r"flink: http://127\.0\.0\.1:1/jobs/overview: "):
+        asyncio.run(make("flink=http://127.0.0.1:1").report())

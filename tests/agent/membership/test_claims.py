@@ -1,0 +1,86 @@
+"""What an agent believes does not depend on the order in which claims arrive, nor on repetitions."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.membership.events import Changed
+from agent.membership.members import State, Version
+from agent.membership.messages import Claim
+from agent.membership.parameters import Parameters
+from agent.membership.protocol import Membership
+from tests.agent.membership.some_messages import CLAIMS
+
+HERE = ("127.0.0.1", 1)
+
+
+def machine() -> Membership:
+    made = Membership("me", HERE, 1, Parameters(), Random(1), 0.0)
+    for name in ("other", "board-1", "board-2", "b.3_x"):
+        made.claims.consider(claim(name, 0, State.ALIVE), 0.0)
+    made.take_events()
+    return made
+
+
+def claim(name: str, incarnation: int, state: State, epoch: int = 0) -> Claim:
+    return Claim(name, epoch, incarnation, state, *HERE, "other")
+
+
+def beliefs(of: Membership) -> dict[str, Version]:
+    return {member.name: member.version for member in of.roster if member.name != "me"}
+
+
+@given(st.lists(CLAIMS, max_size=12), st.randoms())
+def test_order_and_repetition_of_claims_do_not_matter(claims: list[Claim], random: Random) -> None:
+    first, second = machine(), machine()
+    for item in claims:
+        first.claims.consider(item, 1.0)
+    shuffled = [*claims, *claims]
+    random.shuffle(shuffled)
+    for item in shuffled:
+        second.claims.consider(item, 1.0)
+    assert beliefs(first) == beliefs(second)
+    assert first.roster.present == second.roster.present == sum(member.present for member in first.roster)
+
+
+@given(st.lists(CLAIMS, max_size=12))
+def test_nobody_makes_us_believe_that_we_are_dead(claims: list[Claim]) -> None:
+    us = machine()
+    for item in claims:
+        us.claims.consider(item, 1.0)
+    assert us.roster.own.state is State.ALIVE
+    about_us = [Version(c.epoch, c.incarnation, c.state) for c in claims if c.name == "me" and c.address == HERE]
+    assert all(us.roster.own.version >= version for version in about_us if version.state is not State.ALIVE)
+
+
+def test_suspicion_grows_shorter_with_each_independent_witness() -> None:
+    parameters = Parameters()
+    times = [parameters.suspicion(1_000, witnesses) for witnesses in range(5)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] == parameters.suspicion_spread * parameters.least_suspicion(1_000)
+    assert times[3] == times[4] == parameters.least_suspicion(1_000)
+
+
+def test_suspect_that_is_heard_of_directly_gets_its_time_anew() -> None:
+    us = machine()
+    us.claims.consider(claim("board-1", 0, State.SUSPECT), 10.0)
+    before = us.claims.next_deadline()
+    us.receive_untrusted(b"\x90", "board-1", HERE, 12.0)
+    assert us.claims.next_deadline() == before + 2.0
+    us.claims.expire(before + 1.0)
+    assert Changed("board-1", "died", State.DEAD) not in us.take_events()
+    us.claims.expire(before + 2.0)
+    assert Changed("board-1", "died", State.DEAD) in us.take_events()
+
+
+def test_member_that_is_long_dead_is_forgotten() -> None:
+    us = machine()
+    us.claims.consider(claim("board-1", 0, State.DEAD), 10.0)
+    us.claims.forget(10.0 + us.parameters.forget_dead_s)
+    assert us.roster.get("board-1") is not None
+    us.claims.forget(11.0 + us.parameters.forget_dead_s)
+    assert us.roster.get("board-1") is None
+    assert us.roster.present == 4

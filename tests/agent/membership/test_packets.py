@@ -1,0 +1,120 @@
+"""Sealed packets: what is not from a member of the fleet, or not new, is dropped and counted by its reason."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.membership.keys import KeyFileError, KeyRing, key_line, parse_keys
+from agent.membership.messages import body, decode_untrusted, encode
+from agent.membership.packets import MAX_DATAGRAM, WINDOW, Dropped, ReplayWindow, Sealer
+from agent.membership.parameters import Parameters
+from agent.membership.protocol import Membership
+from edgert.core.errors import ProtocolError
+from tests.agent.membership.some_messages import MESSAGES
+
+OLD, NEW = bytes(range(32)), bytes(range(32, 64))
+
+
+def sealer(name: str = "a", *keys: bytes, fleet: str = "f", epoch: int = 1) -> Sealer:
+    return Sealer(name, fleet, epoch, KeyRing(keys or (OLD,)), random.Random(1).randbytes)
+
+
+def dropped(receiver: Sealer, packet: bytes) -> str:
+    with pytest.raises(Dropped) as caught:
+        receiver.open_untrusted(packet)
+    assert receiver.drops[caught.value.reason] > 0
+    return caught.value.reason
+
+
+def test_packet_opens_once_with_its_sender() -> None:
+    receiver = sealer("b")
+    packet = sealer("a", epoch=7).seal(b"hello")
+    opened = receiver.open_untrusted(packet)
+    assert (opened.sender, opened.epoch, opened.body) == ("a", 7, b"hello")
+    assert dropped(receiver, packet) == "replay"
+
+
+def test_packets_of_an_earlier_start_are_replays() -> None:
+    receiver = sealer("b")
+    old = sealer("a", epoch=1).seal(b"old")
+    receiver.open_untrusted(sealer("a", epoch=2).seal(b"new"))
+    assert dropped(receiver, old) == "replay"
+
+
+@pytest.mark.parametrize(
+    ("packet", "reason"),
+    [
+        (sealer("a", NEW).seal(b"x"), "unknown key"),
+        (sealer(fleet="other").seal(b"x"), "bad tag"),
+        (sealer().seal(b"x", "stream"), "bad tag"),
+        (sealer().seal(b"x")[:-1], "bad tag"),
+        (sealer().seal(b"x")[:20], "truncated"),
+        (b"", "truncated"),
+        (b"\x02" + sealer().seal(b"x")[1:], "version"),
+        (bytes(MAX_DATAGRAM + 1), "too large"),
+        (sealer("not a name!").seal(b"x"), "malformed"),
+    ],
+)
+def test_foreign_packet_is_counted_by_its_reason(packet: bytes, reason: str) -> None:
+    assert dropped(sealer("b"), packet) == reason
+
+
+@given(st.binary(max_size=1_500), st.data())
+def test_changed_packet_never_opens(noise: bytes, data: st.DataObject) -> None:
+    receiver, packet = sealer("b"), bytearray(sealer().seal(b"hello"))
+    dropped(receiver, noise)
+    at = data.draw(st.integers(0, len(packet) - 1))
+    packet[at] ^= data.draw(st.integers(1, 255))
+    dropped(receiver, bytes(packet))
+
+
+def test_keys_rotate_without_a_lost_packet() -> None:
+    steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
+    for before, after in itertools.pairwise(steps):  # boards are at most one step apart
+        sealer("b", *after).open_untrusted(sealer("a", *before).seal(b"x"))
+        sealer("b", *before).open_untrusted(sealer("a", *after).seal(b"x"))
+
+
+@given(st.lists(st.integers(0, 3 * WINDOW), max_size=200))
+def test_window_takes_a_number_once_and_refuses_only_old_ones(counters: list[int]) -> None:
+    window, taken = ReplayWindow(1), set[int]()
+    for counter in counters:
+        highest = max(taken, default=-1)
+        expected = counter not in taken and counter > highest - WINDOW
+        assert window.accept(1, counter) == expected
+        if expected:
+            taken.add(counter)
+
+
+def test_key_file_errors_name_the_line_and_show_no_key() -> None:
+    good = key_line(OLD)
+    assert parse_keys(f"# comment\n\n{good}\n", "k") == [OLD]
+    with pytest.raises(KeyFileError, match=r"k, line 2: expected base64") as caught:
+        parse_keys(f"{good}\n{good[:-4]}\n", "k")
+    assert good[:-4] not in str(caught.value)
+    with pytest.raises(KeyFileError, match="expected 1 to 8 keys, got 0"):
+        parse_keys("", "k")
+
+
+@given(st.lists(MESSAGES, max_size=30))
+def test_messages_survive_a_round_trip(messages: list) -> None:  # type: ignore[type-arg]
+    assert decode_untrusted(body([encode(m) for m in messages]), 1 << 20) == messages
+
+
+@given(st.one_of(st.binary(max_size=1_400), st.lists(MESSAGES, max_size=4).map(lambda m: body([*map(encode, m)]))))
+def test_any_body_is_taken_or_refused_with_one_error(payload: bytes) -> None:
+    machine = Membership("me", ("127.0.0.1", 1), 1, Parameters(max_members=8), random.Random(1), 0.0)
+    for cut in range(0, len(payload) + 1, max(1, len(payload) // 16)):
+        try:
+            machine.receive_untrusted(payload[:cut], "other", ("127.0.0.1", 2), 1.0)
+            machine.merge_untrusted(payload[:cut], 1.0)
+        except ProtocolError:
+            continue
+    machine.tick(2.0)
+    assert len(machine.roster) <= 8
+    assert all(len(output.payload) <= 1_200 for output in machine.take_outputs() if hasattr(output, "payload"))

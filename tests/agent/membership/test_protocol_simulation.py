@@ -1,0 +1,127 @@
+"""The membership protocol in simulated fleets, on a virtual clock; the seed of each run is printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.membership.events import Changed, EpochRaised, Measured
+from agent.membership.members import State
+from tests.agent.membership.simulated_fleet import SimulatedFleet
+
+ALIVE, SUSPECT, DEAD, LEFT = State
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_boards_that_know_one_seed_find_each_other(seed: int) -> None:
+    fleet = SimulatedFleet(12, seed, joined=False)
+    fleet.run_until(lambda: all(fleet.all_agree(name, ALIVE) for name in fleet.boards), 30)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_death_is_known_to_all_within_ten_seconds(seed: int) -> None:
+    fleet = SimulatedFleet(100, seed, loss=0.05)
+    fleet.run(10)
+    fleet.kill("board-7")
+    assert fleet.run_until(lambda: fleet.all_agree("board-7", DEAD), 10) > 2
+    assert {name for _, _, name in fleet.deaths()} == {"board-7"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_starved_members_and_lost_packets_make_no_false_death(seed: int) -> None:
+    fleet = SimulatedFleet(100, seed, loss=0.05)
+    fleet.starve_often([f"board-{n}" for n in range(10)], 0.5, 4.0, fleet.now + 30)
+    fleet.run(40)
+    assert fleet.deaths() == []
+    suspected = [e for _, _, e in fleet.events if isinstance(e, Changed) and e.what == "suspected"]
+    assert suspected  # else the run would prove nothing
+    fleet.run_until(lambda: all(fleet.all_agree(name, ALIVE) for name in fleet.boards), 60)
+
+
+def test_suspect_refutes_with_a_greater_incarnation() -> None:
+    fleet = SimulatedFleet(5, 1)
+    fleet.run(2)
+    fleet.starve("board-2", 3.0)
+    fleet.run_until(lambda: any(fleet.state(n, "board-2") is SUSPECT for n in fleet.boards), 5)
+    fleet.run_until(lambda: fleet.all_agree("board-2", ALIVE), 10)
+    assert fleet.boards["board-2"].machine.roster.own.version.incarnation > 0
+    assert fleet.deaths() == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_split_fleet_heals(seed: int) -> None:
+    fleet = SimulatedFleet(20, seed)
+    left = {f"board-{n}" for n in range(10)}
+    fleet.run(2)
+    fleet.cut = lambda sender, receiver: (sender in left) != (receiver in left)
+    fleet.run_until(
+        lambda: all(fleet.all_agree(n, DEAD, among=sorted(left)) for n in fleet.boards if n not in left), 60
+    )
+    fleet.cut = lambda sender, receiver: False
+    fleet.run_until(lambda: all(fleet.all_agree(name, ALIVE) for name in fleet.boards), 60)
+
+
+def test_one_way_cut_between_two_members_kills_nobody() -> None:
+    fleet = SimulatedFleet(8, 5)
+    fleet.cut = lambda sender, receiver: (sender, receiver) == ("board-1", "board-2")
+    fleet.run(120)
+    assert fleet.deaths() == []
+
+
+def test_restarted_board_returns_with_its_new_epoch() -> None:
+    fleet = SimulatedFleet(6, 2)
+    fleet.kill("board-3")
+    fleet.run_until(lambda: fleet.all_agree("board-3", DEAD), 60)
+    fleet.start("board-3", 3, joined=False, epoch=2)
+    fleet.run_until(lambda: fleet.all_agree("board-3", ALIVE), 30)
+    assert all(b.machine.roster.get("board-3").version.epoch == 2 for b in fleet.boards.values())  # type: ignore[union-attr]
+
+
+def test_board_that_lost_its_stored_epoch_raises_it() -> None:
+    fleet = SimulatedFleet(4, 3)
+    fleet.kill("board-2")
+    fleet.run_until(lambda: fleet.all_agree("board-2", DEAD), 60)
+    fleet.start("board-2", 2, joined=False, epoch=0)
+    fleet.run_until(lambda: fleet.all_agree("board-2", ALIVE), 30)
+    assert [e for _, n, e in fleet.events if n == "board-2" and isinstance(e, EpochRaised)] == [EpochRaised(2)]
+
+
+def test_leaving_is_not_a_death() -> None:
+    fleet = SimulatedFleet(30, 4, loss=0.05)
+    fleet.run(3)
+    fleet.boards["board-9"].machine.leave(fleet.now)
+    fleet.run(1.5)
+    fleet.kill("board-9")
+    fleet.run_until(lambda: fleet.all_agree("board-9", LEFT), 60)
+    fleet.run(30)
+    assert fleet.deaths() == []
+
+
+def test_published_state_reaches_all_and_its_newest_version_stays() -> None:
+    fleet = SimulatedFleet(20, 6, loss=0.1)
+    machine = fleet.boards["board-0"].machine
+    machine.publish("load", b"first")
+    fleet.run(0.3)
+    machine.publish("load", b"second")
+
+    def known() -> bool:
+        others = [board.machine.roster.get("board-0") for board in fleet.boards.values()]
+        return all(m is not None and "load" in m.sections and m.sections["load"].payload == b"second" for m in others)
+
+    fleet.run_until(known, 90)
+
+
+def test_round_trip_times_are_measured_by_probes() -> None:
+    fleet = SimulatedFleet(3, 7)
+    fleet.boards["board-1"].machine.coordinate = (1.0, 2.0, 3.0)
+    fleet.run(10)
+    measured = [e for _, n, e in fleet.events if n == "board-0" and isinstance(e, Measured) and e.name == "board-1"]
+    assert measured
+    assert all(0.002 <= e.rtt_s < 0.2 for e in measured)
+    assert all(e.coordinate == (1.0, 2.0, 3.0) for e in measured)
+
+
+def test_calm_fleet_sends_little() -> None:
+    fleet = SimulatedFleet(50, 8)
+    fleet.run(60)
+    rates = [board.sent_bytes / 60 for board in fleet.boards.values()]
+    assert max(rates) < 1_000

@@ -1,0 +1,88 @@
+"""Requests between agents over real sockets of loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import pytest
+
+from agent.membership.keys import KeyRing
+from agent.membership.members import State
+from agent.membership.messages import Claim
+from agent.membership.packets import Sealer
+from agent.membership.parameters import Parameters
+from agent.membership.protocol import Membership
+from agent.membership.transport import RequestError, Transport
+from edgert.core.errors import EdgertError
+from edgert.core.system_clock import SystemClock
+from tests.waiting import in_loop, until
+
+
+async def started(name: str, key: bytes = bytes(32)) -> Transport:
+    clock, random = SystemClock(), Random(name)
+    membership = Membership(name, ("127.0.0.1", 1), 1, Parameters(), random, clock.monotonic())
+    transport = Transport(membership, Sealer(name, "f", 1, KeyRing([key]), random.randbytes), clock, lambda _: None)
+    address = await transport.start(("127.0.0.1", 0))
+    membership.move(address, clock.monotonic())
+    return transport
+
+
+def introduce(to: Transport, other: Transport) -> None:
+    own = other.membership.roster.own
+    to.membership.claims.consider(Claim(own.name, 1, 9, State.ALIVE, *own.address, own.name), 0.0)
+
+
+@in_loop
+async def test_request_is_answered_by_the_registered_handler() -> None:
+    a, b = await started("a"), await started("b")
+    introduce(a, b)
+
+    async def double(sender: str, args: Mapping[str, Any]) -> Any:
+        if args["x"] is None:
+            raise EdgertError("x: expected a number, got None")
+        return {"for": sender, "result": args["x"] * 2}
+
+    b.handlers["test.double"] = double
+    try:
+        assert await a.request("b", "test.double", {"x": "y" * 200_000}) == {"for": "a", "result": "y" * 400_000}
+        with pytest.raises(RequestError, match="x: expected a number"):
+            await a.request("b", "test.double", {"x": None})
+        with pytest.raises(RequestError, match="unforeseen fault"):
+            await a.request("b", "test.double", {})
+        with pytest.raises(RequestError, match=r"expected one of .*test\.double"):
+            await a.request("b", "test.none", {})
+        with pytest.raises(RequestError, match="is unknown"):
+            await a.request("c", "test.double", {})
+    finally:
+        await a.stop()
+        await b.stop()
+
+
+@in_loop
+async def test_agent_with_another_key_gets_no_answer() -> None:
+    a, b = await started("a", bytes(31) + b"x"), await started("b")
+    introduce(a, b)
+    try:
+        with pytest.raises(RequestError, match="the connection failed"):
+            await a.request("b", "membership.ping", {})
+        assert b.sealer.drops == {"unknown key": 1}
+    finally:
+        await a.stop()
+        await b.stop()
+
+
+@in_loop
+async def test_newcomer_learns_the_table_of_its_seed() -> None:
+    a, b = await started("a"), await started("b")
+    a.membership.publish("board", b"state")
+    b.membership.seeds = [a.membership.roster.own.address]
+    a.run()
+    b.run()
+    try:
+        await until(lambda: a.membership.roster.get("b"), "a to know b")
+        await until(lambda: (m := b.membership.roster.get("a")) and "board" in m.sections, "b to know a's state")
+    finally:
+        await a.stop()
+        await b.stop()

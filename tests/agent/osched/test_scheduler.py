@@ -1,0 +1,267 @@
+"""The scheduler with an engine of the test's own: real processes, a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.drivers.base import DriverError
+from agent.drivers.entities import Operator, Query, Report
+from agent.osched import tell
+from agent.osched.door import Door
+from agent.osched.rules import RuleError
+from agent.osched.scheduler import PATIENCE_S, Scheduler
+from edgert.core.agent_settings import Sched
+from edgert.core.clock import VirtualClock
+from edgert.core.errors import EdgertError
+from tests.agent.osched.worlds import Worker, needs_nice, worker
+
+pytestmark = needs_nice
+
+
+class Engine:
+    """Two queries, each with one operator in a process."""
+
+    name = "engine"
+
+    def __init__(self, a: Worker, b: Worker) -> None:
+        self.queues = {"a": 0.0, "b": 0.0}
+        self.answers = True
+        self.weights: dict[str, Mapping[str, float]] = {}
+        self.closed = False
+        self.operators = {
+            name: Operator(name, f"q{name}", instance=name, threads=tuple(process.threads()), place=f"process {name}")
+            for name, process in (("a", a), ("b", b))
+        }
+
+    async def report(self) -> Report:
+        if not self.answers:
+            raise DriverError("engine: no answer")
+        queries = {f"q{name}": Query(f"q{name}") for name in self.operators}
+        return Report("engine", dict(self.operators), queries, {"queue_size": dict(self.queues)}, weighable=True)
+
+    async def weigh(self, flow: str, weights: Mapping[str, float]) -> None:
+        self.weights[flow] = weights
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def scheduler(folder: Path, engine: Engine, clock: VirtualClock, settings: Sched) -> Scheduler:
+    return Scheduler(settings, [engine], Door(folder / "journal"), clock, lambda: 0.5)
+
+
+def test_nice_values_follow_queues_from_period_to_period(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker(threads=1) as a, worker() as b:
+            engine, clock = Engine(a, b), VirtualClock()
+            made = scheduler(tmp_path, engine, clock, Sched())
+            engine.queues = {"a": 10.0, "b": 100.0}
+            await made.turn()
+            assert (a.nices(), b.nices()) == ([10, 10], [0])
+            engine.queues = {"a": 100.0, "b": 10.0}
+            clock.advance(0.5)
+            await made.turn()
+            assert (a.nices(), b.nices()) == ([10, 10], [0]), "the policy is not due yet"
+            clock.advance(0.5)
+            await made.turn()
+            assert (a.nices(), b.nices()) == ([0, 0], [10])
+            await made.stop()
+            assert (a.nices(), b.nices()) == ([0, 0], [0])
+            assert engine.closed
+
+    asyncio.run(story())
+
+
+def test_an_engine_that_does_not_answer_keeps_its_values_for_some_seconds(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker() as a, worker() as b:
+            engine, clock = Engine(a, b), VirtualClock()
+            made = scheduler(tmp_path, engine, clock, Sched())
+            engine.queues = {"a": 10.0, "b": 100.0}
+            await made.turn()
+            engine.answers = False
+            clock.advance(1.0)
+            await made.turn()
+            assert a.nices() == [10]
+            assert tell.status(made)["errors"] == ["engine: no answer"]
+            clock.advance(PATIENCE_S)
+            await made.turn()
+            assert a.nices() == [0]
+            await made.stop()
+
+    asyncio.run(story())
+
+
+def test_a_policy_is_switched_by_hand_and_none_puts_all_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker() as a, worker() as b:
+            engine, clock = Engine(a, b), VirtualClock()
+            engine.queues = {"a": 10.0, "b": 100.0}
+            made = scheduler(tmp_path, engine, clock, Sched(policy="constant"))
+            await made.turn()
+            assert (a.nices(), b.nices()) == ([0], [0])
+            made.use("qs every 50 ms")
+            await made.turn()
+            assert (a.nices(), b.nices()) == ([10], [0])
+            with pytest.raises(RuleError, match="got 'worst'"):
+                made.use("worst")
+            made.use("none")
+            await made.turn()
+            assert (a.nices(), b.nices()) == ([0], [0])
+            await made.stop()
+
+    asyncio.run(story())
+
+
+def test_a_policy_that_lacks_a_metric_changes_nothing_and_the_status_says_which(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker() as a, worker() as b:
+            made = scheduler(tmp_path, Engine(a, b), VirtualClock(), Sched(policy="hr"))
+            await made.turn()
+            assert (a.nices(), b.nices()) == ([0], [0])
+            (error,) = tell.status(made)["errors"]
+            assert "expected the metric rows_out, which highest_rate → path_selectivity → selectivity needs" in error
+            await made.stop()
+
+    asyncio.run(story())
+
+
+def test_pool_weights_are_set_where_they_change_and_taken_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker() as a, worker() as b:
+            engine, clock = Engine(a, b), VirtualClock()
+            engine.queues = {"a": 0.0, "b": 100.0}
+            made = scheduler(tmp_path, engine, clock, Sched(pool_weights=True))
+            await made.turn()
+            assert engine.weights == {"qa": {"a": 1.0}, "qb": {"b": 16.0}}
+            engine.weights = {}
+            clock.advance(1.0)
+            await made.turn()
+            assert engine.weights == {}, "they hold already"
+            await made.stop()
+            assert engine.weights == {"qb": {"b": 1.0}}
+
+    asyncio.run(story())
+
+
+def test_status_explain_and_dry_run_say_what_was_decided(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker() as a, worker() as b:
+            engine, clock = Engine(a, b), VirtualClock()
+            engine.queues = {"a": 10.0, "b": 100.0}
+            made = scheduler(tmp_path, engine, clock, Sched())
+            await made.turn()
+            clock.advance(1.0)
+            await made.turn()
+            row = tell.status(made)["operators"][0]
+            assert row["operator"] == "a"
+            assert (row["metrics"], row["priority"], row["nice"]) == ({"queue_size": 10.0}, 10.0, 10)
+            assert 0.0 <= row["cpu"] < 1.0
+            told = tell.explain(made, "a")
+            assert (told["rank"], told["of"]) == (2, 2)
+            assert told["metrics"]["input_output_queue"]["value"] == 11.0
+            assert "cost_s" not in told["metrics"]
+            (tid,) = (thread.tid for thread in a.threads())
+            assert f"thread {tid} (process a): nice 10" in tell.dry_run(made, "qs")["actions"]
+            with pytest.raises(EdgertError, match="expected one of a, b, got 'c'"):
+                tell.explain(made, "c")
+            with pytest.raises(EdgertError, match="policy: expected one of qs"):
+                tell.dry_run(made, "best")
+            await made.stop()
+
+    asyncio.run(story())
+
+
+def test_a_rule_with_a_condition_runs_its_policy_only_under_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker() as a, worker() as b:
+            engine, clock = Engine(a, b), VirtualClock()
+            engine.queues = {"a": 10.0, "b": 100.0}
+            made = scheduler(tmp_path, engine, clock, Sched(policy="when cpu < 200 %: qs else: none"))
+            await made.turn()
+            assert a.nices() == [10]
+            made.use("when cpu > 200 %: qs else: none")
+            await made.turn()
+            assert a.nices() == [0]
+            await made.stop()
+
+    asyncio.run(story())
+
+
+def test_engines_in_two_sessions_are_put_into_one_group_where_nice_would_not_compare(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker(session=True) as a, worker(session=True) as b:
+            engine, clock = Engine(a, b), VirtualClock()
+            engine.queues = {"a": 10.0, "b": 100.0}
+            made = scheduler(tmp_path, engine, clock, Sched())
+            cgroups = made.door.able.cgroups
+            if cgroups is None or not made.door.proc.autogroup_on():
+                pytest.skip("needs autogroups and a cgroup with the cpu controller to write to")
+            before = cgroups.group_of(a.threads()[0])
+            for _ in range(2):
+                await made.turn()
+                clock.advance(1.0)
+                assert cgroups.group_of(a.threads()[0]) == cgroups.group_of(b.threads()[0]) == cgroups.root
+                assert (a.nices(), b.nices()) == ([10], [0])
+            assert "one control group for all: the processes are in 2 " in "".join(tell.status(made)["notes"])
+            await made.stop()
+            assert cgroups.group_of(a.threads()[0]) == before
+
+    asyncio.run(story())
+
+
+def test_equal_shares_per_query_and_nice_within(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker(threads=1) as a, worker() as b:
+            engine = Engine(a, b)
+            first, second = a.threads()
+            engine.operators["c"] = Operator("c", "qa", instance="c", threads=(second,))
+            engine.operators["a"] = Operator("a", "qa", instance="a", threads=(first,))
+            engine.queues = {"a": 10.0, "b": 1.0, "c": 100.0}
+            made = scheduler(tmp_path, engine, VirtualClock(), Sched(mechanism="groups+nice"))
+            if (cgroups := made.door.able.cgroups) is None:
+                pytest.skip("needs a cgroup with the cpu controller to write to")
+            await made.turn()
+            assert cgroups.group_of(first) == cgroups.group_of(second) == cgroups.folder("qa")
+            assert cgroups.group_of(b.threads()[0]) == cgroups.folder("qb")
+            assert (a.nices(), b.nices()) == ([10, 0], [0])
+            await made.stop()
+            assert not cgroups.root.exists()
+
+    asyncio.run(story())
+
+
+def test_a_policy_in_the_settings_that_is_none_is_refused_with_its_place(tmp_path: Path) -> None:
+    with worker() as a, worker() as b, pytest.raises(RuleError, match=r"sched\.policy: expected a policy"):
+        scheduler(tmp_path, Engine(a, b), VirtualClock(), Sched(policy="best"))
+
+
+def test_a_turn_that_fails_does_not_end_the_scheduler(tmp_path: Path) -> None:
+    class Broken(Engine):
+        async def report(self) -> Report:
+            self.times = getattr(self, "times", 0) + 1
+            if self.times == 1:
+                raise ZeroDivisionError
+            return await super().report()
+
+    async def story() -> None:
+        with worker() as a, worker() as b:
+            engine, clock = Broken(a, b), VirtualClock()
+            engine.queues = {"a": 10.0, "b": 100.0}
+            made = scheduler(tmp_path, engine, clock, Sched())
+
+            async def sleep(seconds: float) -> None:
+                clock.advance(seconds)
+                if a.nices() == [10]:
+                    raise asyncio.CancelledError
+
+            with pytest.raises(asyncio.CancelledError):
+                await made.run(sleep)
+            assert engine.times == 2
+            assert a.nices() == [0]
+
+    asyncio.run(story())

@@ -1,0 +1,73 @@
+"""Real agents on loopback for integration tests."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from agent.membership.keys import key_line
+from edgert.control.client import call
+from edgert.control.messages import ControlError
+
+
+def free_port() -> int:
+    """A port of loopback that nobody uses now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class RealAgent:
+    """One `edgert-agent` process with a folder of its own."""
+
+    def __init__(self, folder: Path, name: str, seeds: list[int], keys: list[bytes]) -> None:
+        self.name = name
+        self.port = free_port()
+        self.folder = folder / name
+        self.folder.mkdir(parents=True)
+        self.key_file = self.folder / "fleet.key"
+        self.write_keys(keys)
+        self.config = self.folder / "agent.toml"
+        listed = ", ".join(f'"127.0.0.1:{port}"' for port in seeds)
+        self.config.write_text(
+            f'[gateway]\nid = "{name}"\ndata_dir = "{self.folder}"\n'
+            f"[agent]\nport = {self.port}\nseeds = [{listed}]\n[coordinates]\nperiod_s = 1.0\n"
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def write_keys(self, keys: list[bytes]) -> None:
+        new = self.key_file.with_suffix(".new")
+        new.touch(mode=0o600)
+        new.write_text("".join(f"{key_line(key)}\n" for key in keys))
+        new.replace(self.key_file)
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "agent", "--config", str(self.config)]
+        env = {name: value for name, value in os.environ.items() if name != "RUNTIME_DIRECTORY"}
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stderr=log, env=env)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def status(self) -> dict[str, Any]:
+        """`fleet.status`; empty while the agent does not answer."""
+        try:
+            found: dict[str, Any] = call(self.folder / "agent.sock", "fleet.status", timeout_s=5)
+        except ControlError:
+            return {}
+        return found
+
+    def states(self) -> dict[str, str]:
+        return {member["gateway"]: member["state"] for member in self.status().get("members", [])}
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()

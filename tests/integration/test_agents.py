@@ -1,0 +1,103 @@
+"""Real agents on loopback find each other, notice a death and a return, rotate keys, and answer nobody outside."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.membership.keys import KeyRing
+from edgert.cli.main import main
+from edgert.control.client import call
+from tests.agent.rig import RealAgent
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+KEY, NEXT = bytes(range(32)), bytes(range(32, 64))
+ALL = {"board-1": "alive", "board-2": "alive", "board-3": "alive"}
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[list[RealAgent]]:
+    """Three agents that know each other; the first is the others' seed."""
+    first = RealAgent(tmp_path, "board-1", [], [KEY])
+    fleet = [first, *(RealAgent(tmp_path, f"board-{n}", [first.port], [KEY]) for n in (2, 3))]
+    try:
+        for agent in fleet:
+            agent.start()
+        for agent in fleet:
+            wait_until(lambda a=agent: a.states() == ALL, f"{agent.name} to see all", 20)  # type: ignore[misc]
+        yield fleet
+    finally:
+        for agent in fleet:
+            agent.kill()
+            print(agent.name, agent.log())
+
+
+def test_distances_are_measured_and_estimated(agents: list[RealAgent], capsys: pytest.CaptureFixture[str]) -> None:
+    def others() -> list[dict[str, object]]:
+        return [member for member in agents[1].status()["members"] if not member["self"]]
+
+    def known() -> bool:
+        return all(m["measured_ms"] and m["estimated_ms"] is not None and m["coordinate"] for m in others())
+
+    wait_until(known, "round-trip times and coordinates of all", 30)
+    assert all(
+        member["board"]["cores"] >= 1 and member["board"]["speed"] > 0 for member in agents[1].status()["members"]
+    )
+    assert main(["fleet", "status", "--config", str(agents[1].config)]) == 0
+    told = capsys.readouterr().out
+    assert "3 of 3 alive; its gateway does not answer" in told
+    assert "board-2 *" in told
+
+
+def test_killed_agent_is_dead_for_all_and_returns(agents: list[RealAgent]) -> None:
+    agents[2].kill()
+    for agent in agents[:2]:
+        wait_until(lambda a=agent: a.states().get("board-3") == "dead", f"{agent.name} to see the death", 40)  # type: ignore[misc]
+    before = next(m["epoch"] for m in agents[0].status()["members"] if m["gateway"] == "board-3")
+    agents[2].start()
+    for agent in agents:
+        wait_until(lambda a=agent: a.states() == ALL, f"{agent.name} to see the return", 40)  # type: ignore[misc]
+    assert next(m["epoch"] for m in agents[0].status()["members"] if m["gateway"] == "board-3") > before
+
+
+def test_agent_that_leaves_is_not_dead(agents: list[RealAgent]) -> None:
+    assert call(agents[1].folder / "agent.sock", "fleet.leave") == {"left": True}
+    for agent in (agents[0], agents[2]):
+        wait_until(lambda a=agent: a.states()["board-2"] == "left", f"{agent.name} to see it leave")  # type: ignore[misc]
+    process = agents[1].process
+    assert process is not None
+    assert process.wait(10) == 0
+
+
+def test_key_rotates_while_the_fleet_runs(agents: list[RealAgent]) -> None:
+    for keys in ([KEY, NEXT], [NEXT, KEY], [NEXT]):
+        for agent in agents:
+            agent.write_keys(keys)
+        expected = KeyRing(keys).identifiers
+        for agent in agents:
+            wait_until(lambda a=agent, e=expected: a.status()["keys"] == e, "the keys to be read", 20)  # type: ignore[misc]
+    assert all(agent.states() == ALL for agent in agents)
+    assert all(agent.status()["counters"]["drops"] == {} for agent in agents)
+
+
+def test_strangers_are_counted_and_never_answered(agents: list[RealAgent]) -> None:
+    at = ("127.0.0.1", agents[0].port)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.settimeout(1.0)
+        for packet in (b"", b"x" * 40, b"\x01" + bytes(100), bytes(2_000)):
+            udp.sendto(packet, at)
+        with pytest.raises(TimeoutError):
+            udp.recv(2_000)
+    for frame in (struct.pack("<I", 50) + b"\x01" + bytes(49), struct.pack("<I", 2**31)):
+        with socket.create_connection(at, timeout=10) as tcp:
+            tcp.sendall(frame)
+            assert tcp.recv(100) == b""
+    drops = agents[0].status()["counters"]["drops"]
+    assert drops["too large"] == 2
+    assert drops["unknown key"] == 2
+    assert drops["truncated"] == 2
