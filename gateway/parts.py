@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.position import Position
@@ -40,7 +41,6 @@ from edgert.runtime.queue import Entry
 from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
-from edgert.store.records import FlowCommit
 from gateway.back_in_time import successor
 from gateway.checkpointer import OnStore
 from gateway.fallback import last_checkpoint
@@ -271,7 +271,7 @@ class Parts:
         others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
         others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}
         epochs = {gateway: successor(max(epoch, stored.epoch)) for gateway, epoch in others.items()}
-        commit = FlowCommit(
+        commit = Checkpoint(
             name, progress.committed, [prepared.state], prepared.queue, whole=True, links=prepared.links
         )  # fmt: skip
         stored = replace(stored, position=progress.committed, removed=leaves)

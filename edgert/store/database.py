@@ -361,7 +361,7 @@ class Database(Transactions):
             plan_change.prepare(db, flow, None if prepared is None else prepared.pack())
 
     def change_plan(
-        self, stored: StoredFlow, schema: Schema | None, part: FlowCommit | None, link_epochs: Mapping[str, int]
+        self, stored: StoredFlow, schema: Schema | None, part: Checkpoint | None, link_epochs: Mapping[str, int]
     ) -> None:
         """The flow goes on by its next plan, in one transaction: `part` is all that this gateway has of it then (None:
         nothing; the flow is removed here), and every stream to another gateway begins a new epoch with what is in
