@@ -6,40 +6,31 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.compression import compressed
 from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.database import Database
 from edgert.store.records import Spill
 from gateway.blocked import Blocked
-from gateway.drop_ledger import DropLedger
-from gateway.fallback import last_checkpoint
-from gateway.gaps import say_no_room
+from gateway.flows.registry import RETRY_S, FlowRegistry
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.merging import Merging
-from gateway.once import Once
 from gateway.outbox_watch import OutboxWatch
 from gateway.tasks import to_its_end
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0
 MERGED_HERE_BYTES = 524_288
 """Of packed state (some 5,000 keys): so much is merged here and now, more of it in a process of its own."""
 AGE_LOOK_S = 10.0
 """How often results are looked for that have waited too long; while there are more of them, with each turn."""
 IDLE_S = 0.05
 """After a checkpoint that was asked for and had nothing to write: whoever asked waits for something else."""
-AGAIN = "flow %s: %d result rows had left ahead of a checkpoint that was not made; they are made again and count twice"
-OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a call on the store thread."""
 
 
 @dataclass(slots=True)
@@ -61,16 +52,13 @@ class Checkpointer:
     """One loop for all flows; flows that are due together share one transaction, and so one fsync."""
 
     def __init__(
-        self, database: Database, store: OnStore, host: Host, ingest: Ingest, on_committed: Callable[[], None],
+        self, flow_registry: FlowRegistry, host: Host, ingest: Ingest, on_committed: Callable[[], None],
         greatest_age_s: float = 0.0,
     ) -> None:  # fmt: skip
         """`greatest_age_s`: how long results may wait in the outbox; 0: for ever."""
         self.status = CheckpointStatus()
-        self.runs: dict[str, FlowRun] = {}
-        self.busy = asyncio.Lock()
-        """Held while a checkpoint or a change of a flow is under way."""
-        self.changing = asyncio.Lock()
-        """Held, before that, while a flow is replaced or removed: none is brought back to its checkpoint meanwhile."""
+        database, store = flow_registry.database, flow_registry.store
+        self._flow_registry, self.runs, self.drops = flow_registry, flow_registry.runs, flow_registry.drops
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self.on_committed = on_committed
         self.on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None
@@ -85,9 +73,8 @@ class Checkpointer:
         """Why the last checkpoint left a flow out."""
         self.hurries = False
         """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
-        self.merging = Merging(database, store, lambda run: self.runs.get(run.flow.name) is run)
+        self.merging = Merging(database, store, flow_registry.is_current)
         self.blocked = Blocked(host, ingest.clock.monotonic, database.spill_room)
-        self.drops = DropLedger(database, ingest.clock.monotonic)
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
@@ -125,11 +112,11 @@ class Checkpointer:
         """Captures and commits `runs`; false when the commit failed (all of it stays pending). One that has begun is
         brought to its end though the caller is cancelled: there are never two captures of a flow at a time, and what is
         in the database is acknowledged."""
-        async with self.busy:
+        async with self._flow_registry.busy:
             return await to_its_end(self._checkpoint(runs))
 
     async def _checkpoint(self, runs: Iterable[FlowRun]) -> bool:
-        chosen = [run for run in runs if self.runs.get(run.flow.name) is run]
+        chosen = [run for run in runs if self._flow_registry.is_current(run)]
         started = time.monotonic()
         for run in chosen:
             self._due[run] = started + run.flow.checkpoint_interval_s
@@ -289,39 +276,6 @@ class Checkpointer:
             run.damaged(error)
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
             log.error("the state of flow %s could not be compacted: %r", name, error)
-
-    async def restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
-        """Calls `prepare` with the last checkpoint of a flow (state, queues), while none is made; and what it returns
-        while nothing can be fed. On the store thread."""
-        async with self.changing, self.busy:
-            once = Once(log)
-            while True:
-                try:
-                    if again := await self._store(lambda: self._database.go_back(name)):
-                        log.warning(AGAIN, name, again)
-                    blobs, queue = await self._store(lambda: last_checkpoint(self._database, name))
-                    lost = await self._store(lambda: say_no_room(self._database, name))
-                    break
-                except DamagedError as error:
-                    self._database.damaged = str(error)  # a start goes back to what is whole
-                    raise
-                except StoreError as error:
-                    if self._database.damaged:  # nothing is written to it any more
-                        raise DamagedError(str(error)) from error
-                    once.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
-                    await asyncio.sleep(RETRY_S)
-            self.drops.lost_input[name] += lost
-            await self._store(lambda: self.position(prepare(blobs, queue)))
-        self._ingest.check_pressure()  # of what waits for acknowledgement a checkpoint is due again
-
-    @asynccontextmanager
-    async def others_go_on(self) -> AsyncIterator[None]:
-        """For whoever holds `busy` for a flow that has `ended`: checkpoints of the others are made meanwhile."""
-        self.busy.release()
-        try:
-            yield
-        finally:
-            await to_its_end(self.busy.acquire())  # whoever is cancelled gives it back, too
 
     def position(self, read: Callable[[], None]) -> None:
         """Runs `read` while nothing can be fed."""

@@ -49,12 +49,13 @@ class Ingest:
         forget_session: Callable[[], Awaitable[None]],
         wants_checkpoint: Callable[[], None],
         save_subscriptions: Callable[[str], Awaitable[None]],
+        lock: threading.Lock | None = None,
     ) -> None:
         self.settings = settings
         self.host = host
         self.clock = clock
         self.inbox = Inbox()
-        self.lock = threading.Lock()
+        self.lock = lock or threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
         self.grants = Grants()

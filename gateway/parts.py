@@ -42,9 +42,9 @@ from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_qu
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from gateway.back_in_time import successor
-from gateway.checkpointer import OnStore
 from gateway.fallback import last_checkpoint
-from gateway.flows import Flows
+from gateway.flows.flows import Flows
+from gateway.flows.registry import OnStore
 from gateway.hosts import Host
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Parts:
                 run = self._run(flow)
                 self._hold_links(flow)
                 try:
-                    await self._flows.stop_for_plan(run)
+                    await self._flows.plans.stop_for_plan(run)
                 except BaseException:
                     self._release_links(flow)
                     raise
@@ -252,7 +252,7 @@ class Parts:
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
         """On a thread of its own: what this gateway has of the next plan, from all state that concerns it."""
         now = Now(self._clock.monotonic(), self._clock.wall())
-        run = self._flows.planned(flow, assignment, plan, Progress(Position()))
+        run = self._flows.plans.planned(flow, assignment, plan, Progress(Position()))
         queues = unpack_queues(queue, now.monotonic)
         mine = {name: found for name, found in queues.items() if _location(name, assignment) == self._gateway}
         run.restore(blobs, pack_queues(mine), now)
@@ -263,8 +263,8 @@ class Parts:
     async def _switch(self, name: str, prepared: Prepared, old: FlowRun | None) -> None:
         flow = from_plain(dict(prepared.document), self._flows.registry, what="flow")
         progress = old.progress if old else Progress(Position())
-        run = self._flows.planned(flow, prepared.assignment, prepared.plan, progress)
-        stored = self._flows.next_part(flow, prepared.assignment, prepared.plan, progress.position())
+        run = self._flows.plans.planned(flow, prepared.assignment, prepared.plan, progress)
+        stored = self._flows.plans.next_part(flow, prepared.assignment, prepared.plan, progress.position())
         run.version, run.epoch = stored.version, stored.epoch
         leaves = not run.local
         streams = await self._store(self._database.link_streams)
@@ -276,7 +276,7 @@ class Parts:
         )  # fmt: skip
         stored = replace(stored, position=progress.committed, removed=leaves)
         await self._store(lambda: self._database.change_plan(stored, run.schema, None if leaves else commit, epochs))
-        await self._flows.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+        await self._flows.plans.go_on_by(stored, run, old, [prepared.state], prepared.queue)
 
     def _go_on(self, flow: str) -> None:
         stopped = self._stopped.pop(flow)

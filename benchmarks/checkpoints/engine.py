@@ -25,7 +25,8 @@ from edgert.runtime.pools import make_pool
 from edgert.store.database import Database
 from edgert.store.records import Spill
 from gateway.checkpointer import Checkpointer
-from gateway.flows import Flows
+from gateway.flows.flows import Flows
+from gateway.flows.registry import FlowRegistry
 from gateway.hosts import InProcess
 from gateway.ingest import Ingest
 
@@ -84,9 +85,10 @@ class Engine:
             settings.sensors, "bench", self.host, clock,
             forget_session=_nothing, wants_checkpoint=lambda: None, save_subscriptions=_nothing,
         )  # fmt: skip
-        self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, lambda: None)
+        flow_registry = FlowRegistry(self.database, self.store, clock)
+        self.checkpointer = Checkpointer(flow_registry, self.host, self.ingest, lambda: None)
         registry, _ = with_installed()
-        self.flows = Flows(registry, self.database, self.store, self.host, self.ingest, self.checkpointer)
+        self.flows = Flows(registry, flow_registry, self.host, self.ingest, self.checkpointer)
         self._decoder = Decoder(V311)
         self._io = psutil.Process().io_counters
         self.longest_s = 0.0

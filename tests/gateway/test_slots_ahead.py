@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -47,13 +48,12 @@ class AheadWalk(Walk):
         super().commit(form)
         self.ahead.clear()
 
-    async def _restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
-        def goes_back(blobs: list[bytes], queue: bytes) -> Callable[[], None]:
+    @asynccontextmanager
+    async def last_checkpoint(self, flow: str) -> AsyncIterator[tuple[list[bytes], bytes]]:
+        async with super().last_checkpoint(flow) as found:
             self.repeated += counted(self.ahead)
             self.ahead.clear()
-            return prepare(blobs, queue)
-
-        await super()._restoring(name, goes_back)
+            yield found
 
 
 def counted(rows: Iterable[dict[str, Any]]) -> Counter[tuple[float, str]]:
