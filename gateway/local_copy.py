@@ -53,7 +53,7 @@ class LocalCopies:
         local.restore([*blobs, *map(pack_state, deltas)], pack_queues(run.pending[-1].queues), now)
         for fed in hosted.since_mark():
             if fed.batch is not None:
-                local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch))
+                local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch, producer=fed.producer))
 
         def drain() -> None:
             # by the run's own instances: what becomes of their messages is counted there

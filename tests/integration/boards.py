@@ -3,7 +3,7 @@ sockets, as the agents do it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgert.control.client import BlockingClient
@@ -59,19 +59,42 @@ class Boards:
         found: dict[str, Any] = self.ask(name, "part.status", {}).get(flow, {})
         return found
 
-    def move(self, document: Mapping[str, Any], before: Mapping[str, str], on: Mapping[str, str], plan: int) -> float:
-        """Changes the plan as a coordinator does; returns how long the flow stood still, seconds."""
+    def move(
+        self,
+        document: Mapping[str, Any],
+        before: Mapping[str, str],
+        on: Mapping[str, str],
+        plan: int,
+        step: Callable[[], None] = lambda: None,
+    ) -> float:
+        """Changes the plan as a coordinator does; returns how long the flow stood still, seconds. `step` is called
+        before each request, and may end the coordinator by what it raises."""
         flow, fence = document["name"], {"fence": plan}
-        everywhere = sorted({*before.values(), *on.values()})
-        stopped = {name: self.ask(name, "part.stop", {"flow": flow, **fence}) for name in sorted(set(before.values()))}
+
+        def ask(name: str, verb: str, args: Mapping[str, Any]) -> Any:
+            step()
+            return self.ask(name, verb, args)
+
+        stopped = {name: ask(name, "part.stop", {"flow": flow, **fence}) for name in sorted(set(before.values()))}
         exports = []
         for name in stopped:
             leaving = [operator for operator, at in before.items() if at == name != on[operator]]
             taken = {other: one["links"][name] for other, one in stopped.items() if name in one["links"]}
-            exports.append(self.ask(name, "part.export", {"flow": flow, "operators": leaving, "taken": taken}))
+            exports.append(ask(name, "part.export", {"flow": flow, "operators": leaving, "taken": taken}))
         assignment = {operator: [gateway, -1] for operator, gateway in on.items()}
+        everywhere = sorted({*before.values(), *on.values()})
         for name in everywhere:
             arguments = {"document": document, "assignment": assignment, "plan": plan, "imports": exports}
-            self.ask(name, "part.prepare", {**arguments, **fence})
+            ask(name, "part.prepare", {**arguments, **fence})
         commit = {"flow": flow, "plan": plan, **fence}
-        return max(float(self.ask(name, "part.commit", commit)["pause_s"]) for name in everywhere)
+        return max(float(ask(name, "part.commit", commit)["pause_s"]) for name in everywhere)
+
+    def finish(self, flow: str, everywhere: Iterable[str], plan: int, fence: int) -> bool:
+        """Brings a change of plan to its end whose coordinator is gone, as the next one does; whether it was made."""
+        parts = {name: self.part(name, flow) for name in everywhere}
+        committed = any(part.get("plan") == plan and "prepared_plan" not in part for part in parts.values())
+        prepared = all(part.get("prepared_plan") == plan or part.get("plan") == plan for part in parts.values())
+        verb = "part.commit" if committed or prepared else "part.abort"
+        for name in parts:
+            self.ask(name, verb, {"flow": flow, "plan": plan, "fence": fence})
+        return committed or prepared
