@@ -17,9 +17,9 @@ from typing import Final
 
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.database import Database
 from edgert.store.records import FlowResults
-from gateway.checkpointer import RETRY_S, Checkpointer, OnStore
+from gateway.checkpointer import Checkpointer
+from gateway.flows.registry import RETRY_S, FlowRegistry
 from gateway.hosts import Host
 
 log = logging.getLogger(__name__)
@@ -32,10 +32,11 @@ class Ahead:
     """One loop for all flows; what is there at the same time shares one transaction."""
 
     def __init__(
-        self, database: Database, store: OnStore, host: Host, checkpointer: Checkpointer, leaves: Callable[[str], bool]
+        self, flow_registry: FlowRegistry, host: Host, checkpointer: Checkpointer, leaves: Callable[[str], bool]
     ) -> None:
         """`leaves`: whether results of a flow can leave now."""
-        self._database, self._store, self._host, self._checkpointer = database, store, host, checkpointer
+        self._flow_registry, self._host, self._checkpointer = flow_registry, host, checkpointer
+        self._database, self._store = flow_registry.database, flow_registry.store
         self._leaves = leaves
 
     async def run(self) -> None:
@@ -50,7 +51,7 @@ class Ahead:
         if not self._chosen():
             return True
         checkpointer = self._checkpointer
-        async with checkpointer.busy:
+        async with self._flow_registry.busy:
             runs = self._chosen()
             try:
                 written: bool = await self._store(lambda: self._write(runs))
@@ -70,7 +71,7 @@ class Ahead:
         checkpointer = self._checkpointer
         return [
             run
-            for name, run in checkpointer.runs.items()
+            for name, run in self._flow_registry.runs.items()
             if run.flow.delivery == "at-least-once" and name not in checkpointer.outbox.blocked and self._leaves(name)
         ]
 

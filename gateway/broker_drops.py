@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
-from edgert.core.batch import RawBatch
 from edgert.core.errors import show
 from edgert.core.position import Position
-from edgert.runtime.inbox import InboxCounters, Reader, Route
+from edgert.runtime.inbox import Reader
 from edgert.runtime.progress import Progress
 from gateway.subscriptions import Source
 
@@ -45,7 +44,7 @@ class BrokerDrops:
         """Payloads that are no count."""
         self._broker = broker
         # nothing is ever owed to it, and a message that is delivered again tells it an old count
-        self._reader = Reader(Progress(Position(sys.maxsize)), None, retained=True)
+        self._reader = Reader(Progress(Position(sys.maxsize)), None, retained=True, take_untrusted=self.take_untrusted)
         self._last: int | None = None
         self._saved: int | None = None
         self._unsaved_since = 0.0
@@ -126,17 +125,6 @@ class BrokerDrops:
                 log.warning("what the sensors' broker drops is not seen: %s", self.unseen)
 
     # -- values
-
-    def part_of(self, batches: Iterable[tuple[Route, RawBatch]], counters: InboxCounters) -> list[bytes]:
-        """The payloads among one read's messages. Those that no flow takes do not count as messages of sensors."""
-        found: list[bytes] = []
-        for route, batch in batches:
-            if self._reader in route.readers:
-                found += batch.payloads
-                if len(route.readers) == 1:
-                    counters.messages -= len(batch)
-                    counters.bytes -= sum(map(len, batch.payloads))
-        return found
 
     def take_untrusted(self, payloads: Sequence[bytes], now: float) -> None:
         """Values in the order in which they came; `now`: seconds on a monotonic clock."""

@@ -6,39 +6,31 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.compression import compressed
 from edgert.core.errors import DamagedError, StoreError
-from edgert.runtime.flow_run import CommitForm, FlowRun
-from edgert.store.database import Database
-from edgert.store.records import FlowCommit, Spill
+from edgert.runtime.flow_run import FlowRun
+from edgert.store.records import Spill
 from gateway.blocked import Blocked
-from gateway.drop_ledger import DropLedger
-from gateway.fallback import last_checkpoint
-from gateway.gaps import say_no_room
+from gateway.flows.registry import RETRY_S, FlowRegistry
 from gateway.hosts import Host
 from gateway.ingest import Ingest
 from gateway.merging import Merging
-from gateway.once import Once
 from gateway.outbox_watch import OutboxWatch
 from gateway.tasks import to_its_end
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0
 MERGED_HERE_BYTES = 524_288
 """Of packed state (some 5,000 keys): so much is merged here and now, more of it in a process of its own."""
 AGE_LOOK_S = 10.0
 """How often results are looked for that have waited too long; while there are more of them, with each turn."""
 IDLE_S = 0.05
 """After a checkpoint that was asked for and had nothing to write: whoever asked waits for something else."""
-AGAIN = "flow %s: %d result rows had left ahead of a checkpoint that was not made; they are made again and count twice"
-OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a call on the store thread."""
 
 
 @dataclass(slots=True)
@@ -56,35 +48,17 @@ class CheckpointStatus:
     error: str = ""
 
 
-def as_commit(name: str, form: CommitForm) -> FlowCommit:
-    """A flow's packed checkpoint in the database's words."""
-    return FlowCommit(
-        name,
-        form.position,
-        form.deltas,
-        form.queue,
-        form.columns,
-        form.rows,
-        drops=form.drops,
-        whole=form.whole,
-        links=form.links,
-    )
-
-
 class Checkpointer:
     """One loop for all flows; flows that are due together share one transaction, and so one fsync."""
 
     def __init__(
-        self, database: Database, store: OnStore, host: Host, ingest: Ingest, on_committed: Callable[[], None],
+        self, flow_registry: FlowRegistry, host: Host, ingest: Ingest, on_committed: Callable[[], None],
         greatest_age_s: float = 0.0,
     ) -> None:  # fmt: skip
         """`greatest_age_s`: how long results may wait in the outbox; 0: for ever."""
         self.status = CheckpointStatus()
-        self.runs: dict[str, FlowRun] = {}
-        self.busy = asyncio.Lock()
-        """Held while a checkpoint or a change of a flow is under way."""
-        self.changing = asyncio.Lock()
-        """Held, before that, while a flow is replaced or removed: none is brought back to its checkpoint meanwhile."""
+        database, store = flow_registry.database, flow_registry.store
+        self._flow_registry, self.runs, self.drops = flow_registry, flow_registry.runs, flow_registry.drops
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self.on_committed = on_committed
         self.on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None
@@ -99,9 +73,8 @@ class Checkpointer:
         """Why the last checkpoint left a flow out."""
         self.hurries = False
         """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
-        self.merging = Merging(database, store, lambda run: self.runs.get(run.flow.name) is run)
+        self.merging = Merging(database, store, flow_registry.is_current)
         self.blocked = Blocked(host, ingest.clock.monotonic, database.spill_room)
-        self.drops = DropLedger(database, ingest.clock.monotonic)
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
@@ -139,16 +112,16 @@ class Checkpointer:
         """Captures and commits `runs`; false when the commit failed (all of it stays pending). One that has begun is
         brought to its end though the caller is cancelled: there are never two captures of a flow at a time, and what is
         in the database is acknowledged."""
-        async with self.busy:
+        async with self._flow_registry.busy:
             return await to_its_end(self._checkpoint(runs))
 
     async def _checkpoint(self, runs: Iterable[FlowRun]) -> bool:
-        chosen = [run for run in runs if self.runs.get(run.flow.name) is run]
+        chosen = [run for run in runs if self._flow_registry.is_current(run)]
         started = time.monotonic()
         for run in chosen:
             self._due[run] = started + run.flow.checkpoint_interval_s
         try:
-            written: list[tuple[FlowRun, CommitForm]]
+            written: list[tuple[FlowRun, Checkpoint]]
             spills: list[tuple[FlowRun, Spill]]
             written, spills = await self._store(lambda: self._commit(chosen))
         except Exception as error:
@@ -169,17 +142,13 @@ class Checkpointer:
             self.status.last_ms = (time.monotonic() - started) * 1e3
             self.status.pause_ms = max(run.pause_s for run, _ in written) * 1e3
             self.status.error = self._fault
-        self._ingest.acknowledge()  # PUBCOMPs may be due though no flow had anything to write
-        if written or spills:
-            self._ingest.check_pressure()
+        self._ingest.committed(freed=bool(written or spills))
         if written:
             self.on_committed()
             self.on_written([run for run, _ in written])
             for run, _ in written:
                 if run.wants_compaction() and run.stored_bytes > MERGED_HERE_BYTES:
                     self.merging.begin(run)
-        elif not spills:
-            self._ingest.regulate()
         self._idle = not written and not spills
         return True
 
@@ -203,9 +172,9 @@ class Checkpointer:
             log.error("a checkpoint failed and is tried again; nothing is acknowledged meanwhile: %s", error)
         self.status.error = str(error)
 
-    def _commit(self, runs: list[FlowRun]) -> tuple[list[tuple[FlowRun, CommitForm]], list[tuple[FlowRun, Spill]]]:
+    def _commit(self, runs: list[FlowRun]) -> tuple[list[tuple[FlowRun, Checkpoint]], list[tuple[FlowRun, Spill]]]:
         """On the store thread."""
-        forms: list[tuple[FlowRun, CommitForm]] = []
+        forms: list[tuple[FlowRun, Checkpoint]] = []
         spills: list[tuple[FlowRun, Spill]] = []
         self._fault = ""
         self.blocked.begin(self.runs.values())
@@ -222,7 +191,7 @@ class Checkpointer:
         refused: set[str] = set()
 
         def commit(pages: dict[int, bytes], next_index: int) -> None:
-            commits = [as_commit(run.flow.name, form) for run, form in forms]
+            commits = [form for _, form in forms]
             refused.update(self._database.commit(commits, pages, next_index, [spill for _, spill in spills]))
 
         self.write(commit)
@@ -239,7 +208,7 @@ class Checkpointer:
                 self._compact(run)
         return forms, spills
 
-    def _captured(self, run: FlowRun) -> CommitForm | None:
+    def _captured(self, run: FlowRun) -> Checkpoint | None:
         """What is to be written of one flow. What failed to be committed is tried again as it is, before anything more
         is captured. The fault of one flow's operator is that flow's alone."""
         try:
@@ -273,17 +242,16 @@ class Checkpointer:
         if form is not None:
             run.progress.commit(form.position)
             self.status.commits += 1
-            self._ingest.acknowledge()
+            self._ingest.committed()
             self.on_committed()
             self.on_written([run])
 
-    def _write_stopped(self, run: FlowRun) -> CommitForm | None:
+    def _write_stopped(self, run: FlowRun) -> Checkpoint | None:
         """On the store thread."""
         form = run.form(self.drops.due(run))
         if form is not None:
             refused: set[str] = set()
-            commit = as_commit(run.flow.name, form)
-            self.write(lambda pages, index: refused.update(self._database.commit([commit], pages, index)))
+            self.write(lambda pages, index: refused.update(self._database.commit([form], pages, index)))
             if refused:
                 raise StoreError("the outbox is full, and this flow keeps all of its results")
             run.committed(form)
@@ -308,39 +276,6 @@ class Checkpointer:
             run.damaged(error)
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
             log.error("the state of flow %s could not be compacted: %r", name, error)
-
-    async def restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
-        """Calls `prepare` with the last checkpoint of a flow (state, queues), while none is made; and what it returns
-        while nothing can be fed. On the store thread."""
-        async with self.changing, self.busy:
-            once = Once(log)
-            while True:
-                try:
-                    if again := await self._store(lambda: self._database.go_back(name)):
-                        log.warning(AGAIN, name, again)
-                    blobs, queue = await self._store(lambda: last_checkpoint(self._database, name))
-                    lost = await self._store(lambda: say_no_room(self._database, name))
-                    break
-                except DamagedError as error:
-                    self._database.damaged = str(error)  # a start goes back to what is whole
-                    raise
-                except StoreError as error:
-                    if self._database.damaged:  # nothing is written to it any more
-                        raise DamagedError(str(error)) from error
-                    once.error("flow %s waits for the database to go back to its checkpoint: %s", name, error)
-                    await asyncio.sleep(RETRY_S)
-            self.drops.lost_input[name] += lost
-            await self._store(lambda: self.position(prepare(blobs, queue)))
-        self._ingest.check_pressure()  # of what waits for acknowledgement a checkpoint is due again
-
-    @asynccontextmanager
-    async def others_go_on(self) -> AsyncIterator[None]:
-        """For whoever holds `busy` for a flow that has `ended`: checkpoints of the others are made meanwhile."""
-        self.busy.release()
-        try:
-            yield
-        finally:
-            await to_its_end(self.busy.acquire())  # whoever is cancelled gives it back, too
 
     def position(self, read: Callable[[], None]) -> None:
         """Runs `read` while nothing can be fed."""

@@ -17,13 +17,11 @@ import edgert
 from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings import GatewaySettings, data_folder
 from edgert.core.system_clock import SystemClock
-from edgert.flow.document import load
 from edgert.flow.physical import Fusion
 from edgert.machine import notify, own_gateway_id
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
-from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance import Instance
 from edgert.runtime.pools import make_pool
@@ -34,8 +32,9 @@ from gateway.checkpointer import Checkpointer
 from gateway.control.agent_socket import AgentSocket
 from gateway.control.commands import Commands
 from gateway.deploy import Deployment
-from gateway.fallback import last_checkpoint
-from gateway.flows import Flows
+from gateway.flows.files import deploy_files
+from gateway.flows.flows import Flows
+from gateway.flows.registry import FlowRegistry
 from gateway.hosts import Host, InProcess
 from gateway.ingest import Ingest
 from gateway.parts import Parts
@@ -75,26 +74,28 @@ class Daemon:
         self.registry, failed = with_installed()
         for point, why in failed.items():
             log.error("operators of the package behind %s cannot be used: %s", point, why)
+        self.flow_registry = FlowRegistry(self.database, self.store, self.clock)
         self.host: Host = self._make_host()
         self.ingest = Ingest(
             settings.sensors, f"edgert-{self.gateway}", self.host, self.clock,
             forget_session=self._write_table, wants_checkpoint=self._ask,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
+            lock=self.flow_registry.feeding,
         )  # fmt: skip
         self.uplink = Uplink(
             settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
             lambda topic, payload: bool(self.link and self.link.publish(topic, payload)), settings.uplink,
         )  # fmt: skip
         self.checkpointer = Checkpointer(
-            self.database, self.store, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s
+            self.flow_registry, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s
         )
-        self.ahead = Ahead(self.database, self.store, self.host, self.checkpointer, self.uplink.may_leave)
+        self.ahead = Ahead(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
         self.flows = Flows(
-            self.registry, self.database, self.store, self.host, self.ingest, self.checkpointer,
+            self.registry, self.flow_registry, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
         )  # fmt: skip
         self.parts = Parts(self.gateway, self.flows, self.host, self.database, self.store, self.clock)
-        self.flows.stands, self.flows.check_free = self.parts.stands, self.parts.check_free
+        self.flow_registry.stands, self.flow_registry.check_free = self.parts.stands, self.parts.check_free
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
@@ -128,10 +129,7 @@ class Daemon:
 
             return Slots(
                 settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
-                level=self.settings.log.level, send=self._send,
-                stored=lambda name: last_checkpoint(self.database, name),
-                restoring=lambda *about: self.checkpointer.restoring(*about),  # noqa: PLW0108 - which is made later
-                failed=self._flow_failed,
+                level=self.settings.log.level, send=self._send, checkpoints=self.flow_registry,
             )  # fmt: skip
         pool = make_pool(
             self.clock, policy=settings.policy, consumption=settings.consumption,
@@ -148,12 +146,9 @@ class Daemon:
             self.clock,
         )  # fmt: skip
         self.parts.links = links
-        self.flows.on_change = links.sync
+        self.flow_registry.on_change = links.sync
         self.checkpointer.on_written = links.committed
         return links
-
-    def _flow_failed(self, run: FlowRun, why: str) -> None:
-        self.flows.fail(run, why)
 
     def _send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         self.ingest.publishing.send(instance, messages)
@@ -224,7 +219,10 @@ class Daemon:
         await self.control.start()
         if rescued is not None:
             await self.flows.restore(rescued, str(database.meta("begun_anew")))
-        files, stopped = asyncio.create_task(self._deploy_files()), asyncio.create_task(self._stop.wait())
+        files, stopped = (
+            asyncio.create_task(deploy_files(self.flows, self.settings.flows.files)),
+            asyncio.create_task(self._stop.wait()),
+        )
         done, _ = await asyncio.wait((files, stopped), timeout=FILES_S, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if files in done:
@@ -248,42 +246,17 @@ class Daemon:
             task.add_done_callback(self._task_ended)
         self._tasks.append(files)  # which ends by itself
 
-    async def _deploy_files(self) -> None:
-        """Documents named in the settings; one that is wrong is said and costs no other. What was deployed over MQTT
-        since counts more than its file, and a flow whose file is no longer named is removed."""
-        named: list[str] = []
-        for name in self.settings.flows.files:
-            try:
-                flow = load(await asyncio.to_thread(Path(name).read_bytes), self.flows.registry, what=name)
-                named.append(flow.name)
-                if self.flows.origin(flow.name) == "mqtt":
-                    log.info("flow file %s is not used: flow %s was deployed over MQTT since", name, flow.name)
-                else:
-                    await self.flows.deploy(flow, "file")
-            except Exception as error:  # an operator of a package that cannot be made may raise anything
-                foreseen = isinstance(error, OSError | EdgertError)
-                log.error("flow file %s is not deployed: %s", name, error, exc_info=not foreseen)
-        if len(named) < len(self.settings.flows.files):
-            return  # one that cannot be read may be that of any flow
-        known = (*self.flows.runs, *self.flows.failed)
-        for left in [n for n in known if n not in named and self.flows.origin(n) == "file"]:
-            log.info("flow %s is removed: its file is no longer named in flows.files", left)
-            try:
-                await self.flows.remove(left)
-            except EdgertError as error:
-                log.error("flow %s is not removed: %s", left, error)
-
     async def _end(self) -> None:
         """What was taken in is processed and committed, so that the next start has nothing to do again."""
         self.ingest.close()
         self.checkpointer.hurries = True
-        await self.flows.settled(END_S)
+        await self.flow_registry.settled(END_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.host.leave()
         await self.checkpointer.merging.stop()
-        async with self.checkpointer.busy:
+        async with self.flow_registry.busy:
             runs = [run for run in self.flows.runs.values() if not run.ended]
             runs = await asyncio.to_thread(self.host.rest, runs, self.checkpointer.position, END_S)
         await asyncio.sleep(0)  # lets what was given out last be published

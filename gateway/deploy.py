@@ -28,7 +28,7 @@ from edgert.flow.graph import Flow
 from edgert.mqtt.control_plane import Request
 from edgert.mqtt.deployment import digest
 from gateway.control.commands import Command
-from gateway.flows import Flows
+from gateway.flows.flows import Flows
 
 log = logging.getLogger(__name__)
 

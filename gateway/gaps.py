@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, StoreError
 from edgert.core.position import Position
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit
 from gateway.once import Once
 
 log = logging.getLogger(__name__)
@@ -53,15 +53,13 @@ async def write_gap(
             await asyncio.sleep(RETRY_S)
 
 
-def put_instead_of_failed(database: Database, name: str, put: Callable[[FlowCommit | None], None]) -> None:
-    """`put` writes the end of a flow that failed, with its last words. What its last checkpoint holds, nobody can bring
-    to an end: it is lost now, which is said. Raises `StoreError`."""
+def last_of_failed(database: Database, name: str) -> Checkpoint | None:
+    """What is to be written at the end of a flow that failed: a checkpoint that says what is lost. What its last one
+    holds, nobody can bring to an end. None where nothing is lost, or it is damaged. Raises `StoreError`."""
     try:
         if database.state(name) or database.queue(name) or database.spilled(name):
             gap = f"flow {name} could not go on and was replaced or removed: {ABANDONED}"
-            put(FlowCommit(name, Position(), [], b"", gap=gap))  # nobody goes on from there
-            log.error("%s", gap)
-            return
+            return Checkpoint(name, Position(), [], b"", gap=gap)  # nobody goes on from there
     except DamagedError as error:
         log.error("the tables are not told that the open windows of flow %s are lost: %s", name, error)
-    put(None)
+    return None

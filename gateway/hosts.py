@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 from edgert.core.batch import Batch, RawBatch, Row
@@ -39,11 +41,29 @@ Arrival = tuple[Instance, int, int, Batch]
 """(instance, number of its input, which of the copies that feed that gave it, batch of another gateway)."""
 Waiting = Mapping[str, Sequence[Entry]]
 """What waits in queues, by place."""
-Stored = Callable[[str], tuple[list[bytes], bytes]]
-"""(blobs, queue) of a flow's last checkpoint; on the store thread."""
-Restoring = Callable[[str, Callable[[list[bytes], bytes], Callable[[], None]]], Awaitable[None]]
-"""`restoring(flow, prepare)` calls `prepare(blobs, queue)` with the flow's last checkpoint, while none is made, and
-what that returns while nothing can be fed."""
+
+
+class Checkpoints(Protocol):
+    """What a host asks of the registry of flows (see there), to bring one back to its last checkpoint."""
+
+    feeding: threading.Lock
+    """Held while anything is fed to a flow."""
+
+    def store(self, call: Callable[[], Any], /) -> Awaitable[Any]:
+        """Runs a call on the store thread."""
+        ...
+
+    def read_checkpoint(self, flow: str) -> tuple[list[bytes], bytes]:
+        """State and queues of a flow's last checkpoint. On the store thread."""
+        ...
+
+    def last_checkpoint(self, flow: str) -> AbstractAsyncContextManager[tuple[list[bytes], bytes]]:
+        """The same, while no checkpoint is made."""
+        ...
+
+    def fail(self, run: FlowRun, why: str) -> None:
+        """The flow cannot go on."""
+        ...
 
 
 class Host(Protocol):

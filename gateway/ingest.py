@@ -8,24 +8,22 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from edgert.core.batch import RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import StoreError
 from edgert.core.settings import Sensors
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.transport import Handlers
-from edgert.runtime.inbox import Inbox, Route
-from edgert.runtime.instance import Instance
+from edgert.runtime.inbox import Inbox
 from gateway.broker_drops import BrokerDrops
 from gateway.broker_window import BrokerWindow
 from gateway.grants import Grants
 from gateway.hosts import Host
 from gateway.publishing import Publishing
-from gateway.routes import Routes
+from gateway.routes import Routes, entries
 from gateway.sensors_client import sensors_client
 from gateway.subscriptions import Source, Subscriptions
 from gateway.tasks import Tasks
@@ -51,12 +49,13 @@ class Ingest:
         forget_session: Callable[[], Awaitable[None]],
         wants_checkpoint: Callable[[], None],
         save_subscriptions: Callable[[str], Awaitable[None]],
+        lock: threading.Lock | None = None,
     ) -> None:
         self.settings = settings
         self.host = host
         self.clock = clock
         self.inbox = Inbox()
-        self.lock = threading.Lock()
+        self.lock = lock or threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
         self.grants = Grants()
@@ -318,13 +317,10 @@ class Ingest:
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id, others=routes.others)
             if (count := self._open_count()) > before:
                 self.window.came(count, now)
-            counts = self.drops.part_of(batches, self.inbox.counters)
             if batches:
-                self.host.put(_entries(batches))
+                self.host.put(entries(batches, self.inbox.counters))
         if batches:
             self.host.lend()
-        if counts:
-            self.drops.take_untrusted(counts, now)
 
     def _oversized(self, event: Oversized) -> None:
         if self._closed:
@@ -347,7 +343,7 @@ class Ingest:
     # -- acknowledgements and pressure
 
     def acknowledge(self) -> None:
-        """Sends every PUBACK, PUBREC and PUBCOMP that is due; called after each read and each commit."""
+        """Sends every PUBACK, PUBREC and PUBCOMP that is due."""
         with self.lock:
             before = self._open_count()
             due, complete = self.inbox.due(), self.inbox.complete()
@@ -357,6 +353,16 @@ class Ingest:
             self.client.acknowledge(due, self.client.connection)
         if complete:
             self.client.complete(complete, self.client.connection)
+
+    def committed(self, *, freed: bool = True) -> None:
+        """To be called after each commit: sends the acknowledgements that are due, and stops or resumes reading. With
+        `freed` false the commit covered no input, and no other checkpoint is asked for: it would not cover any either.
+        """
+        self.acknowledge()  # PUBCOMPs may be due though no flow had anything to write
+        if freed:
+            self.check_pressure()
+        else:
+            self.regulate()
 
     def check_pressure(self) -> None:
         """Asks for a checkpoint when half of a bound is used."""
@@ -384,17 +390,3 @@ class Ingest:
     def paused_s(self) -> float:
         """For how long nothing has been read, since too much waits for acknowledgement; 0 while it is."""
         return 0.0 if self._paused_at is None else self.clock.monotonic() - self._paused_at
-
-
-def _entries(batches: Iterable[tuple[Route, RawBatch]]) -> Iterator[tuple[Instance, int, RawBatch]]:
-    """Which instance gets what, by its only input."""
-    for route, batch in batches:
-        for reader in route.readers:
-            if not (batch.owed or reader.progress.has_room(batch.size)):
-                if first := next(iter(reader.copies), reader.instance):
-                    first.no_room += len(batch)
-            elif reader.copies:
-                for instance, part in reader.divide(batch):
-                    yield instance, 0, part
-            elif reader.instance is not None:
-                yield reader.instance, 0, batch

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.position import Position
@@ -40,11 +41,10 @@ from edgert.runtime.queue import Entry
 from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
-from edgert.store.records import FlowCommit
 from gateway.back_in_time import successor
-from gateway.checkpointer import OnStore
 from gateway.fallback import last_checkpoint
-from gateway.flows import Flows
+from gateway.flows.flows import Flows
+from gateway.flows.registry import OnStore
 from gateway.hosts import Host
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Parts:
                 run = self._run(flow)
                 self._hold_links(flow)
                 try:
-                    await self._flows.stop_for_plan(run)
+                    await self._flows.plans.stop_for_plan(run)
                 except BaseException:
                     self._release_links(flow)
                     raise
@@ -253,7 +253,7 @@ class Parts:
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
         """On a thread of its own: what this gateway has of the next plan, from all state that concerns it."""
         now = Now(self._clock.monotonic(), self._clock.wall())
-        run = self._flows.planned(flow, assignment, plan, Progress(Position()))
+        run = self._flows.plans.planned(flow, assignment, plan, Progress(Position()))
         queues = unpack_queues(queue, now.monotonic)
         mine = {name: found for name, found in queues.items() if _location(name, assignment) == self._gateway}
         run.restore(blobs, pack_queues(mine), now)
@@ -264,20 +264,20 @@ class Parts:
     async def _switch(self, name: str, prepared: Prepared, old: FlowRun | None) -> None:
         flow = from_plain(dict(prepared.document), self._flows.registry, what="flow")
         progress = old.progress if old else Progress(Position())
-        run = self._flows.planned(flow, prepared.assignment, prepared.plan, progress)
-        stored = self._flows.next_part(flow, prepared.assignment, prepared.plan, progress.position())
+        run = self._flows.plans.planned(flow, prepared.assignment, prepared.plan, progress)
+        stored = self._flows.plans.next_part(flow, prepared.assignment, prepared.plan, progress.position())
         run.version, run.epoch = stored.version, stored.epoch
         leaves = not run.local
         streams = await self._store(self._database.link_streams)
         others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
         others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}
         epochs = {gateway: successor(max(epoch, stored.epoch)) for gateway, epoch in others.items()}
-        commit = FlowCommit(
+        commit = Checkpoint(
             name, progress.committed, [prepared.state], prepared.queue, whole=True, links=prepared.links
         )  # fmt: skip
         stored = replace(stored, position=progress.committed, removed=leaves)
         await self._store(lambda: self._database.change_plan(stored, run.schema, None if leaves else commit, epochs))
-        await self._flows.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+        await self._flows.plans.go_on_by(stored, run, old, [prepared.state], prepared.queue)
 
     def _go_on(self, flow: str) -> None:
         stopped = self._stopped.pop(flow)

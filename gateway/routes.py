@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import xxhash
 
+from edgert.core.batch import RawBatch
 from edgert.mqtt.topics import TopicTrie
-from edgert.runtime.inbox import NOWHERE, Reader, Route
+from edgert.runtime.inbox import NOWHERE, InboxCounters, Reader, Route
+from edgert.runtime.instance import Instance
 from gateway.subscriptions import Source, Subscriptions
 
 CACHED_TOPICS = 50_000
@@ -76,6 +78,26 @@ class Routes:
         if not readers and not seed:
             return NOWHERE
         return self._shared.setdefault((readers, seed, of_topic), Route(readers, seed, of_topic))
+
+
+def entries(
+    batches: Iterable[tuple[Route, RawBatch]], counters: InboxCounters
+) -> Iterator[tuple[Instance, int, RawBatch]]:
+    """(instance, its only input, batch) of what flows take; what comes for a reader of no flow goes to that."""
+    for route, batch in batches:
+        for reader in route.readers:
+            if not (batch.owed or reader.progress.has_room(batch.size)):
+                if first := next(iter(reader.copies), reader.instance):
+                    first.no_room += len(batch)
+            elif reader.copies:
+                for instance, part in reader.divide(batch):
+                    yield instance, 0, part
+            elif reader.instance is not None:
+                yield reader.instance, 0, batch
+            elif reader.take_untrusted is not None:
+                if len(route.readers) == 1:
+                    counters.leave_out(batch)
+                reader.take_untrusted(batch.payloads, batch.arrival)
 
 
 def _seed_of(ids: tuple[int, ...]) -> int:

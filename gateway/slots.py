@@ -37,7 +37,7 @@ from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosted import Answer, Hosted, assign
-from gateway.hosts import Arrival, Entries, Restoring, Send, Stored, Turned, Waiting
+from gateway.hosts import Arrival, Checkpoints, Entries, Send, Turned, Waiting
 from gateway.hosts import Position as Locked
 from gateway.local_copy import LocalCopies
 from gateway.slot_deaths import SlotDeaths
@@ -66,15 +66,12 @@ class Slots:
         *,
         level: str,
         send: Send,
-        stored: Stored,
-        restoring: Restoring,
-        failed: Callable[[FlowRun, str], None],
+        checkpoints: Checkpoints,
         make_process: type[SlotProcess] = SlotProcess,
     ) -> None:
-        """`failed`: a flow cannot go on in its slots."""
         self._fusion, self._fission, self._clock = fusion, fission, clock
-        self._send, self._restoring, self._failed = send, restoring, failed
-        self._copies = LocalCopies(registry, fusion, fission, clock, send=send, stored=stored)
+        self._send, self._checkpoints = send, checkpoints
+        self._copies = LocalCopies(registry, fusion, fission, clock, send=send, checkpoints=checkpoints)
         self.weights = Weights()
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
@@ -95,7 +92,7 @@ class Slots:
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
         self._deaths = SlotDeaths(
-            self._processes, clock, end_life=self._end_life, begin_again=self._begin_again, failed=failed
+            self._processes, clock, end_life=self._end_life, begin_again=self._begin_again, failed=checkpoints.fail
         )
 
     # -- life
@@ -118,23 +115,26 @@ class Slots:
     async def _begin_again(self, hosted: Hosted) -> None:
         """From its last checkpoint."""
         run = hosted.run
-
-        def prepare(blobs: list[bytes], queue: bytes) -> Callable[[], None]:
-            if run not in self._hosted or run.ended:
-                return lambda: None  # halted before; one that stands still begins again with `go_on`
-            with hosted.lock:
-                lost = hosted.began_anew()
-                run.stored(blobs, queue)
-            begin = self._copies.adapt(hosted, blobs, queue)
-            return lambda: self._go_on(hosted, begin, lost)
-
         try:
-            await self._restoring(run.flow.name, prepare)
+            async with self._checkpoints.last_checkpoint(run.flow.name) as (blobs, queue):
+                await self._checkpoints.store(lambda: self._go_back(hosted, blobs, queue))
         except DamagedError:
             raise  # the gateway ends
         except Exception as error:
-            self._failed(run, f"it could not be brought back after the death of a slot: {error!r}")
+            self._checkpoints.fail(run, f"it could not be brought back after the death of a slot: {error!r}")
             raise
+
+    def _go_back(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
+        """On the store thread."""
+        run = hosted.run
+        if run not in self._hosted or run.ended:
+            return  # halted before; one that stands still begins again with `go_on`
+        with hosted.lock:
+            lost = hosted.began_anew()
+            run.stored(blobs, queue)
+        begin = self._copies.adapt(hosted, blobs, queue)
+        with self._checkpoints.feeding:
+            self._go_on(hosted, begin, lost)
 
     def _go_on(self, hosted: Hosted, begin: tuple[Sequence[bytes], bytes], lost: int) -> None:
         """From its checkpoint, with what was fed since; nothing can be fed meanwhile."""
@@ -443,7 +443,7 @@ class Slots:
             _, name, messages = rest
             self._send(hosted.run.instances[name], list(map(tuple, messages)))
         elif kind == frames.FAILED:
-            self._failed(hosted.run, rest[1])
+            self._checkpoints.fail(hosted.run, rest[1])
 
     def _depart(self, hosted: Hosted, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
         """A slot gave a batch for an instance of another gateway: it leaves with the capture that comes next from that

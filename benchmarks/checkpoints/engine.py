@@ -13,6 +13,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.checkpoints.flow import FLOW, READ, publishes
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import Clock
 from edgert.core.settings import GatewaySettings
 from edgert.flow.document import from_plain
@@ -22,9 +23,10 @@ from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pools import make_pool
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit, Spill
+from edgert.store.records import Spill
 from gateway.checkpointer import Checkpointer
-from gateway.flows import Flows
+from gateway.flows.flows import Flows
+from gateway.flows.registry import FlowRegistry
 from gateway.hosts import InProcess
 from gateway.ingest import Ingest
 
@@ -49,7 +51,7 @@ class WatchedDatabase(Database):
     compactions = 0
 
     def commit(
-        self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
+        self, commits: Sequence[Checkpoint], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
     ) -> set[str]:
         deltas = [len(delta) for commit in commits for delta in commit.deltas]
         self.written = Written(sum(deltas), sum(map(len, pages.values())), sum(len(c.queue) for c in commits))
@@ -83,9 +85,10 @@ class Engine:
             settings.sensors, "bench", self.host, clock,
             forget_session=_nothing, wants_checkpoint=lambda: None, save_subscriptions=_nothing,
         )  # fmt: skip
-        self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, lambda: None)
+        flow_registry = FlowRegistry(self.database, self.store, clock)
+        self.checkpointer = Checkpointer(flow_registry, self.host, self.ingest, lambda: None)
         registry, _ = with_installed()
-        self.flows = Flows(registry, self.database, self.store, self.host, self.ingest, self.checkpointer)
+        self.flows = Flows(registry, flow_registry, self.host, self.ingest, self.checkpointer)
         self._decoder = Decoder(V311)
         self._io = psutil.Process().io_counters
         self.longest_s = 0.0

@@ -21,6 +21,7 @@ from typing import Any, Final
 import uvloop
 
 from benchmarks.outage.rows import COLUMNS, EPOCH, FLEET, FLOW, GATEWAY, RATE, SCHEMA, Rows
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.compression import expanded_size
 from edgert.core.position import Position
 from edgert.core.results import results_topic
@@ -28,7 +29,7 @@ from edgert.core.settings import Central
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.control_plane import ControlConnection
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit, StoredFlow
+from edgert.store.records import StoredFlow
 from gateway.uplink import Uplink
 
 INTERVAL_S: Final = 5
@@ -40,8 +41,8 @@ SAMPLES: Final = 30
 SAMPLE_BATCHES: Final = 500
 
 
-def commit(rows: list[list[Any]]) -> FlowCommit:
-    return FlowCommit(FLOW, Position(), [], b"", COLUMNS, rows)
+def commit(rows: list[list[Any]]) -> Checkpoint:
+    return Checkpoint(FLOW, Position(), [], b"", COLUMNS, rows)
 
 
 def fill(database: Database, rows: Rows, hours: float) -> dict[str, Any]:

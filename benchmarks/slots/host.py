@@ -6,7 +6,9 @@ import argparse
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from benchmarks.riotbench.flows import split
@@ -33,16 +35,31 @@ class FeedingProcess(SlotProcess):
     module = "benchmarks.slots.slot"
 
 
+class NoCheckpoints:
+    """None is made here, and a slot that dies ends the measurement."""
+
+    feeding = threading.Lock()
+
+    async def store(self, call: Callable[[], Any], /) -> Any:
+        return call()
+
+    def read_checkpoint(self, flow: str) -> tuple[list[bytes], bytes]:
+        return [], b""
+
+    def last_checkpoint(self, flow: str) -> AbstractAsyncContextManager[tuple[list[bytes], bytes]]:
+        raise RuntimeError("a slot died")
+
+    def fail(self, run: FlowRun, why: str) -> None:
+        print(why)
+
+
 async def measure(application: str, slots: int, warm_up: float, seconds: float) -> dict[str, Any]:
     """Rows per second of all slots, the CPU that a row costs, how long it took, and what was shed."""
 
-    async def never(flow: str, put: Any) -> None:
-        raise RuntimeError("a slot died")
-
     host = Slots(
         PoolSettings(slots=slots), "full", True, REGISTRY, SystemClock(),
-        level="warning", send=lambda instance, messages: None, stored=lambda flow: ([], b""),
-        restoring=never, failed=lambda run, why: print(why), make_process=FeedingProcess,
+        level="warning", send=lambda instance, messages: None, checkpoints=NoCheckpoints(),
+        make_process=FeedingProcess,
     )  # fmt: skip
     run = FlowRun(from_plain(split(application, slots), REGISTRY), REGISTRY, 1, 1, Progress(Position()))
     await host.start()

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from edgert.core.batch import Batch, Row
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError
 from edgert.core.position import Position
 from edgert.core.result_schema import row_columns
@@ -26,7 +27,7 @@ from edgert.operators.logic import Now, PlainMessage
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
 from edgert.runtime.build import Built, build, schema_of
-from edgert.runtime.departures import Departure, LinkBatch, departure, pack
+from edgert.runtime.departures import Departure, departure, pack
 from edgert.runtime.instance import Instance
 from edgert.runtime.interpreter import switching
 from edgert.runtime.pool import Pool
@@ -65,22 +66,6 @@ class Captured:
     whole: bool = False
     """The deltas say everything."""
     departures: Sequence[Departure] = ()
-
-
-@dataclass(slots=True)
-class CommitForm:
-    """The same, packed for the database."""
-
-    position: Position
-    deltas: list[bytes]
-    queue: bytes
-    columns: tuple[str, ...]
-    rows: list[list[Any]]
-    whole: bool = False
-    drops: Sequence[Drop] = ()
-    captures: int = 0
-    """How many of what was pending are in it."""
-    links: Sequence[LinkBatch] = ()
 
 
 class FlowRun:
@@ -392,9 +377,9 @@ class FlowRun:
         self.pending.append(Captured(self.progress.position(), [], rows, {}, departures=self.take_departures()))
         self.dropped = self.drops()
 
-    def form(self, drops: Sequence[Drop] = ()) -> CommitForm | None:
-        """All that is pending as one commit, with what is to be said of `dropped`; None when there is nothing worth a
-        write to the card."""
+    def form(self, drops: Sequence[Drop] = ()) -> Checkpoint | None:
+        """One checkpoint of all that is pending, with what is to be said of `dropped`; None when there is nothing worth
+        a write to the card."""
         if not self.pending:
             return None
         last = self.pending[-1]
@@ -407,8 +392,10 @@ class FlowRun:
             self.pending.clear()
             return None
         packed = [pack_state(d) for d in deltas]
-        listed, captures = self.listed(rows), len(self.pending)
-        return CommitForm(last.position, packed, queue, self.columns, listed, whole, drops, captures, links)
+        return Checkpoint(
+            self.flow.name, last.position, packed, queue, self.columns, self.listed(rows),
+            drops=drops, whole=whole, links=links, captures=len(self.pending),
+        )  # fmt: skip
 
     def pending_state(self) -> tuple[list[dict[str, Any]], bool]:
         """Deltas of what is pending, as far as they count, and whether they say everything."""
@@ -424,7 +411,7 @@ class FlowRun:
         self.latest.extend(rows[-5:])
         self.rows_shipped += len(rows)
 
-    def committed(self, form: CommitForm) -> None:
+    def committed(self, form: Checkpoint) -> None:
         """The database has it."""
         for captured in self.pending[: form.captures]:
             self.latest.extend(captured.rows[-5:])

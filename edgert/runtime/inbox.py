@@ -25,7 +25,7 @@ class Reader:
 
     progress: Progress
     instance: Instance | None
-    """None: of no flow (whoever made it looks for its batches in what `receive` gives), or of one that ends."""
+    """None: of no flow (`take_untrusted` gets the batches), or of one that ends."""
     retained: bool = False
     """Whether it wants retained messages at all."""
     open: bool = True
@@ -34,6 +34,8 @@ class Reader:
     """Of a source that is split: its instances, each of which takes the messages of its share of the topics."""
     copy_of: Mapping[str, int] = field(default_factory=dict)
     """Then: the number of that share by topic."""
+    take_untrusted: Callable[[Sequence[bytes], float], None] | None = None
+    """Of a reader of no flow: takes (payloads, arrival in monotonic seconds) of each batch."""
 
     def leave(self) -> None:
         """Its flow ends: until that is written what comes is owed an acknowledgement, and goes nowhere."""
@@ -101,6 +103,11 @@ class InboxCounters:
     retained_ignored: int = 0
     left: int = 0
     """Messages of QoS 0 that came while the gateway ended: no broker keeps them."""
+
+    def leave_out(self, batch: RawBatch) -> None:
+        """The messages of a batch that no flow takes and nobody misses."""
+        self.messages -= len(batch)
+        self.bytes -= sum(map(len, batch.payloads))
 
 
 MESSAGE_BYTES = 100

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.result_schema import Schema
 from edgert.core.results import Drop
 from edgert.flow import full_outbox
@@ -40,7 +41,6 @@ from edgert.store.outbox import OutboxEntry, OutboxSize
 from edgert.store.plan_change import Prepared
 from edgert.store.records import (
     COLUMNS,
-    FlowCommit,
     FlowResults,
     Mark,
     Spill,
@@ -53,7 +53,7 @@ from edgert.store.records import (
 from edgert.store.renaming import rename
 from edgert.store.transactions import Transactions
 
-Written = FlowCommit | FlowResults
+Written = Checkpoint | FlowResults
 """Both have rows for the outbox."""
 
 
@@ -136,7 +136,7 @@ class Database(Transactions):
     # -- checkpoints
 
     def commit(
-        self, commits: Sequence[FlowCommit], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
+        self, commits: Sequence[Checkpoint], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
     ) -> set[str]:
         """One transaction: state, queues, positions, outbox rows of these flows, input of others that are blocked, and
         the current id table.
@@ -211,7 +211,7 @@ class Database(Transactions):
             self._take_out(shed)
         return more
 
-    def _write(self, db: sqlite3.Connection, commit: FlowCommit) -> None:
+    def _write(self, db: sqlite3.Connection, commit: Checkpoint) -> None:
         flow = commit.flow
         at = columns_of(commit.position)
         db.execute("UPDATE flow SET position = ?, missing = ?, links = ? WHERE name = ?", (*at, flow))
@@ -289,7 +289,7 @@ class Database(Transactions):
         self,
         flow: StoredFlow,
         schema: Schema | None,
-        last: FlowCommit | None,
+        last: Checkpoint | None,
         pages: Mapping[int, bytes],
         next_index: int,
     ) -> None:
@@ -361,7 +361,7 @@ class Database(Transactions):
             plan_change.prepare(db, flow, None if prepared is None else prepared.pack())
 
     def change_plan(
-        self, stored: StoredFlow, schema: Schema | None, part: FlowCommit | None, link_epochs: Mapping[str, int]
+        self, stored: StoredFlow, schema: Schema | None, part: Checkpoint | None, link_epochs: Mapping[str, int]
     ) -> None:
         """The flow goes on by its next plan, in one transaction: `part` is all that this gateway has of it then (None:
         nothing; the flow is removed here), and every stream to another gateway begins a new epoch with what is in
@@ -400,7 +400,7 @@ class Database(Transactions):
                 self._say(db, flow, text)
             db.execute("DELETE FROM meta WHERE key IN ('rescued', 'begun_anew')")
 
-    def remove_flow(self, name: str, last: FlowCommit | None, pages: Mapping[int, bytes], next_index: int) -> None:
+    def remove_flow(self, name: str, last: Checkpoint | None, pages: Mapping[int, bytes], next_index: int) -> None:
         """Stops a flow for good; its outbox drains, its epoch is remembered for a later flow of this name."""
         with self._transaction() as db:
             if last is not None:
@@ -409,7 +409,7 @@ class Database(Transactions):
             db.execute("UPDATE flow SET removed = 1 WHERE name = ?", (name,))
             self._write_table(db, pages, next_index)
 
-    def _write_last(self, db: sqlite3.Connection, last: FlowCommit) -> None:
+    def _write_last(self, db: sqlite3.Connection, last: Checkpoint) -> None:
         """What a flow says at its end cannot be said again later, so it is written in any case."""
         self._write(db, last)
         if last.rows:

@@ -12,16 +12,17 @@ import sqlite3
 
 import msgspec
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.store import outbox, spill
 from edgert.store.outbox import OutboxSize
-from edgert.store.records import NO_LINKS, FlowCommit, Mark, columns_of, position_of
+from edgert.store.records import NO_LINKS, Mark, columns_of, position_of
 
 MOST_HOLES = 1_000
 """A checkpoint with more of them gets no mark, not to write them twice; only after a start are they many."""
 DAMAGED = "checkpoint damaged"
 
 
-def put_state(db: sqlite3.Connection, commit: FlowCommit) -> None:
+def put_state(db: sqlite3.Connection, commit: Checkpoint) -> None:
     """The deltas of a checkpoint; to be called when its results have their numbers."""
     if not commit.deltas:
         return

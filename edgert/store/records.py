@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from edgert.core.position import Position
-from edgert.core.results import Drop
 from edgert.flow.plan import Assignment, Location
 
 
@@ -85,27 +84,6 @@ class FlowResults:
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     """Contributions, as lists in the order of `columns`."""
-
-
-@dataclass(slots=True)
-class FlowCommit:
-    """What one checkpoint of one flow writes."""
-
-    flow: str
-    position: Position
-    deltas: Sequence[bytes]
-    queue: bytes
-    columns: Sequence[str] = ()
-    rows: Sequence[Sequence[Any]] = ()
-    """Contributions for the outbox, as lists in the order of `columns`."""
-    gap: str = ""
-    """What is missing behind them, in words."""
-    drops: Sequence[Drop] = ()
-    """What the flow has dropped, as far as it was not said before."""
-    whole: bool = False
-    """Its deltas say everything: what was stored of the state before may go."""
-    links: Sequence[tuple[str, int, bytes]] = ()
-    """(gateway, rows, payload): batches for other gateways."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Commands:
         """A checkpoint of all flows, now."""
         checkpointer = self._daemon.checkpointer
         try:
-            async with asyncio.timeout(COMMAND_S), checkpointer.busy:
+            async with asyncio.timeout(COMMAND_S), self._daemon.flow_registry.busy:
                 pass
         except TimeoutError:
             raise EdgertError("a change of a flow waits, for a full disk perhaps, see the log; try again") from None
@@ -67,7 +67,7 @@ class Commands:
                 have = f"a slot from 0 to {slots - 1}" if slots else "no move: this gateway has no slots (pool.slots)"
                 raise EdgertError(f"expected {have} for {operator}, got {show(slot)}")
         to = {operator: Location(self._daemon.gateway, slot) for operator, slot in moves.items()}
-        plan = await self._daemon.flows.place(flow, to)
+        plan = await self._daemon.flows.plans.place(flow, to)
         return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
 
     async def weigh(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

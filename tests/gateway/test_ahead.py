@@ -30,7 +30,7 @@ class Rig(Gateway):
         self.away = False
         self.woken = 0
         self.checkpointer.on_committed = self._wake
-        self.ahead = Ahead(self.database, self.store, self.host, self.checkpointer, lambda flow: not self.away)
+        self.ahead = Ahead(self.flow_registry, self.host, self.checkpointer, lambda flow: not self.away)
 
     def _wake(self) -> None:
         self.woken += 1

@@ -16,8 +16,8 @@ from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Senso
 from edgert.flow.document import from_plain, load
 from edgert.flow.graph import Flow
 from edgert.mqtt.packets import Publish
-from gateway import flows as flows_module
 from gateway.daemon import Daemon
+from gateway.flows import flows as flows_module
 from tests.gateway.test_fallback import results, with_messages
 from tests.gateway.test_flow_files import DOCUMENT
 from tests.gateway.test_flows import Gateway as Whole

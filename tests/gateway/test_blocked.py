@@ -12,8 +12,9 @@ import pytest
 from edgert.core.results import GapBatch
 from edgert.runtime import flow_run
 from edgert.store import spill
-from gateway import holding, hosts
+from gateway import hosts
 from gateway.blocked import PATIENCE_S, TRIED_S
+from gateway.flows import retire
 from tests.gateway.blocking import Blocking, counted
 from tests.gateway.test_fallback import results, rot
 from tests.gateway.test_flows import Gateway, document
@@ -243,8 +244,8 @@ async def test_one_that_is_tried_for_long_is_tried_less_often(tmp_path: Path) ->
 async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(
     replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "HOLD_S", 0.0)
-    monkeypatch.setattr(holding, "HOLD_TURN_S", 0.05)
+    monkeypatch.setattr(retire, "HOLD_S", 0.0)
+    monkeypatch.setattr(retire, "HOLD_TURN_S", 0.05)
     world = Blocking(tmp_path / "db")
     gateway = world.gateway
     await world.deploy()
@@ -279,8 +280,8 @@ async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(
 async def test_checkpoints_of_others_are_made_while_it_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "HOLD_TURN_S", 0.05)
-    monkeypatch.setattr(holding, "BETWEEN_S", 0.05)
+    monkeypatch.setattr(retire, "HOLD_TURN_S", 0.05)
+    monkeypatch.setattr(retire, "BETWEEN_S", 0.05)
     world = Blocking(tmp_path / "db")
     await world.deploy()
     await world.block()
@@ -303,7 +304,7 @@ async def test_one_that_goes_on_again_is_not_left_to_itself_however_long_it_was_
     await world.block()
     await world.checkpoint()
     await world.checkpoint(PATIENCE_S)
-    world.gateway.clock.advance(10 * holding.HOLD_S)
+    world.gateway.clock.advance(10 * retire.HOLD_S)
     await world.go_on()
     assert await world.gateway.flows.remove("f")
     assert not [b for b in results(world.gateway.database) if isinstance(b, GapBatch)]

@@ -13,8 +13,8 @@ from edgert.flow.graph import Flow
 from edgert.mqtt.control_plane import Request
 from edgert.operators.registry import REGISTRY
 from gateway.deploy import Deployment
-from gateway.flows import Flows
-from gateway.models import Models
+from gateway.flows.flows import Flows
+from gateway.flows.models import Models
 from tests.waiting import in_loop
 
 BASE = "edgert/v1/fleet/g1"

@@ -10,6 +10,7 @@ import pytest
 from edgert.core.settings import Flows, Gateway, GatewaySettings
 from edgert.flow.document import load
 from gateway.daemon import Daemon
+from gateway.flows.files import deploy_files
 from tests.waiting import in_loop
 
 DOCUMENT = """
@@ -41,7 +42,7 @@ class Board:
         daemon.flows.load()
         await daemon.host.start()
         try:
-            await daemon._deploy_files()
+            await deploy_files(daemon.flows, daemon.settings.flows.files)
             if mqtt:
                 text = DOCUMENT.format(name=mqtt, description=description).encode()
                 await daemon.flows.deploy(load(text, daemon.flows.registry), "mqtt")

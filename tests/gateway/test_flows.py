@@ -21,12 +21,12 @@ from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.pool import Pool
 from edgert.store.database import Database
-from gateway import flows, holding
 from gateway.checkpointer import Checkpointer
-from gateway.flows import Flows
+from gateway.flows import flows, retire
+from gateway.flows.flows import Flows
+from gateway.flows.registry import FlowRegistry
 from gateway.hosts import InProcess
 from gateway.ingest import Ingest
-from gateway.last_words import last_words
 from tests.waiting import in_loop
 
 
@@ -47,12 +47,14 @@ class Gateway:
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
         self.host = InProcess(self.pool, self.clock)
+        self.flow_registry = FlowRegistry(self.database, self.store, self.clock)
         self.ingest = Ingest(
             sensors or Sensors(), "id", self.host, self.clock, forget_session=self.nothing,
             wants_checkpoint=lambda: None, save_subscriptions=lambda text: self.nothing(),
+            lock=self.flow_registry.feeding,
         )  # fmt: skip
-        self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, lambda: None)
-        self.flows = Flows(REGISTRY, self.database, self.store, self.host, self.ingest, self.checkpointer)
+        self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, lambda: None)
+        self.flows = Flows(REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer)
         inbox = self.ingest.inbox
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))
@@ -128,7 +130,7 @@ async def test_a_new_version_right_after_a_restart_takes_the_redeliveries_that_t
 
 @in_loop
 async def test_a_flow_that_does_not_stop_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "HOLD_S", 0.05)
+    monkeypatch.setattr(retire, "HOLD_S", 0.05)
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
     entered, leave = threading.Event(), threading.Event()
@@ -261,7 +263,7 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     gateway.feed(1, 1.0)
     old = gateway.flows.runs["f"]
     begun: list[Any] = []
-    begin = gateway.host.begin
+    begin, ending = gateway.host.begin, gateway.flows._retirement.ending
 
     def note(run: Any, *checkpoint: Any) -> None:
         begun.append(run)
@@ -270,11 +272,11 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     async def meanwhile(*arguments: Any) -> Any:
         gateway.flows.fail(begun[0], "no such operator here")
         gateway.flows.fail(old, "its slots died")  # it needs them no more
-        return await last_words(*arguments)
+        return await ending(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(gateway.host, "begin", note)
-        patch.setattr("gateway.flow_writes.last_words", meanwhile)
+        patch.setattr(gateway.flows._retirement, "ending", meanwhile)
         with pytest.raises(EdgertError, match="version 2 of flow f took over and cannot go on: no such operator here"):
             await gateway.flows.deploy(document(description="new"), "mqtt")
     assert gateway.flows.failed == {"f": "no such operator here"}

@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.core.results import GapBatch
 from edgert.mqtt.packets import Publish
 from edgert.runtime import flow_run
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit
 from gateway import gaps as gateway_gaps
 from gateway.gaps import ABANDONED
 from tests.gateway.test_begun_anew import daemon, ends
@@ -264,7 +264,7 @@ async def test_what_keeps_a_flow_s_last_words_from_being_written_is_said(
     gateway.feed(1, 1.0)
     write = Database._write
 
-    def damaged(self: Database, db: sqlite3.Connection, commit: FlowCommit) -> None:
+    def damaged(self: Database, db: sqlite3.Connection, commit: Checkpoint) -> None:
         if commit.rows:
             raise kind("the database could not be written: expected a map")
         write(self, db, commit)
@@ -379,9 +379,10 @@ async def test_a_flow_that_is_to_go_back_to_what_is_damaged_ends_the_gateway(tab
     else:
         rot(path, "state")
     with pytest.raises(DamagedError):
-        await gateway.checkpointer.restoring("f", lambda blobs, queue: pytest.fail("expected no restore"))
+        async with gateway.flow_registry.last_checkpoint("f"):
+            pytest.fail("expected no restore")
     assert "damaged" in gateway.database.damaged
-    assert not gateway.checkpointer.busy.locked()
+    assert not gateway.flow_registry.busy.locked()
     gateway.crash()
 
 
@@ -393,7 +394,8 @@ async def test_what_had_no_room_is_said_once_however_often_the_flow_goes_back_to
     with sqlite3.connect(path) as db:
         db.execute("INSERT INTO spilled VALUES ('f', 9, x'90', 4)")
     for _ in range(2):  # slots die
-        await gateway.checkpointer.restoring("f", lambda blobs, queue: lambda: None)
+        async with gateway.flow_registry.last_checkpoint("f"):
+            pass
     (gap,) = gaps(gateway)
     assert "4 messages of its input had no room" in gap.text
     assert gateway.checkpointer.drops.lost_input == {"f": 4}
@@ -417,8 +419,9 @@ async def test_nobody_waits_for_a_database_that_is_known_to_be_damaged(
     monkeypatch.setattr(gateway.host, "drain", mock.Mock(side_effect=refused))
     async with asyncio.timeout(10.0):
         with pytest.raises(DamagedError, match="nothing is written"):
-            await gateway.checkpointer.restoring("f", lambda blobs, queue: pytest.fail("expected no restore"))
+            async with gateway.flow_registry.last_checkpoint("f"):
+                pytest.fail("expected no restore")
         with pytest.raises(StoreError, match="nothing is written"):
             await gateway.flows.remove("f")
-    assert not gateway.checkpointer.busy.locked()
+    assert not gateway.flow_registry.busy.locked()
     gateway.crash()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import EdgertError
-from gateway import holding
 from gateway.blocked import PATIENCE_S
+from gateway.flows import retire
 from tests.gateway.test_flows import Gateway, document
 from tests.gateway.test_given_up import gaps
 from tests.waiting import in_loop
@@ -21,8 +21,8 @@ Halt = Callable[..., bool]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "HOLD_TURN_S", 0.001)
-    monkeypatch.setattr(holding, "BETWEEN_S", 0.0)
+    monkeypatch.setattr(retire, "HOLD_TURN_S", 0.001)
+    monkeypatch.setattr(retire, "BETWEEN_S", 0.0)
 
 
 async def stuck(path: Path, monkeypatch: pytest.MonkeyPatch, tries: Callable[[Halt], Halt]) -> Gateway:
@@ -32,7 +32,7 @@ async def stuck(path: Path, monkeypatch: pytest.MonkeyPatch, tries: Callable[[Ha
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
     gateway.checkpointer.blocked.failed(gateway.flows.runs["f"])
-    gateway.clock.advance(PATIENCE_S + 2 * holding.HOLD_S)
+    gateway.clock.advance(PATIENCE_S + 2 * retire.HOLD_S)
     monkeypatch.setattr(gateway.host, "halt", tries(gateway.host.halt))
     return gateway
 
@@ -61,7 +61,7 @@ async def test_one_that_was_blocked_for_long_is_waited_for_all_the_same(
 async def test_one_whose_slot_is_started_again_is_not_left_to_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "HOLD_S", 0.0)
+    monkeypatch.setattr(retire, "HOLD_S", 0.0)
     gateway = await stuck(tmp_path / "db", monkeypatch, lambda halt: lambda *_: False)
     with monkeypatch.context() as patch:
         patch.setattr(gateway.host, "is_up", lambda run: False)
@@ -78,7 +78,7 @@ async def test_one_whose_slot_is_started_again_is_not_left_to_itself(
 async def test_one_whose_state_cannot_be_taken_can_be_replaced_and_removed(
     replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "HOLD_S", 0.0)
+    monkeypatch.setattr(retire, "HOLD_S", 0.0)
 
     def raises(*_: Any) -> bool:
         raise RuntimeError("no state")
@@ -122,10 +122,10 @@ async def test_one_that_is_given_up_meanwhile_is_replaced_and_removed_as_one_tha
 async def test_who_lets_others_go_on_and_is_cancelled_gives_back_no_lock_but_its_own(tmp_path: Path) -> None:
     """SIGTERM at the end of a drain, in the midst of a checkpoint of the others."""
     gateway, ends = Gateway(tmp_path / "db"), asyncio.Event()
-    busy = gateway.checkpointer.busy
+    busy = gateway.flow_registry.busy
 
     async def change() -> None:
-        async with busy, gateway.checkpointer.others_go_on():
+        async with busy, gateway.flow_registry.others_go_on():
             await ends.wait()
 
     changing = asyncio.create_task(change())

@@ -12,7 +12,7 @@ import pytest
 
 from edgert.core.results import GapBatch, unpack_result_untrusted
 from edgert.mqtt.packets import Publish
-from gateway import last_words
+from gateway.flows import retire
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
 
@@ -64,7 +64,7 @@ async def test_while_a_flow_is_brought_to_its_end_the_others_are_checkpointed(
 ) -> None:
     gateway = Gateway(tmp_path / "db")
     await both(gateway)
-    monkeypatch.setattr(last_words, "STILL_S", 0.2)  # turns end all the time: it is not given up
+    monkeypatch.setattr(retire, "STILL_S", 0.2)  # turns end all the time: it is not given up
     stands = Stands(gateway, monkeypatch, turning=True)
     change = asyncio.ensure_future(gateway.flows.deploy(document(description="new"), "mqtt"))
     assert await asyncio.to_thread(stands.began.wait, 10.0)
@@ -88,7 +88,7 @@ async def test_a_flow_that_is_blocked_on_its_way_to_its_end_is_given_up(
 ) -> None:
     gateway = Gateway(tmp_path / "db")
     await both(gateway)
-    monkeypatch.setattr(last_words, "STILL_S", 0.05)
+    monkeypatch.setattr(retire, "STILL_S", 0.05)
     stands = Stands(gateway, monkeypatch)
     assert await gateway.flows.deploy(document(description="new"), "mqtt") == 2
     (gap,) = gaps(gateway)
@@ -111,7 +111,7 @@ async def test_a_gateway_that_ends_meanwhile_does_not_wait(tmp_path: Path, monke
     change.cancel()
     with pytest.raises(asyncio.CancelledError):
         await change
-    assert not gateway.checkpointer.busy.locked()
+    assert not gateway.flow_registry.busy.locked()
     assert await gateway.checkpoint()
     stands.may.set()
     await asyncio.to_thread(stands.threads[0].join, 10.0)

@@ -216,9 +216,7 @@ async def test_however_many_results_are_too_old_none_of_them_waits_for_another_l
         gateway.database.commit([results("f", n)], {}, 1)
     now = 110.0
     gateway.database.commit([results("f", -1)], {}, 1)
-    checkpointer = Checkpointer(
-        gateway.database, gateway.store, gateway.host, gateway.ingest, lambda: None, greatest_age_s=100.0
-    )
+    checkpointer = Checkpointer(gateway.flow_registry, gateway.host, gateway.ingest, lambda: None, greatest_age_s=100.0)
     running = asyncio.create_task(checkpointer.run())
     await until(lambda: gateway.database.shed[("f", TOO_OLD)] > 3 * quota._AT_ONCE, "all that is too old to go")
     assert gateway.database.outbox_size.rows == 1

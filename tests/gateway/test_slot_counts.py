@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
-from edgert.runtime.flow_run import CommitForm
 from gateway.drop_ledger import DropLedger
 from tests.gateway.test_slots import MESSAGES, Walk
 from tests.runtime.test_flow_run import CHAINED
@@ -78,7 +78,7 @@ class Saying(Walk):
         form = self.run.form
         self.run.form = lambda drops=(): form(self.ledger.due(self.run))  # type: ignore[method-assign]
 
-    def commit(self, form: CommitForm) -> None:
+    def commit(self, form: Checkpoint) -> None:
         super().commit(form)
         self.ledger.said(self.run, form.drops)
         for operator, reason, count in form.drops:

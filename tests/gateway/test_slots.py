@@ -8,12 +8,14 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, get_args
 
 import pytest
 
 from edgert.core.batch import RawBatch
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import MisfitError
 from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
@@ -22,7 +24,7 @@ from edgert.flow.physical import Fusion
 from edgert.flow.plan import Location
 from edgert.links import frames
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.runtime.state import join_queues, pack_queues, pack_state
 from gateway.hosted import KEPT_BYTES
@@ -62,20 +64,19 @@ class Walk:
     ) -> None:
         self.draw = draw
         self.document = document
-        self.forms: list[CommitForm] = []
+        self.forms: list[Checkpoint] = []
         self.spilled: list[bytes] = []
         self.shipped: list[dict[str, Any]] = []
         self.busy = asyncio.Lock()
         """As a checkpointer's."""
         self.published = self.rewritten = self.placed = 0
-        self.lock = threading.Lock()
+        self.feeding = threading.Lock()
         """As the one that keeps anything from being fed."""
         pool = PoolSettings(workers=draw.choice([0, 0, 1]), slots=slots, placement=placement)
         fused: Fusion = draw.choice(get_args(Fusion)) if fusion is None else fusion
         self.slots = Slots(
             pool, fused, True, REGISTRY, InThisProcess.clock, level="warning",
-            send=self._sent, stored=self._stored, restoring=self._restoring, failed=self._failed,
-            make_process=InThisProcess,
+            send=self._sent, checkpoints=self, make_process=InThisProcess,
         )  # fmt: skip
         self.run = FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), self.slots._fusion)
         self.fed = 0
@@ -89,16 +90,19 @@ class Walk:
     def _sent(self, instance: Any, messages: Any) -> None:
         self.published += len(messages)
 
-    def _stored(self, name: str) -> tuple[list[bytes], bytes]:
+    def read_checkpoint(self, name: str) -> tuple[list[bytes], bytes]:
         queue = self.forms[-1].queue if self.forms else b""
         return [d for form in self.forms for d in form.deltas], join_queues([queue, *self.spilled])
 
-    async def _restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
-        async with self.busy:
-            ready = prepare(*self._stored(name))
-            self.position(ready)
+    async def store(self, call: Callable[[], Any], /) -> Any:
+        return call()
 
-    def _failed(self, run: FlowRun, why: str) -> None:
+    @asynccontextmanager
+    async def last_checkpoint(self, flow: str) -> AsyncIterator[tuple[list[bytes], bytes]]:
+        async with self.busy:
+            yield self.read_checkpoint(flow)
+
+    def fail(self, run: FlowRun, why: str) -> None:
         assert self.stopped is not None, why
         self.stopped.append(why)
 
@@ -110,12 +114,12 @@ class Walk:
         payload = b"{" if bad else b'{"time": %d, "v": %d}' % (self.fed, self.fed % 3 - 1)
         ((_, copies),) = self.run.sources()
         batch = RawBatch([f"x/{'ab'[self.fed % 2]}"], [payload], 0.0, 1_000.0, 50, owed)
-        with self.lock:
+        with self.feeding:
             self.run.progress.fed = self.fed
             self.slots.put([(copies[self.fed % 2 % len(copies)], 0, batch)])
 
     def position(self, read: Callable[[], None]) -> None:
-        with self.lock:
+        with self.feeding:
             read()
 
     def work(self) -> None:
@@ -190,12 +194,12 @@ class Walk:
             )  # fmt: skip
             for _ in range(self.draw.randrange(3)):
                 self.feed()  # what comes while it stands still
-            switch = self.slots.succeed(old, new, *self._stored("f"))
+            switch = self.slots.succeed(old, new, *self.read_checkpoint("f"))
             self.position(switch)
             self.run = new
             self.placed += 1
 
-    def commit(self, form: CommitForm) -> None:
+    def commit(self, form: Checkpoint) -> None:
         if form.whole:
             self.rewritten += 1
             self.forms.clear()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from edgert.runtime.flow_run import CommitForm
+from edgert.core.checkpoint import Checkpoint
 from tests.gateway.test_slots import JOINED, MESSAGES, SPLIT, Walk, truth
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
@@ -43,17 +44,16 @@ class AheadWalk(Walk):
                 self.ahead += rows
                 self.shipped += rows
 
-    def commit(self, form: CommitForm) -> None:
+    def commit(self, form: Checkpoint) -> None:
         super().commit(form)
         self.ahead.clear()
 
-    async def _restoring(self, name: str, prepare: Callable[[list[bytes], bytes], Callable[[], None]]) -> None:
-        def goes_back(blobs: list[bytes], queue: bytes) -> Callable[[], None]:
+    @asynccontextmanager
+    async def last_checkpoint(self, flow: str) -> AsyncIterator[tuple[list[bytes], bytes]]:
+        async with super().last_checkpoint(flow) as found:
             self.repeated += counted(self.ahead)
             self.ahead.clear()
-            return prepare(blobs, queue)
-
-        await super()._restoring(name, goes_back)
+            yield found
 
 
 def counted(rows: Iterable[dict[str, Any]]) -> Counter[tuple[float, str]]:

@@ -67,7 +67,7 @@ async def test_an_attempt_that_came_to_nothing_is_followed_by_another_but_holds_
 @in_loop
 async def test_a_flow_is_brought_to_its_end_without_what_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     walk, _ = await damaged(1, 2)
-    monkeypatch.setattr(walk.slots._copies, "_stored", lambda name: pytest.fail("expected nothing to be read"))
+    monkeypatch.setattr(walk, "read_checkpoint", lambda name: pytest.fail("expected nothing to be read"))
     assert await walk.finish() == truth(walk.fed)
     for process in walk.processes:
         process.stop_now()

@@ -16,8 +16,9 @@ from edgert.core.errors import StoreError
 from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.mqtt.control_plane import Request
 from gateway import daemon as daemon_module
-from gateway import flow_writes
+from gateway.control import commands
 from gateway.daemon import Daemon
+from gateway.flows import writes
 from gateway.once import Once
 from tests.gateway.test_flow_files import DOCUMENT, Board
 from tests.waiting import in_loop, until
@@ -48,7 +49,7 @@ class FullDisk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
-    monkeypatch.setattr(flow_writes, "RETRY_S", 0.002)
+    monkeypatch.setattr(writes, "RETRY_S", 0.002)
     return FullDisk(monkeypatch)
 
 
@@ -86,7 +87,7 @@ async def test_a_start_that_waits_for_the_disk_can_be_ended_and_says_once_that_i
     async with starting(tmp_path, disk) as daemon:
         assert not daemon._tasks, "it still starts"
     errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
-    assert [r.message for r in errors if r.name == "gateway.flow_writes"] == [WAITS]
+    assert [r.message for r in errors if r.name == "gateway.flows.writes"] == [WAITS]
     board = Board(tmp_path)
     assert await board.start(board.file("a", "second")) == {"a": "second"}, "the next start does it again"
 
@@ -112,7 +113,7 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
     tmp_path: Path, disk: FullDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_module, "FILES_S", 0.0)
-    monkeypatch.setattr(daemon_module, "COMMAND_S", 0.01)
+    monkeypatch.setattr(commands, "COMMAND_S", 0.01)
     answers: dict[str, Any] = {}
 
     def published(topic: str, payload: bytes, *_: object) -> bool:

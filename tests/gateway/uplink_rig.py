@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgert.central.lineage import Opening, counted
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
@@ -24,7 +25,7 @@ from edgert.core.results import (
 )
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
-from edgert.store.records import FlowCommit, StoredFlow
+from edgert.store.records import StoredFlow
 from gateway.uplink import Uplink
 
 SCHEMA = Schema(60.0, (), (("n", "count"),))
@@ -66,7 +67,7 @@ class Rig:
             columns = ("window_start", "window_end", "n")
             self.made += 1
             rows = [[0.0, 60.0, self.made]]
-            self.database.commit([FlowCommit(name, Position(), [], b"", columns, rows)], {}, 1)
+            self.database.commit([Checkpoint(name, Position(), [], b"", columns, rows)], {}, 1)
 
     async def acknowledge(self, acks: Acks | None = None, answers: tuple[str, ...] = (), gateway: str = "g1") -> None:
         message = Acknowledgement(gateway=gateway, collector="c", acks=acks or {}, answers=answers)

@@ -28,10 +28,11 @@ from edgert.store.database import Database
 from gateway import hosts
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
-from gateway.flows import Flows
+from gateway.flows.flows import Flows
+from gateway.flows.registry import FlowRegistry
+from gateway.flows.retire import Turns
 from gateway.hosts import Entries, InProcess, kept
 from gateway.ingest import Ingest
-from gateway.last_words import Turns
 from gateway.uplink import Uplink
 from tests.protocol.ledger import Copy, Ledger
 from tests.protocol.sensors_broker import SensorsBroker
@@ -68,12 +69,13 @@ def at_once() -> Iterator[None]:
 
     with (
         mock.patch.object(asyncio, "to_thread", inline),
-        mock.patch("gateway.last_words.on_a_thread", ends),
+        mock.patch("gateway.flows.retire.on_a_thread", ends),
         mock.patch("gateway.checkpointer.to_its_end", to_its_end),
-        mock.patch("gateway.holding.to_its_end", to_its_end),
+        mock.patch("gateway.flows.registry.to_its_end", to_its_end),
+        mock.patch("gateway.flows.retire.to_its_end", to_its_end),
         mock.patch.object(flow_run, "HOLD_S", 0.0),
-        mock.patch("gateway.holding.HOLD_S", 0.0),
-        mock.patch("gateway.holding.HOLD_TURN_S", 0.0),
+        mock.patch("gateway.flows.retire.HOLD_S", 0.0),
+        mock.patch("gateway.flows.retire.HOLD_TURN_S", 0.0),
         mock.patch("gateway.uplink.BACKLOG", 1),
     ):
         yield
@@ -146,20 +148,22 @@ class Board:
         """Whether nothing can be written."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Called between a capture and its commit, and between what is taken to leave ahead of one and its writing."""
+        self.flow_registry = FlowRegistry(self.database, self.store, clock)
         self.host = self._make_host()
         self.ingest = Ingest(
             Sensors(), "id", self.host, clock, forget_session=self._forget_session, wants_checkpoint=lambda: None,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
+            lock=self.flow_registry.feeding,
         )  # fmt: skip
         self.ingest.inbox = WatchedInbox(self._taken_for_redelivery)
         self.wire = Wire(self.ingest.client, broker.qos, broker.hear)
         self.ingest._tasks.begin = drive  # type: ignore[method-assign, assignment]
         self.ingest._look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
-        self.checkpointer = Checkpointer(self.database, self.store, self.host, self.ingest, self.uplink.committed)
-        self.ahead = Ahead(self.database, self.store, self.host, self.checkpointer, self.uplink.may_leave)
+        self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, self.uplink.committed)
+        self.ahead = Ahead(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
         self.flows = Flows(
-            REGISTRY, self.database, self.store, self.host, self.ingest, self.checkpointer, self.FUSION
+            REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer, self.FUSION
         )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.turns: list[tuple[Instance, Turn]] = []
@@ -301,7 +305,7 @@ class Board:
         if self.is_blocked(made.name):
             raise EdgertError(f"flow {made.name} is blocked")
         had = {*self.ledger.in_hand[made.name]}
-        drive(self.flows._deploy(made, "mqtt"))
+        drive(self.flows._deploy(made, "mqtt", {}, 0))
         self.ledger.kept[made.name] |= had
         self.ledger.absent.discard(made.name)
 

@@ -15,7 +15,6 @@ from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.physical import Fusion
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
-from gateway.fallback import last_checkpoint
 from gateway.hosts import Host
 from gateway.slots import Slots
 from tests.protocol.board import Board, drive
@@ -78,8 +77,7 @@ class BoardInSlots(Board):
         self.slots = Slots(
             PoolSettings(workers=0, slots=self.SLOTS, placement="even"), self.FUSION, True, REGISTRY, self.clock,
             level="warning", send=lambda instance, messages: None,
-            stored=lambda name: last_checkpoint(self.database, name),
-            restoring=self._restoring, failed=self._failed,
+            checkpoints=self.flow_registry,
             make_process=InThisProcess,
         )  # fmt: skip
         Stepper.step = self._step
@@ -90,8 +88,9 @@ class BoardInSlots(Board):
     def processes(self) -> list[InThisProcess]:
         return self.slots._processes  # type: ignore[return-value]
 
-    async def _restoring(self, name: str, prepare: Any) -> None:
-        await self.checkpointer.restoring(name, prepare)  # it is made later
+    def _start(self) -> None:
+        self.flow_registry.on_failed = self._failed
+        super()._start()
 
     def _failed(self, run: FlowRun, why: str) -> None:
         raise AssertionError(f"flow {run.flow.name} was given up: {why}")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgert.store.records import FlowCommit
+from edgert.core.checkpoint import Checkpoint
 from tests.protocol.memory_table import MemoryTable, Stored
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Dropping:
         """What its checkpoints write says so."""
         write = board._write
 
-        def says(commits: Sequence[FlowCommit], *rest: Any) -> set[str]:
+        def says(commits: Sequence[Checkpoint], *rest: Any) -> set[str]:
             for commit in commits:
                 commit.drops = [("in", REASON, self._draw.randint(1, 9))] * self._draw.randint(0, 1)
             refused = write(commits, *rest)

@@ -228,10 +228,12 @@ def _a_redelivery_is_always_skipped() -> Patch:
 
 
 def _positions_start_anew() -> Patch:
-    from gateway.flows import Flows
+    from gateway.flows.plans import Plans
 
-    run = Flows._run
-    return mock.patch.object(Flows, "_run", lambda self, flow, stored, at: run(self, flow, stored, Position()))
+    run = Plans.run_of
+    return mock.patch.object(
+        Plans, "run_of", lambda self, flow, stored, _: run(self, flow, stored, Progress(Position()))
+    )
 
 
 def _every_flow_leaves_ahead_of_its_checkpoint() -> Patch:

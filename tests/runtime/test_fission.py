@@ -32,7 +32,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
 from edgert.scheduling.policies import POLICIES
-from gateway.models import Models
+from gateway.flows.models import Models
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S
 

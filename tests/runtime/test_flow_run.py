@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import RawBatch
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
@@ -22,7 +23,7 @@ from edgert.flow.spec import OperatorSpec
 from edgert.operators.fused import Fused
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.flow_run import CommitForm, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
@@ -90,12 +91,12 @@ class Rig:
             for target, batch in turn.out:
                 target.instance.queue.put(type(entry)(target.source, batch))
 
-    def checkpoint(self) -> CommitForm | None:
+    def checkpoint(self) -> Checkpoint | None:
         assert self.run.capture(self.pool, lambda read: read())
         return self.run.form()
 
 
-def contributions(form: CommitForm | None) -> list[tuple[Any, ...]]:
+def contributions(form: Checkpoint | None) -> list[tuple[Any, ...]]:
     assert form is not None
     return [tuple(row) for row in form.rows]
 
@@ -315,7 +316,7 @@ def test_what_is_captured_while_a_commit_is_under_way_goes_with_the_next() -> No
 
 
 def test_a_compacted_state_says_the_same_as_its_parts() -> None:
-    rig, blobs = Rig(flow_run()), []
+    rig, blobs = Rig(flow_run()), list[bytes]()
     for number in range(5):
         rig.feed(number + 1, 4.0 * number)
         rig.work(float(number))

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edgert.central.acceptance import Acceptance
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
 from edgert.core.results import DropsBatch, GapBatch, unpack_result_untrusted
 from edgert.store import departures
 from edgert.store.database import Database
 from edgert.store.quota import FULL
-from edgert.store.records import FlowCommit
 from tests.store.test_outbox_quota import COLUMNS, E1, KEEPS, SCHEMA, Clock, numbers, results, stored
 
 pytestmark = pytest.mark.usefixtures("uncompressed")
@@ -118,7 +118,7 @@ class AnyOutbox(RuleBasedStateMachine):
         before, state = self.database.outbox_size, {name: self.database.state(name) for name in names}
         said = [("in", "late", drops)] * bool(drops)
         commits = [
-            FlowCommit(n, Position(), [b"d"], b"", COLUMNS, results(n, *given[n], size=size).rows, drops=said)
+            Checkpoint(n, Position(), [b"d"], b"", COLUMNS, results(n, *given[n], size=size).rows, drops=said)
             for n in names
         ]
         refused = self.database.commit(commits, {}, 1)

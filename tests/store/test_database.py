@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import StoreError
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
@@ -21,7 +22,7 @@ from edgert.core.results import OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.file import read_state
 from edgert.store.outbox import BATCH_BYTES, BATCH_ROWS, OutboxSize
-from edgert.store.records import FlowCommit, StoredFlow
+from edgert.store.records import StoredFlow
 
 SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
 COLUMNS = ("window_start", "window_end", "source", "n")
@@ -33,8 +34,8 @@ def flow(epoch: int, version: int = 1, position: Position | None = None) -> Stor
     return StoredFlow("f", {"name": "f"}, version, "mqtt", False, epoch, position or Position())
 
 
-def commit(*rows: Any, index: int = 5, deltas: tuple[bytes, ...] = (b"d",)) -> FlowCommit:
-    return FlowCommit("f", Position(index, frozenset([2])), deltas, b"queue", COLUMNS, rows)
+def commit(*rows: Any, index: int = 5, deltas: tuple[bytes, ...] = (b"d",)) -> Checkpoint:
+    return Checkpoint("f", Position(index, frozenset([2])), deltas, b"queue", COLUMNS, rows)
 
 
 def entries(database: Database, epoch: int) -> list[Any]:
@@ -289,7 +290,7 @@ at = database.flows()[0].position.index
 while True:
     at += 1
     delta = b"%d" % at
-    done = FlowCommit("f", Position(at), [delta], delta, COLUMNS, [[0.0, 60.0, "a", at]])
+    done = Checkpoint("f", Position(at), [delta], delta, COLUMNS, [[0.0, 60.0, "a", at]])
     database.commit([done], {0: delta}, at + 1)
     print(at, flush=True)
 """

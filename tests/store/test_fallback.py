@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.position import Position
 from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.fallback import DAMAGED, MOST_HOLES
-from edgert.store.records import FlowCommit, Mark
+from edgert.store.records import Mark
 from tests.store.test_database import COLUMNS, E1, E2, E3, E9, ROW, SCHEMA, flow
 
 
 def commit(database: Database, index: int, *rows: Any, deltas: tuple[bytes, ...] = (b"d",)) -> None:
-    database.commit([FlowCommit("f", Position(index), deltas, b"", COLUMNS, rows)], {}, index + 1)
+    database.commit([Checkpoint("f", Position(index), deltas, b"", COLUMNS, rows)], {}, index + 1)
 
 
 def told(database: Database, epoch: int) -> list[Any]:
@@ -45,7 +46,7 @@ def test_each_checkpoint_says_what_it_covers(database: Database) -> None:
 def test_a_checkpoint_with_very_many_holes_has_no_mark(database: Database) -> None:
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     holes = Position(9_999, frozenset(range(1, MOST_HOLES + 2)))
-    database.commit([FlowCommit("f", holes, (b"1",), b"")], {}, 10_000)
+    database.commit([Checkpoint("f", holes, (b"1",), b"")], {}, 10_000)
     assert database.marks("f") == [None]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.core.result_schema import Schema
@@ -16,7 +17,7 @@ from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_un
 from edgert.store import departures, quota
 from edgert.store.database import Database
 from edgert.store.quota import FULL, TOO_OLD
-from edgert.store.records import FlowCommit, StoredFlow
+from edgert.store.records import StoredFlow
 from edgert.store.schema import UPGRADES
 
 pytestmark = pytest.mark.usefixtures("uncompressed")
@@ -41,9 +42,9 @@ def stored(name: str = "f", epoch: int = E1, document: Any = None, version: int 
     return StoredFlow(name, document or {}, version, "mqtt", False, epoch, Position())
 
 
-def results(name: str, *numbers: int, size: int = 0) -> FlowCommit:
+def results(name: str, *numbers: int, size: int = 0) -> Checkpoint:
     """A row for each of `numbers`, which make it known; `size`: bytes more per row."""
-    return FlowCommit(name, Position(), [], b"", COLUMNS, [[0.0, 60.0, "x" * size, n] for n in numbers])
+    return Checkpoint(name, Position(), [], b"", COLUMNS, [[0.0, 60.0, "x" * size, n] for n in numbers])
 
 
 def put(database: Database, name: str, *numbers: int, size: int = 0) -> bool:
@@ -148,14 +149,14 @@ def test_a_flow_that_keeps_all_is_refused_whole_and_the_others_go_on(make: Calla
     database = make(stored("f", document=KEEPS), stored("other"), quota=2_300)
     assert put(database, "f", 1, 2, 3, size=400)
     before, size = batches(database), database.outbox_size
-    commit = FlowCommit("f", Position(9), [b"delta"], b"queue", COLUMNS, results("f", 4, size=400).rows)
+    commit = Checkpoint("f", Position(9), [b"delta"], b"queue", COLUMNS, results("f", 4, size=400).rows)
     assert database.commit([commit, results("other", 1)], {3: b"page"}, 77) == {"f"}
     assert batches(database) == before
     assert (database.state("f"), database.flows()[0].position) == ([], Position())
     assert (database.pages(), database.meta("next_index")) == ([(3, b"page")], 77)
     assert numbers(batches(database, "other")) == [1]
     assert database.outbox_size.batches == size.batches + 1
-    assert database.commit([FlowCommit("f", Position(8), [b"x"], b"")], {}, 1) == set(), "no result, no need of room"
+    assert database.commit([Checkpoint("f", Position(8), [b"x"], b"")], {}, 1) == set(), "no result, no need of room"
     database.acknowledged({("f", E1, 0): 3})
     assert database.commit([commit], {}, 1) == set()
     assert numbers(batches(database)) == [3, 4]

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError, show
-from edgert.core.ids import make_epoch
+from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion
-from edgert.flow.plan import Assignment, Location, Plan, uncopied
+from edgert.flow.plan import Assignment
 from edgert.flow.spec import Registry
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
-from edgert.store.database import Database
-from edgert.store.records import FlowCommit, StoredFlow
+from edgert.store.records import StoredFlow
 from gateway.back_in_time import successor
-from gateway.checkpointer import AGAIN, Checkpointer, OnStore
+from gateway.checkpointer import Checkpointer
 from gateway.drop_counts import DropCounts
-from gateway.fallback import last_checkpoint, resumption
-from gateway.flow_writes import STORE_TRIES, FlowWrites
-from gateway.gaps import put_instead_of_failed, say_gap, say_no_room, write_gap
-from gateway.holding import held, stopped
+from gateway.fallback import resumption
+from gateway.flows.models import Models
+from gateway.flows.plans import Plans
+from gateway.flows.registry import AGAIN, FlowRegistry
+from gateway.flows.retire import Retirement
+from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, NewVersion, Removal
+from gateway.gaps import say_gap, say_no_room, write_gap
 from gateway.hosts import Host
 from gateway.ingest import Ingest
-from gateway.models import Models
 from gateway.subscriptions import Source, sources_of
 from gateway.tasks import Tasks
 
@@ -45,50 +42,44 @@ SUBSCRIBED_S = 5.0
 
 
 class Flows:
-    """Owns the runs. Changes are made one after the other."""
+    """Changes what the registry says runs, one change after the other."""
 
     def __init__(
         self,
         registry: Registry,
-        database: Database,
-        store: OnStore,
+        flow_registry: FlowRegistry,
         host: Host,
         ingest: Ingest,
         checkpointer: Checkpointer,
         fusion: Fusion = "full",
         fission: bool = True,
     ) -> None:
-        self.registry = registry
-        self.checkpointer = checkpointer
-        self._database, self._store, self._host, self._ingest = database, store, host, ingest
-        self._fusion, self._fission = fusion, fission
-        self._stored: dict[str, StoredFlow] = {}
-        self._sources: dict[str, list[Source]] = {}
-        self._changing = asyncio.Lock()
+        """`registry`: of operators; `flow_registry`: of the flows that run."""
+        self.registry, self.flow_registry, self.checkpointer = registry, flow_registry, checkpointer
+        self._database, self._store, self._host, self._ingest = (
+            flow_registry.database,
+            flow_registry.store,
+            host,
+            ingest,
+        )
+        self.runs, self.failed = flow_registry.runs, flow_registry.failed
         self.models = Models(self.runs, host.offer_model)
         self._entering: dict[FlowRun, str] = {}
         """New versions that take input and are not in `runs` yet, and why they failed, if they did."""
         self._leaving: FlowRun | None = None
         """A run that is brought to its end here: it needs its host no more."""
-        self.failed: dict[str, str] = {}
-        """Stored flows that could not be started, and why; a new document for them takes them out."""
         self._stopped: dict[str, Flow] = {}
-        """Those of them that ran, and so go on with the next start, with their windows."""
+        """Failed flows that ran, and so go on with the next start, with their windows."""
         self.gaps: dict[str, str] = {}
         """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
         self.dropped = DropCounts(host)
-        self._writes = FlowWrites(database, store, host, ingest.publishing.send, checkpointer)
-        self.on_change: Callable[[Mapping[str, FlowRun]], Coroutine[Any, Any, None]] = _nothing
-        """Told of the flows that run when these have changed."""
-        self.stands: Callable[[str], bool] = lambda name: False
-        """Whether a stored flow must not run when it is loaded."""
-        self.check_free: Callable[[str], None] = lambda name: None
-        """Raises `EdgertError` for a flow that nothing may change now."""
+        self._retirement = Retirement(flow_registry, host, checkpointer, ingest.publishing.send)
+        self._writes = FlowWrites(flow_registry, checkpointer)
+        self.plans = Plans(
+            registry, flow_registry, host, ingest, checkpointer, self._retirement, self.dropped, fusion, fission
+        )
         self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
-
-    @property
-    def runs(self) -> dict[str, FlowRun]:
-        return self.checkpointer.runs
+        flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.check_pressure
 
     def version(self, name: str) -> int | None:
         """Version of the running flow `name`."""
@@ -97,7 +88,7 @@ class Flows:
 
     def origin(self, name: str) -> str | None:
         """Where the flow's document came from, "mqtt" or "file"; None when there is none, or it was removed."""
-        stored = self._stored.get(name)
+        stored = self.flow_registry.stored.get(name)
         return stored.origin if stored and not stored.removed else None
 
     # -- start
@@ -107,22 +98,22 @@ class Flows:
         written: what came then would be acknowledged without a flow that is only held up."""
         inbox = self._ingest.inbox
         for stored in self._database.flows():
-            self._stored[stored.name] = stored
+            self.flow_registry.stored[stored.name] = stored
             if stored.removed:
                 self._ingest.forget(stored.name)
                 continue
             try:
                 flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")
                 at = resumption(self._database, stored)
-                stored = self._stored[stored.name] = at.stored
-                run = self._run(flow, stored, stored.position)
+                stored = self.flow_registry.stored[stored.name] = at.stored
+                run = self.plans.run_of(flow, stored, Progress(stored.position))
                 if run.schema is not None and not self._database.last_sequences(stored.name, stored.epoch):
                     # rescued: only now it is known what it ships
-                    self._writes.put(stored, run, None, {}, inbox.next_index)
+                    self._writes.put(NewVersion(stored, run, stored.position), None, {}, inbox.next_index)
                     say_gap(self._database, stored.name, LATE)
-                    stored = self._stored[stored.name] = replace(stored, epoch=run.epoch)
+                    stored = self.flow_registry.stored[stored.name] = replace(stored, epoch=run.epoch)
                 self.models.resumed(flow, at.blobs)
-                self._host.begin(run, at.blobs, at.queue, stands=self.stands(stored.name))
+                self._host.begin(run, at.blobs, at.queue, stands=self.flow_registry.stands(stored.name))
             except Exception as error:
                 if not _is_alone(error):
                     raise
@@ -130,8 +121,8 @@ class Flows:
                 say_gap(self._database, stored.name, f"{GIVEN_UP}: {self.failed[stored.name]}")
                 continue
             inbox.flows.append(run.progress)
-            self._sources[stored.name] = sources_of(run)
-            self._ingest.swap((), self._sources[stored.name])
+            self.flow_registry.sources[stored.name] = sources_of(run)
+            self._ingest.swap((), self.flow_registry.sources[stored.name])
             self.runs[stored.name] = run
             log.info("flow %s version %d goes on", stored.name, stored.version)
             if at.gap:
@@ -151,7 +142,7 @@ class Flows:
         for stored in rescued:
             if stored.name in self.runs or stored.name in self.failed:
                 continue  # a crash came between
-            self._stored[stored.name] = replace(stored, removed=True)
+            self.flow_registry.stored[stored.name] = replace(stored, removed=True)
             if stored.removed:
                 continue
             try:
@@ -159,7 +150,9 @@ class Flows:
                 self.gaps[stored.name] = why
             except Exception as error:  # noqa: BLE001 - as in `load`
                 self._not_started(stored.name, error)
-                kept = self._stored[stored.name] = replace(stored, epoch=successor(stored.epoch), position=now)
+                kept = self.flow_registry.stored[stored.name] = replace(
+                    stored, epoch=successor(stored.epoch), position=now
+                )
                 await self._writes.write(partial(self._database.put_flow, kept, None, None))
         gaps = {stored.name: why for stored in rescued if stored.name in self.runs}
         await self._store(lambda: self._database.restored(gaps))
@@ -184,16 +177,10 @@ class Flows:
         )  # fmt: skip
         self.failed[name], self._stopped[name] = why, run.flow
         del self.runs[name]
-        self._ingest.swap((), (), lambda: _leave(self._sources[name]))
+        self._ingest.swap((), (), lambda: _leave(self.flow_registry.sources[name]))
         self.dropped.ends(run)
         self._host.remove(run)
         self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
-
-    async def settled(self, timeout_s: float) -> None:
-        """Waits for the change that is under way, no longer than that."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._changing:
-                pass
 
     async def stop(self) -> None:
         """Gives up what is still to be said: a start brings the flow back, with what is not acknowledged."""
@@ -202,8 +189,8 @@ class Flows:
     async def _give_up(self, run: FlowRun, text: str) -> None:
         """Only what is said to be missing may be acknowledged: until then a start brings the flow back, with it."""
         await write_gap(self._store, self._database, run.flow.name, text)
-        self._let_go(run, self._sources.pop(run.flow.name))
-        await self.on_change(self.runs)
+        self._let_go(run, self.flow_registry.sources.pop(run.flow.name))
+        await self.flow_registry.changed()
 
     async def _tell_gap(self, name: str, text: str) -> None:
         await write_gap(self._store, self._database, name, text)
@@ -212,18 +199,8 @@ class Flows:
     def _let_go(self, run: FlowRun, sources: Sequence[Source] = ()) -> None:
         """Its end is in the database: nobody waits for it any more."""
         self._ingest.swap(sources, (), lambda: self._ingest.inbox.remove_flow(run.progress))
-        self._ingest.acknowledge()
-        self._ingest.regulate()
+        self._ingest.committed()
         self.checkpointer.on_committed()
-
-    def _run(self, flow: Flow, stored: StoredFlow, at: Position) -> FlowRun:
-        return self._planned(flow, stored, Progress(at))
-
-    def _planned(self, flow: Flow, stored: StoredFlow, progress: Progress) -> FlowRun:
-        return FlowRun(
-            flow, self.registry, stored.version, stored.epoch, progress, self._fusion, self._fission,
-            self._database.gateway, stored.assignment, stored.plan,
-        )  # fmt: skip
 
     # -- changes
 
@@ -234,9 +211,9 @@ class Flows:
 
         Raises `EdgertError` where that cannot be done: the old version goes on then, but where the new one failed when
         it had taken over already; that one is stopped, as in `fail`."""
-        async with self._changing:
+        async with self.flow_registry.changing:
             version = await self._deploy(flow, origin, assignment or {}, plan)
-        await self.on_change(self.runs)
+        await self.flow_registry.changed()
         await self._ingest.subscribed(SUBSCRIBED_S)
         return version
 
@@ -245,15 +222,15 @@ class Flows:
         if old is not None and old.flow.document == flow.document and (not assignment or old.assignment == assignment):
             await self._now_from(flow.name, origin)
             return old.version
-        self.check_free(flow.name)
+        self.flow_registry.check_free(flow.name)
         stopped = self._stopped.get(flow.name)
         if stopped is not None and stopped.document == flow.document:
             raise EdgertError(
                 f"flow {flow.name} is stopped ({self.failed[flow.name]}) and its document is the same: the gateway's "
                 "next start brings it back with its windows, another document replaces it, which gives them up"
             )
-        stored = replace(self._next(flow, origin), assignment=assignment, plan=plan)
-        run = self._run(flow, stored, Position())
+        stored = replace(self.plans.next_version(flow, origin), assignment=assignment, plan=plan)
+        run = self.plans.run_of(flow, stored, Progress(Position()))
         for refused in self.models.started(run):
             log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
         fault = ""
@@ -261,7 +238,7 @@ class Flows:
             await self._start(stored, run)
         else:
             fault = await self._replace(stored, run, old)
-        self._stored[flow.name] = replace(stored, epoch=run.epoch)
+        self.flow_registry.stored[flow.name] = replace(stored, epoch=run.epoch)
         self.failed.pop(flow.name, None)
         self._stopped.pop(flow.name, None)
         self.gaps.pop(flow.name, None)
@@ -275,70 +252,36 @@ class Flows:
         """The same document came over MQTT as well, and is retained: from now on its file counts no more."""
         if origin == "mqtt" and self.origin(name) != origin:
             await self._store(lambda: self._database.set_origin(name, origin))
-            self._stored[name] = replace(self._stored[name], origin=origin)
-
-    def _next(self, flow: Flow, origin: str) -> StoredFlow:
-        before = self._stored.get(flow.name)
-        version = before.version + 1 if before else 1
-        epoch = successor(before.epoch) if before else make_epoch(1, secrets.randbits(32))
-        return StoredFlow(flow.name, flow.document, version, origin, False, epoch, Position())
+            self.flow_registry.stored[name] = replace(self.flow_registry.stored[name], origin=origin)
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
-        def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
-            self._writes.put(replace(stored, position=Position(index - 1)), run, last, pages, index)
-
-        await self._write_alone(stored.name, put)
+        await self._write_alone(NewVersion(stored, run), stored.name)
         self._host.begin(run)
-        self._attach(run, ())
+        self.plans.attach(run, ())
         self.runs[run.flow.name] = run
 
-    async def _write_alone(self, name: str, put: Callable[[FlowCommit | None, dict[int, bytes], int], None]) -> None:
+    async def _write_alone(self, change: Change, name: str) -> None:
         """Writes a change of a flow that does not run; of one that failed, when what it lacks is said."""
         telling = self._telling.running
         if telling and (await asyncio.wait(telling, timeout=STORE_TRIES))[1]:
             raise StoreError("that something of a flow is missing cannot be written, see the log; try again")
-
-        def commit(pages: dict[int, bytes], index: int) -> None:
-            if name in self.failed:
-                put_instead_of_failed(self._database, name, lambda last: put(last, pages, index))
-            else:
-                put(None, pages, index)
-
-        await self._writes.write(commit)
-
-    def _attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:
-        """`old`: whose holes the new version takes over, since a redelivery that is to fill them may still come."""
-        sources = sources_of(run)
-
-        def enter() -> None:
-            run.progress.missing = set(old.missing) if old else set()
-            run.progress.links = dict(old.links) if old else {}
-            self._ingest.inbox.add_flow(run.progress)
-            run.progress.committed = run.progress.position()
-
-        self._ingest.swap(instead_of, sources, enter)
-        self._sources[run.flow.name] = sources
+        await self._writes.write_alone(change, failed=name if name in self.failed else "")
 
     async def _replace(self, stored: StoredFlow, run: FlowRun, old: FlowRun) -> str:
         """In one step what arrives goes to the new version; then the old one is run to its end, and its last words and
         the new epoch are one transaction. A crash before that brings the old version back, with its input.
 
         Returns why the new version cannot go on, if it failed meanwhile."""
-        async with held(old, self._host, self.checkpointer) as gap:
+        async with self._retirement.held(old) as gap:
             if gap is None:
                 await self._start(stored, run)
                 return ""
             self._entering[run] = ""
             self._host.begin(run)
             old.ended = True  # from here on its position says more than it is fed: no checkpoint may take it
-            self._attach(run, self._sources[run.flow.name], old.progress)
-            placed = replace(stored, position=run.progress.committed)
-
-            def put(last: FlowCommit, pages: dict[int, bytes], index: int) -> None:
-                self._writes.put(placed, run, last, pages, index)
-
+            self.plans.attach(run, self.flow_registry.sources[run.flow.name], old.progress)
             try:
-                await self._end(old, put, gap)
+                await self._end(old, NewVersion(stored, run, run.progress.committed), gap)
                 self.runs[run.flow.name] = run
                 return self._entering[run]
             finally:
@@ -346,153 +289,58 @@ class Flows:
 
     async def remove(self, name: str) -> bool:
         """Ships the open windows of a flow and stops it; false when there is none of that name."""
-        async with self._changing:
+        async with self.flow_registry.changing:
             old = self.runs.get(name)
-            self.check_free(name)
+            self.flow_registry.check_free(name)
             if old is None and name not in self.failed:
                 return False
-
-            def put(last: FlowCommit | None, pages: dict[int, bytes], index: int) -> None:
-                self._database.remove_flow(name, last, pages, index)
-
-            if old is None or not await self._end_alone(old, put):
-                await self._write_alone(name, put)
+            if old is None or not await self._end_alone(old):
+                await self._write_alone(Removal(name), name)
                 del self.failed[name]
                 self._stopped.pop(name, None)
-            self._stored[name] = replace(self._stored[name], removed=True)
+            self.flow_registry.stored[name] = replace(self.flow_registry.stored[name], removed=True)
             self._ingest.forget(name)
             self.models.removed(name)
             self._host.weights.forget(name)
             log.info("flow %s is removed; its results still leave", name)
-            await self.on_change(self.runs)
+            await self.flow_registry.changed()
             return True
 
-    async def _end_alone(self, old: FlowRun, put: Callable[[FlowCommit, dict[int, bytes], int], None]) -> bool:
+    async def _end_alone(self, old: FlowRun) -> bool:
         """Of a flow that nothing follows. What comes until that is written would be missing if a start brought the flow
         back, so it is not acknowledged. False when it failed meanwhile."""
         name = old.flow.name
-        async with held(old, self._host, self.checkpointer) as gap:
+        async with self._retirement.held(old) as gap:
             if gap is None:
                 return False
             old.ended = True
-            sources = self._sources[name]
+            sources = self.flow_registry.sources[name]
             self._ingest.swap((), (), lambda: _leave(sources))
-            await self._end(old, put, gap, sources)
-            del self._sources[name], self.runs[name]
+            await self._end(old, Removal(name), gap, sources)
+            del self.flow_registry.sources[name], self.runs[name]
             return True
 
-    async def _end(
-        self,
-        old: FlowRun,
-        put: Callable[[FlowCommit, dict[int, bytes], int], None],
-        gap: str,
-        sources: Sequence[Source] = (),
-    ) -> None:
-        """Runs a held flow, to which nothing is fed any more, to its end, and writes that. With `gap` it has none.
-        `sources`: those that go with it."""
+    async def _end(self, old: FlowRun, change: Change, gap: str, sources: Sequence[Source] = ()) -> None:
+        """Runs a held flow, to which nothing is fed any more, to its end, and writes that with the change. With `gap`
+        it has none. `sources`: those that go with it."""
         self._leaving = old
         try:
-            drops, lost = await self._writes.end(old, put, gap)
+            last = await self._retirement.ending(old, gap)
+            written, lost = await self._writes.write_ending(change, last)
         finally:
             self._leaving = None
         if lost:
             self._telling.begin(self._tell_gap(old.flow.name, lost))
-        self.checkpointer.drops.said(old, drops)
+        self.checkpointer.drops.said(old, written.drops)
         self.checkpointer.outbox.forget(old.flow.name)
         self.dropped.ends(old)
         self._host.remove(old)
         self._let_go(old, sources)
 
-    # -- plans
-
-    async def place(self, name: str, moves: Mapping[str, Location]) -> Plan:
-        """Lets a running flow go on by another plan, in which the operators (or copies, `minute#2`) of `moves` run at
-        these locations: it stops at a checkpoint and goes on from there. Raises `EdgertError` where it cannot be done;
-        the flow goes on as before then."""
-        async with self._changing:
-            old = self.runs.get(name)
-            if old is None:
-                raise EdgertError(f"expected a running flow, one of {_list(self.runs)}, got {show(name)}")
-            self.check_free(name)
-            assignment = moved(old.plan, moves)
-            if assignment == old.plan.assignment():
-                return old.plan
-            async with stopped(old, self._host, self.checkpointer):
-                await self.checkpointer.write_stopped(old)
-                new = await self._succeed(old, assignment)
-            self.dropped.ends(old)
-            self.checkpointer.on_committed()
-            await self.on_change(self.runs)
-            log.info("flow %s goes on by plan %d", name, new.plan.number)
-            return new.plan
-
-    async def stop_for_plan(self, run: FlowRun) -> None:
-        """The flow stands still, all that it has is committed, and no checkpoint takes it until `host.go_on` or
-        `go_on_by`."""
-        async with self._changing, stopped(run, self._host, self.checkpointer):
-            await self.checkpointer.write_stopped(run)
-            run.ended = True
-
-    def planned(self, flow: Flow, assignment: Assignment, plan: int, progress: Progress) -> FlowRun:
-        """This gateway's part of a flow, as it would run by a plan."""
-        stored = self._stored.get(flow.name) or self._next(flow, "fleet")
-        return self._planned(flow, replace(stored, assignment=assignment, plan=plan), progress)
-
-    def next_part(self, flow: Flow, assignment: Assignment, plan: int, at: Position) -> StoredFlow:
-        """What is to be stored of a flow that goes on by a plan; of one that comes to this gateway a new version."""
-        stored = self._stored.get(flow.name)
-        if stored is None or stored.removed or stored.document != flow.document:
-            stored = self._next(flow, "fleet")
-        return replace(stored, assignment=assignment, plan=plan, position=at)
-
-    async def go_on_by(
-        self, stored: StoredFlow, run: FlowRun, old: FlowRun | None, blobs: Sequence[bytes], queue: bytes
-    ) -> None:
-        """A flow that stands still (or comes to this gateway) goes on by another plan, from this state. Without an
-        instance here it leaves the gateway."""
-        name = stored.name
-        async with self._changing:
-            if old is not None:
-                self.dropped.ends(old)
-                before = self._sources.pop(name)
-            if stored.removed:
-                if old is not None:
-                    self._ingest.swap(before, (), lambda: self._ingest.inbox.remove_flow(old.progress))
-                    self._host.remove(old)
-                    del self.runs[name]
-            elif old is not None:
-                switch = self._host.succeed(old, run, blobs, queue)  # which may make its instances anew
-                self._sources[name] = sources_of(run)
-                self._ingest.swap(before, self._sources[name], switch)
-                run.latest, run.rows_shipped = old.latest, old.rows_shipped
-                self.runs[name] = run
-            else:
-                self._host.begin(run, blobs, queue)
-                self._attach(run, ())
-                self.runs[name] = run
-            self._stored[name] = stored
-            self.failed.pop(name, None)
-        self.checkpointer.on_committed()
-        await self.on_change(self.runs)
-
-    async def _succeed(self, old: FlowRun, assignment: Assignment) -> FlowRun:
-        """A flow that stands still, all of it committed, goes on by another plan."""
-        name = old.flow.name
-        stored = replace(self._stored[name], plan=old.plan.number + 1, assignment=assignment)
-        new = self._planned(old.flow, stored, old.progress)
-        blobs, queue = await self._store(lambda: last_checkpoint(self._database, name))
-        switch = self._host.succeed(old, new, blobs, queue)
-        await self._store(lambda: self._database.put_plan(name, stored.plan, assignment))
-        sources = sources_of(new)
-        self._ingest.swap(self._sources[name], sources, switch)
-        new.latest, new.rows_shipped = old.latest, old.rows_shipped
-        self._stored[name], self._sources[name], self.runs[name] = stored, sources, new
-        return new
-
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""
-        if name in self._stored:
-            self._stored[name] = replace(self._stored[name], epoch=epoch)
+        if name in self.flow_registry.stored:
+            self.flow_registry.stored[name] = replace(self.flow_registry.stored[name], epoch=epoch)
         if name in self.runs:
             self.runs[name].epoch = epoch
 
@@ -501,27 +349,6 @@ def _is_alone(error: Exception) -> bool:
     """Whether it is one flow's that cannot be started: of its document, what is stored of it, or an operator of a
     package, which may raise anything; not that of a database which cannot be read or written."""
     return isinstance(error, DocumentError | DamagedError | MisfitError) or not isinstance(error, EdgertError)
-
-
-async def _nothing(_: Mapping[str, FlowRun]) -> None:
-    """For a gateway without links."""
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
-
-
-def moved(plan: Plan, moves: Mapping[str, Location]) -> dict[str, Location]:
-    """The assignment of a plan with these moves. Raises `EdgertError` for an operator that it does not have."""
-    assignment = plan.assignment()
-    for name, location in moves.items():
-        copies = [copy for copy in assignment if name in (copy, uncopied(copy)[0])]
-        if not copies:
-            raise EdgertError(
-                f"expected an operator of flow {plan.flow.name}, one of {_list(assignment)}, got {show(name)}"
-            )
-        assignment |= dict.fromkeys(copies, location)
-    return assignment
 
 
 def _leave(sources: Sequence[Source]) -> None:

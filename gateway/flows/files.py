@@ -1,0 +1,40 @@
+"""The flows whose documents are files that the settings name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgert.core.errors import EdgertError
+from edgert.flow.document import load
+from gateway.flows.flows import Flows
+
+log = logging.getLogger(__name__)
+
+
+async def deploy_files(flows: Flows, files: Sequence[str]) -> None:
+    """Documents named in the settings; one that is wrong is said and costs no other. What was deployed over MQTT
+    since counts more than its file, and a flow whose file is no longer named is removed."""
+    named: list[str] = []
+    for name in files:
+        try:
+            flow = load(await asyncio.to_thread(Path(name).read_bytes), flows.registry, what=name)
+            named.append(flow.name)
+            if flows.origin(flow.name) == "mqtt":
+                log.info("flow file %s is not used: flow %s was deployed over MQTT since", name, flow.name)
+            else:
+                await flows.deploy(flow, "file")
+        except Exception as error:  # an operator of a package that cannot be made may raise anything
+            foreseen = isinstance(error, OSError | EdgertError)
+            log.error("flow file %s is not deployed: %s", name, error, exc_info=not foreseen)
+    if len(named) < len(files):
+        return  # one that cannot be read may be that of any flow
+    known = (*flows.runs, *flows.failed)
+    for left in [n for n in known if n not in named and flows.origin(n) == "file"]:
+        log.info("flow %s is removed: its file is no longer named in flows.files", left)
+        try:
+            await flows.remove(left)
+        except EdgertError as error:
+            log.error("flow %s is not removed: %s", left, error)

@@ -1,0 +1,184 @@
+"""The plan by which a flow runs: where its operators are, and how it goes on by another plan."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from edgert.core.errors import EdgertError, show
+from edgert.core.ids import make_epoch
+from edgert.core.position import Position
+from edgert.flow.graph import Flow
+from edgert.flow.physical import Fusion
+from edgert.flow.plan import Assignment, Location, Plan, uncopied
+from edgert.flow.spec import Registry
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.progress import Progress
+from edgert.store.records import StoredFlow
+from gateway.back_in_time import successor
+from gateway.checkpointer import Checkpointer
+from gateway.drop_counts import DropCounts
+from gateway.flows.registry import FlowRegistry
+from gateway.flows.retire import Retirement
+from gateway.hosts import Host
+from gateway.ingest import Ingest
+from gateway.subscriptions import Source, sources_of
+
+log = logging.getLogger(__name__)
+
+
+class Plans:
+    """Makes the runs of flows, and lets running flows go on by other plans."""
+
+    def __init__(
+        self,
+        operators: Registry,
+        flow_registry: FlowRegistry,
+        host: Host,
+        ingest: Ingest,
+        checkpointer: Checkpointer,
+        retirement: Retirement,
+        dropped: DropCounts,
+        fusion: Fusion,
+        fission: bool,
+    ) -> None:
+        self._operators, self._fusion, self._fission = operators, fusion, fission
+        self._flow_registry, self._host, self._ingest = flow_registry, host, ingest
+        self._checkpointer, self._retirement, self._dropped = checkpointer, retirement, dropped
+
+    def run_of(self, flow: Flow, stored: StoredFlow, progress: Progress) -> FlowRun:
+        """A run of the flow by its stored plan. Raises `EdgertError` where it cannot be built."""
+        return FlowRun(
+            flow, self._operators, stored.version, stored.epoch, progress, self._fusion, self._fission,
+            self._flow_registry.database.gateway, stored.assignment, stored.plan,
+        )  # fmt: skip
+
+    def next_version(self, flow: Flow, origin: str) -> StoredFlow:
+        """What is to be stored of the next version of a flow."""
+        before = self._flow_registry.stored.get(flow.name)
+        version = before.version + 1 if before else 1
+        epoch = successor(before.epoch) if before else make_epoch(1, secrets.randbits(32))
+        return StoredFlow(flow.name, flow.document, version, origin, False, epoch, Position())
+
+    def attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:
+        """What arrives goes to this run from now on. `old`: whose holes it takes over, since a redelivery that is to
+        fill them may still come."""
+        sources = sources_of(run)
+
+        def enter() -> None:
+            run.progress.missing = set(old.missing) if old else set()
+            run.progress.links = dict(old.links) if old else {}
+            self._ingest.inbox.add_flow(run.progress)
+            run.progress.committed = run.progress.position()
+
+        self._ingest.swap(instead_of, sources, enter)
+        self._flow_registry.sources[run.flow.name] = sources
+
+    async def place(self, name: str, moves: Mapping[str, Location]) -> Plan:
+        """Lets a running flow go on by another plan, in which the operators (or copies, `minute#2`) of `moves` run at
+        these locations: it stops at a checkpoint and goes on from there. Raises `EdgertError` where it cannot be done;
+        the flow goes on as before then."""
+        async with self._flow_registry.changing:
+            old = self._flow_registry.runs.get(name)
+            if old is None:
+                raise EdgertError(
+                    f"expected a running flow, one of {_list(self._flow_registry.runs)}, got {show(name)}"
+                )
+            self._flow_registry.check_free(name)
+            assignment = moved(old.plan, moves)
+            if assignment == old.plan.assignment():
+                return old.plan
+            async with self._retirement.stopped(old):
+                await self._checkpointer.write_stopped(old)
+                new = await self._succeed(old, assignment)
+            self._dropped.ends(old)
+            self._checkpointer.on_committed()
+            await self._flow_registry.changed()
+            log.info("flow %s goes on by plan %d", name, new.plan.number)
+            return new.plan
+
+    async def stop_for_plan(self, run: FlowRun) -> None:
+        """The flow stands still, all that it has is committed, and no checkpoint takes it until `host.go_on` or
+        `go_on_by`."""
+        async with self._flow_registry.changing, self._retirement.stopped(run):
+            await self._checkpointer.write_stopped(run)
+            run.ended = True
+
+    def planned(self, flow: Flow, assignment: Assignment, plan: int, progress: Progress) -> FlowRun:
+        """This gateway's part of a flow, as it would run by a plan."""
+        stored = self._flow_registry.stored.get(flow.name) or self.next_version(flow, "fleet")
+        return self.run_of(flow, replace(stored, assignment=assignment, plan=plan), progress)
+
+    def next_part(self, flow: Flow, assignment: Assignment, plan: int, at: Position) -> StoredFlow:
+        """What is to be stored of a flow that goes on by a plan; of one that comes to this gateway a new version."""
+        stored = self._flow_registry.stored.get(flow.name)
+        if stored is None or stored.removed or stored.document != flow.document:
+            stored = self.next_version(flow, "fleet")
+        return replace(stored, assignment=assignment, plan=plan, position=at)
+
+    async def go_on_by(
+        self, stored: StoredFlow, run: FlowRun, old: FlowRun | None, blobs: Sequence[bytes], queue: bytes
+    ) -> None:
+        """A flow that stands still (or comes to this gateway) goes on by another plan, from this state. Without an
+        instance here it leaves the gateway."""
+        name = stored.name
+        async with self._flow_registry.changing:
+            if old is not None:
+                self._dropped.ends(old)
+                before = self._flow_registry.sources.pop(name)
+            if stored.removed:
+                if old is not None:
+                    self._ingest.swap(before, (), lambda: self._ingest.inbox.remove_flow(old.progress))
+                    self._host.remove(old)
+                    del self._flow_registry.runs[name]
+            elif old is not None:
+                switch = self._host.succeed(old, run, blobs, queue)  # which may make its instances anew
+                self._flow_registry.sources[name] = sources_of(run)
+                self._ingest.swap(before, self._flow_registry.sources[name], switch)
+                run.latest, run.rows_shipped = old.latest, old.rows_shipped
+                self._flow_registry.runs[name] = run
+            else:
+                self._host.begin(run, blobs, queue)
+                self.attach(run, ())
+                self._flow_registry.runs[name] = run
+            self._flow_registry.stored[name] = stored
+            self._flow_registry.failed.pop(name, None)
+        self._checkpointer.on_committed()
+        await self._flow_registry.changed()
+
+    async def _succeed(self, old: FlowRun, assignment: Assignment) -> FlowRun:
+        """A flow that stands still, all of it committed, goes on by another plan."""
+        name = old.flow.name
+        stored = replace(self._flow_registry.stored[name], plan=old.plan.number + 1, assignment=assignment)
+        new = self.run_of(old.flow, stored, old.progress)
+        blobs, queue = await self._flow_registry.store(lambda: self._flow_registry.read_checkpoint(name))
+        switch = self._host.succeed(old, new, blobs, queue)
+        await self._flow_registry.store(lambda: self._flow_registry.database.put_plan(name, stored.plan, assignment))
+        sources = sources_of(new)
+        self._ingest.swap(self._flow_registry.sources[name], sources, switch)
+        new.latest, new.rows_shipped = old.latest, old.rows_shipped
+        self._flow_registry.stored[name], self._flow_registry.sources[name], self._flow_registry.runs[name] = (
+            stored,
+            sources,
+            new,
+        )
+        return new
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def moved(plan: Plan, moves: Mapping[str, Location]) -> dict[str, Location]:
+    """The assignment of a plan with these moves. Raises `EdgertError` for an operator that it does not have."""
+    assignment = plan.assignment()
+    for name, location in moves.items():
+        copies = [copy for copy in assignment if name in (copy, uncopied(copy)[0])]
+        if not copies:
+            raise EdgertError(
+                f"expected an operator of flow {plan.flow.name}, one of {_list(assignment)}, got {show(name)}"
+            )
+        assignment |= dict.fromkeys(copies, location)
+    return assignment

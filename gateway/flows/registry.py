@@ -1,0 +1,145 @@
+"""The registry of what runs on this gateway, and the one lock protocol by which it changes.
+
+Three locks, always taken in this order; each step names the locks that it needs:
+
+    changing    one change of what runs at a time: deploy, remove, another plan
+    succession  a flow is replaced, removed, or brought back to its last checkpoint
+    busy        a checkpoint or another write of flows is under way
+
+A change holds `changing` to its end. It takes the other two (`alone`) once its flow stands still, and gives `busy` back
+for as long as the flow works off what it has (`others_go_on`), so that the other flows get their checkpoints. A flow
+whose slot died is brought back under the same two (`last_checkpoint`). Checkpoints take `busy` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from edgert.core.clock import Clock
+from edgert.core.errors import DamagedError, StoreError
+from edgert.runtime.flow_run import FlowRun
+from edgert.store.database import Database
+from edgert.store.records import StoredFlow
+from gateway.drop_ledger import DropLedger
+from gateway.fallback import last_checkpoint
+from gateway.gaps import say_no_room
+from gateway.once import Once
+from gateway.subscriptions import Source
+from gateway.tasks import to_its_end
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+AGAIN: Final = (
+    "flow %s: %d result rows had left ahead of a checkpoint that was not made; they are made again and count twice"
+)
+OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a call on the store thread."""
+
+
+class FlowRegistry:
+    """Lives on the daemon's loop."""
+
+    def __init__(self, database: Database, store: OnStore, clock: Clock) -> None:
+        self.database, self.store = database, store
+        self.runs: dict[str, FlowRun] = {}
+        """The flows that run."""
+        self.stored: dict[str, StoredFlow] = {}
+        """All flows as the database has them; also those that failed or were removed."""
+        self.sources: dict[str, list[Source]] = {}
+        """What the flows that run read from the sensors' broker."""
+        self.failed: dict[str, str] = {}
+        """Stored flows that could not be started, and why; a new document for them takes them out."""
+        self.drops = DropLedger(database, clock.monotonic)
+        self.feeding = threading.Lock()
+        """Held while anything is fed to a flow; on any thread."""
+        self.changing, self.succession, self.busy = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
+        self.on_change: Callable[[Mapping[str, FlowRun]], Coroutine[Any, Any, None]] = _nothing
+        """Told of the flows that run when these have changed."""
+        self.on_restored: Callable[[], None] = lambda: None
+        """Called when a flow is back at its last checkpoint: of what waits for acknowledgement another one is due."""
+        self.on_failed: Callable[[FlowRun, str], None] = lambda run, why: None
+        """Stops a flow that cannot go on, see `fail`."""
+        self.stands: Callable[[str], bool] = lambda name: False
+        """Whether a stored flow must not run when it is loaded."""
+        self.check_free: Callable[[str], None] = lambda name: None
+        """Raises `EdgertError` for a flow that nothing may change now."""
+
+    def is_current(self, run: FlowRun) -> bool:
+        """Whether this run is the flow's present one."""
+        return self.runs.get(run.flow.name) is run
+
+    async def changed(self) -> None:
+        """To be called after each change of what runs."""
+        await self.on_change(self.runs)
+
+    def fail(self, run: FlowRun, why: str) -> None:
+        """A flow that began cannot go on after all: nothing is fed to it, and nobody waits for it."""
+        self.on_failed(run, why)
+
+    # -- locks
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """No checkpoint is made, and no flow is brought back to one."""
+        async with self.succession, self.busy:
+            yield
+
+    @asynccontextmanager
+    async def others_go_on(self) -> AsyncIterator[None]:
+        """Within `alone`, for a flow that has `ended`: checkpoints of the other flows are made meanwhile."""
+        self.busy.release()
+        try:
+            yield
+        finally:
+            await to_its_end(self.busy.acquire())  # a caller that is cancelled gives it back, too
+
+    async def settled(self, timeout_s: float) -> None:
+        """Waits for the change that is under way, no longer than that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self.changing:
+                pass
+
+    # -- the last checkpoint
+
+    def read_checkpoint(self, flow: str) -> tuple[list[bytes], bytes]:
+        """State and queues of a flow's last checkpoint. On the store thread. Raises `StoreError`."""
+        return last_checkpoint(self.database, flow)
+
+    @asynccontextmanager
+    async def last_checkpoint(self, flow: str) -> AsyncIterator[tuple[list[bytes], bytes]]:
+        """(state, queues) from which a flow is to begin again; no checkpoint is made meanwhile. Waits for a database
+        that cannot be read or written now. Raises `DamagedError`."""
+        async with self.alone():
+            once = Once(log)
+            while True:
+                try:
+                    found = await self._go_back(flow)
+                    break
+                except DamagedError as error:
+                    self.database.damaged = str(error)  # a start goes back to what is whole
+                    raise
+                except StoreError as error:
+                    if self.database.damaged:  # nothing is written to it any more
+                        raise DamagedError(str(error)) from error
+                    once.error("flow %s waits for the database to go back to its checkpoint: %s", flow, error)
+                    await asyncio.sleep(RETRY_S)
+            yield found
+        self.on_restored()
+
+    async def _go_back(self, flow: str) -> tuple[list[bytes], bytes]:
+        if again := await self.store(lambda: self.database.go_back(flow)):
+            log.warning(AGAIN, flow, again)
+        found: tuple[list[bytes], bytes] = await self.store(lambda: self.read_checkpoint(flow))
+        lost = await self.store(lambda: say_no_room(self.database, flow))
+        self.drops.lost_input[flow] += lost
+        return found
+
+
+async def _nothing(_: Mapping[str, FlowRun]) -> None:
+    """For a gateway without links."""

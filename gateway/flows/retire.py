@@ -1,0 +1,201 @@
+"""How a flow that is replaced, removed or goes on by another plan comes to stand still, and what it says at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from edgert.core.checkpoint import Checkpoint
+from edgert.core.errors import DamagedError, EdgertError, StoreError
+from edgert.runtime.flow_run import FlowRun
+from gateway.checkpointer import Checkpointer
+from gateway.flows.registry import FlowRegistry
+from gateway.gaps import ABANDONED
+from gateway.hosts import Host, Send
+from gateway.once import Once
+from gateway.tasks import to_its_end
+
+log = logging.getLogger(__name__)
+
+HOLD_S = 60.0
+"""A flow that is to be replaced or removed has so long to reach a batch boundary."""
+HOLD_TURN_S, BETWEEN_S = 2.0, 0.1
+"""It is waited for in turns, and between them checkpoints of the others are made."""
+STILL_S = 60.0
+"""A flow on its way to its end is given up when no turn of it ends for so long: an operator is blocked."""
+LONG_S: Final = 10.0
+"""Said in the log when it takes longer."""
+
+
+class Retirement:
+    """`send` takes what flows publish at their end."""
+
+    def __init__(self, flow_registry: FlowRegistry, host: Host, checkpointer: Checkpointer, send: Send) -> None:
+        self._flow_registry, self._host, self._checkpointer, self._send = flow_registry, host, checkpointer, send
+
+    @asynccontextmanager
+    async def stopped(self, run: FlowRun) -> AsyncIterator[None]:
+        """No checkpoint is made, and the flow stands still at a batch boundary with what a checkpoint needs in
+        `run.pending`; where the body raises it goes on. Raises `EdgertError` for a flow that comes to none in time."""
+        ends, fault = time.monotonic() + HOLD_S, ""
+        while True:
+            async with self._flow_registry.alone():
+                if not self._flow_registry.is_current(run):
+                    raise EdgertError(f"flow {run.flow.name} was stopped meanwhile, see the log")
+                try:
+                    stop = asyncio.to_thread(self._host.stop_for_plan, run, self._checkpointer.position, HOLD_TURN_S)
+                    stands = await to_its_end(stop)
+                except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
+                    stands, fault = False, f" ({error!r})"
+                if stands:
+                    try:
+                        yield
+                    except BaseException:
+                        self._host.go_on(run)
+                        raise
+                    return
+            if time.monotonic() >= ends:
+                raise EdgertError(
+                    f"flow {run.flow.name} comes to no batch boundary{fault}: an operator of it is blocked"
+                )
+            await asyncio.sleep(BETWEEN_S)
+
+    @asynccontextmanager
+    async def held(self, old: FlowRun) -> AsyncIterator[str | None]:
+        """No checkpoint is made, and the flow stands still for good: gives "". A flow that came to no batch boundary
+        within `HOLD_S`, though it had the chance, is blocked: it is left to itself, and what is lost with it is given.
+        None: it failed while it was waited for, and is gone.
+
+        Raises `EdgertError` for a flow that may still come to a batch boundary, before anything is changed."""
+        name, fault, ends = old.flow.name, "", time.monotonic() + HOLD_S
+        while True:
+            async with self._flow_registry.alone():
+                before = fault
+                try:
+                    halt = asyncio.to_thread(self._host.halt, old, self._checkpointer.position, HOLD_TURN_S)
+                    stands = await to_its_end(halt)
+                    fault = ""
+                except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
+                    stands, fault = False, repr(error)
+                if not self._flow_registry.is_current(old):
+                    yield None
+                    return
+                if stands:
+                    yield ""
+                    return
+                late = time.monotonic() >= ends
+                if late and self._host.is_up(old) and (fault or self._checkpointer.blocked.is_blocked(old)):
+                    why = f"could not be stopped ({fault})" if fault else "was blocked"
+                    gap = f"flow {name} {why} when it was replaced or removed: {ABANDONED}"
+                    log.error("%s", gap)
+                    yield gap
+                    return
+            if late:
+                raise EdgertError(
+                    f"flow {name} does not stop: an operator of it is blocked, or a slot of it is starting again; "
+                    "try again"
+                )
+            if fault and fault != before:
+                log.error("flow %s cannot be stopped, which is tried again for up to %.0f s: %s", name, HOLD_S, fault)
+            # a try that fails at once leaves in memory what the other operators have said
+            await asyncio.sleep(HOLD_TURN_S if fault else BETWEEN_S)
+
+    async def ending(self, old: FlowRun, gap: str) -> Checkpoint:
+        """Runs a held flow, to which nothing is fed any more, to its end, however long that takes while it goes on.
+        Returns the last checkpoint of it, with all that it dropped; to be written once. A flow that has no end (`gap`
+        says why), is blocked, or cannot be brought to its end or packed then, ends as its last checkpoint left it, and
+        the checkpoint says what is lost."""
+        last: Checkpoint | None = None
+        if not gap:
+            last, gap = await self._last_words(old)
+        if last is None:
+            drops = self._flow_registry.drops.due(old)
+            last = Checkpoint(old.flow.name, old.progress.position(), [], b"", gap=gap, drops=drops)
+        return last
+
+    async def _last_words(self, old: FlowRun) -> tuple[Checkpoint | None, str]:
+        """(what is to be written of it or None, what is lost). Checkpoints of the other flows are made meanwhile;
+        packing much state takes long, so it is not done on the loop."""
+        registry = self._flow_registry
+        name, once, turns, drained = old.flow.name, Once(log), Turns(), False
+        while True:
+            try:
+                if not drained:
+                    drain = await registry.store(lambda: self._host.drain(old, self._send, turns.turned))
+                    async with registry.others_go_on():
+                        await on_a_thread(drain, turns, name)
+                    drained = True
+                return await registry.store(lambda: old.form(registry.drops.due(old))), ""
+            except StoreError as error:
+                if isinstance(error, DamagedError) or registry.database.damaged:
+                    log.error("flow %s could not be brought to its end: %s", name, error)
+                    return None, f"flow {name} could not be brought to its end ({error}): {ABANDONED}"
+                once.error("the end of flow %s waits for the database: %s", name, error)
+                await asyncio.sleep(1.0)
+            except TimeoutError:
+                gap = f"flow {name} was blocked when it was brought to its end: {ABANDONED}"
+                log.error("%s", gap)
+                return None, gap
+            except Exception as error:
+                log.exception("flow %s could not be brought to its end", name)
+                return None, f"flow {name} could not be brought to its end ({error!r}): {ABANDONED}"
+
+
+class Turns:
+    """When the last turn of a flow ended that is brought to its end."""
+
+    def __init__(self) -> None:
+        self.at = time.monotonic()
+        self.given_up = False
+
+    def turned(self) -> None:
+        """Called by the flow's thread. Raises where nobody waits for it any more."""
+        if self.given_up:
+            raise EdgertError("it was given up")
+        self.at = time.monotonic()
+
+
+async def on_a_thread(work: Callable[[], None], turns: Turns, name: str) -> None:
+    """Does the work on a thread of its own, which no end of the process waits for. Raises `TimeoutError` when no turn
+    has ended for `STILL_S`."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def end(error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        fault: BaseException | None = None
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - whoever waits is to have it
+            fault = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(end, fault)
+
+    began = turns.at = time.monotonic()
+    threading.Thread(target=run, name=f"end-of-{name}", daemon=True).start()
+    said = False
+    try:
+        while not done.done():
+            await asyncio.wait({done}, timeout=min(1.0, STILL_S))
+            now = time.monotonic()
+            if not done.done() and now - turns.at >= STILL_S:
+                raise TimeoutError
+            if not said and now - began >= LONG_S:
+                said = True
+                log.warning("flow %s is being brought to its end, which takes long: it works off what it has", name)
+        done.result()
+    finally:
+        turns.given_up = True
+        done.cancel()

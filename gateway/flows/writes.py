@@ -1,0 +1,112 @@
+"""Changes of flows, written where the database may be full or damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from edgert.core.checkpoint import Checkpoint
+from edgert.core.errors import DamagedError, StoreError
+from edgert.core.position import Position
+from edgert.runtime.flow_run import FlowRun
+from edgert.store.records import StoredFlow
+from gateway.back_in_time import successor
+from gateway.checkpointer import Checkpointer
+from gateway.flows.registry import RETRY_S, FlowRegistry
+from gateway.gaps import ABANDONED, last_of_failed
+from gateway.once import Once
+
+log = logging.getLogger(__name__)
+
+STORE_TRIES = 30
+"""How often a change of a flow is tried, a second apart, where the database cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A flow that starts, or the next version of one."""
+
+    stored: StoredFlow
+    run: FlowRun
+    """Gets the epoch that is written."""
+    position: Position | None = None
+    """From where it takes its input; None: from what arrives now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A flow that ends for good."""
+
+    name: str
+
+
+Change = NewVersion | Removal
+
+
+class FlowWrites:
+    """Writes changes, each with the last checkpoint of the run that ends with it, in one transaction."""
+
+    def __init__(self, flow_registry: FlowRegistry, checkpointer: Checkpointer) -> None:
+        self._flow_registry, self._checkpointer = flow_registry, checkpointer
+        self._database = flow_registry.database
+
+    async def write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
+        """Tries for a while; with `tries` None until it succeeds. Raises `StoreError`, at once where that would be in
+        vain."""
+        once = Once(log)
+        for tried in itertools.count(1):
+            try:
+                await self._flow_registry.store(lambda: self._checkpointer.write(commit))
+                return
+            except StoreError as error:
+                if tried == tries or isinstance(error, DamagedError) or self._database.damaged:
+                    raise
+                once.error("a change of a flow waits for the database: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    async def write_alone(self, change: Change, *, failed: str = "") -> None:
+        """Of a flow that does not run. `failed`: the name of one that failed before; what its last checkpoint holds is
+        lost now, which is said."""
+        await self.write(lambda pages, index: self._put_alone(change, failed, pages, index))
+
+    async def write_ending(self, change: Change, last: Checkpoint) -> tuple[Checkpoint, str]:
+        """Of a flow that has ended, which cannot be taken back: until it succeeds. Returns the last checkpoint as it
+        was written, and what is lost if it could not be written as it is."""
+        try:
+            await self.write(lambda pages, index: self.put(change, last, pages, index), tries=None)
+            return last, ""
+        except Exception as error:  # it fails with each try, and the whole gateway waits
+            if self._database.damaged:
+                raise
+            lost = f"the end of flow {last.flow} could not be written ({error}): {ABANDONED}"
+            log.error("%s", lost, exc_info=not isinstance(error, StoreError))
+        empty = Checkpoint(last.flow, last.position, [], b"")
+        await self.write(lambda pages, index: self.put(change, empty, pages, index), tries=None)
+        return empty, lost
+
+    def _put_alone(self, change: Change, failed: str, pages: Mapping[int, bytes], index: int) -> None:
+        last = last_of_failed(self._database, failed) if failed else None
+        if last is not None:
+            try:
+                self.put(change, last, pages, index)
+                log.error("%s", last.gap)
+                return
+            except DamagedError as error:
+                log.error("the tables are not told that the open windows of flow %s are lost: %s", failed, error)
+        self.put(change, None, pages, index)
+
+    def put(self, change: Change, last: Checkpoint | None, pages: Mapping[int, bytes], index: int) -> None:
+        """On the store thread, so that epochs which the uplink renamed a moment ago are known."""
+        database = self._database
+        if isinstance(change, Removal):
+            database.remove_flow(change.name, last, pages, index)
+            return
+        stored = replace(change.stored, position=change.position or Position(index - 1))
+        greatest = max(database.epochs(stored.name), default=0)
+        if greatest >= stored.epoch:
+            stored = replace(stored, epoch=successor(greatest))
+        database.put_flow(stored, change.run.schema, last, pages, index)
+        change.run.epoch = stored.epoch
