@@ -14,6 +14,7 @@ import psutil
 import edgert
 from edgert.core.batch import Row
 from edgert.core.ids import epoch_ordinal
+from edgert.flow.plan import PhysicalInstance
 from edgert.runtime.build import Place
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.latency import quantile_s
@@ -196,6 +197,7 @@ class Status:
         return {
             "name": name,
             "type": " + ".join(node.type for node in place.planned.nodes),
+            "gateway": None if run.on_board(place.planned) else gateway_of(place.planned),
             "rows_in": rows_in,
             "rows_out": rows_out,
             "rate_in": round(recent.rates.get(name, 0.0), 1),
@@ -277,6 +279,11 @@ class _Looks:
         latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
         in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
         return _Recent({name: pace.rate for name, pace in self._paces.items()}, used, balance, in_ms)
+
+
+def gateway_of(planned: PhysicalInstance) -> str:
+    """The gateway that runs an instance, as the assignment says."""
+    return planned.location.gateway if planned.location else ""
 
 
 def _failed(name: str, why: str) -> dict[str, Any]:

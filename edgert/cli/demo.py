@@ -26,6 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--web-port", type=_port, default=8080, metavar="N", help="port of the page (8080)")
     parser.add_argument("--for", type=_positive, dest="for_s", metavar="SECONDS", help="end by itself after this time")
+    parser.add_argument(
+        "--gateways",
+        type=_boards,
+        default=1,
+        metavar="N",
+        help="so many gateways with agents run one flow together (1)",
+    )
     parser.add_argument("--plain", action="store_true", help="lines instead of a live display")
 
 
@@ -45,6 +52,12 @@ def _positive(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return value
+
+
+def _boards(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 8:
+        raise argparse.ArgumentTypeError(f"expected 1 to 8 gateways, got {text!r}")
+    return int(text)
 
 
 def _port(text: str) -> int:

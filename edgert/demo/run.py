@@ -14,6 +14,7 @@ from types import FrameType
 
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.settings import Connection
+from edgert.demo import fleet
 from edgert.demo.broker import READY
 from edgert.demo.children import Child, ChildError, stop_all
 from edgert.demo.observe import ROWS, STATUS_PERIOD_S, TABLE_PERIOD_S, FleetRows, Watcher, fetch_status
@@ -26,7 +27,7 @@ TICK_S = 0.25
 ANSWER_S = 30.0
 """Longest wait for the gateway's answer to the flow, once it is connected."""
 STOP_ORDER = ("publisher", "gateway", "collector", "spark", "broker")
-STAGES = ("broker", "gateway", "flow", "publisher", "collector", "spark")
+STAGES = ("broker", "gateway", "boards", "flow", "publisher", "collector", "spark")
 """As shown: in the order of the data."""
 TITLES = {
     "broker": "MQTT broker",
@@ -43,16 +44,23 @@ class Demo:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         env = child_environment(os.environ)
+        self.boards = fleet.boards(setup)
+        fleet.write(setup, self.boards)
+        run = commands(setup) | fleet.commands(setup, self.boards)
         self.children = {
-            name: Child(TITLES[name], command, setup.logs / f"{name}.log", env, setup.data)
-            for name, command in commands(setup).items()
+            name: Child(TITLES.get(name, name), command, setup.logs / f"{name}.log", env, setup.data)
+            for name, command in run.items()
         }
-        titles = {**TITLES, "flow": f"flow {setup.flow_name}"}
-        self.stages = {name: Stage(titles[name]) for name in STAGES}
+        self._beside = [name for name in self.children if name not in TITLES]
+        """Gateways but the first, and agents."""
+        titles = {**TITLES, "flow": f"flow {setup.flow_name}", "boards": f"{len(self.boards)} boards"}
+        self.stages = {name: Stage(titles[name]) for name in STAGES if name != "boards" or self.boards}
         self._began = time.monotonic()
-        self._deployment: Deployment | None = None
+        self._deployment: Deployment | fleet.FleetDeployment | None = None
         self._asked_at = 0.0
         self._status = Watcher(lambda: fetch_status(setup.url), STATUS_PERIOD_S, "status")
+        shipping = self.boards[-1].url if self.boards else setup.url
+        self._shipping = Watcher(lambda: fetch_status(shipping), STATUS_PERIOD_S, "status of the board that ships")
         self._fleet = Watcher(self._read_fleet, TABLE_PERIOD_S, "fleet")
         self._first_version: int | None = None
 
@@ -109,6 +117,7 @@ class Demo:
         if self._broker_is_ready():
             for name in ("gateway", "collector", "spark"):
                 self._start(name)
+            self._start_boards()
             self._gateway()
             self._flow()
             self._central()
@@ -119,8 +128,16 @@ class Demo:
             self._set(name, "starting")
             if name == "gateway":
                 self._status.start()
+                self._shipping.start()
             elif name == "spark":
                 self._fleet.start()
+
+    def _start_boards(self) -> None:
+        """Gateways beside the first, and the agents."""
+        if self.boards and self.stages["boards"].state == "waiting":
+            for name in self._beside:
+                self.children[name].start()
+            self._set("boards", "starting", "find each other")
 
     def _set(self, name: str, state: State, text: str = "") -> None:
         self.stages[name].state, self.stages[name].text = state, text
@@ -164,7 +181,8 @@ class Demo:
         if stage.state == "waiting" and self.stages["gateway"].state == "ready":
             self._deployment = self._deploy()
             self._asked_at = time.monotonic()
-            self._set("flow", "starting", "deployed over MQTT, waiting for the answer")
+            how = "through the agents" if self.boards else "over MQTT"
+            self._set("flow", "starting", f"deployed {how}, waiting for the answer")
         elif stage.state == "starting" and self._deployment is not None:
             self._take_answer(self._deployment)
         if stage.state == "ready":
@@ -176,9 +194,13 @@ class Demo:
                 what = f"{trace.name}, {self.setup.options.rate:g}/s" if trace else "this machine's, once a second"
                 self._set("publisher", "ready", what)
 
-    def _deploy(self) -> Deployment:
-        """As any operator would: a retained document over MQTT."""
+    def _deploy(self) -> Deployment | fleet.FleetDeployment:
+        """As any operator would: a retained document over MQTT, or for several boards by one of their agents."""
         setup = self.setup
+        if self.boards:
+            through_agents = fleet.FleetDeployment(setup, self.boards)
+            through_agents.start()
+            return through_agents
         broker = Connection(host=setup.broker_host, port=setup.broker_port, protocol=setup.protocol)
         document = setup.document.encode()
         client_id = f"edgert-demo-{os.getpid()}"
@@ -186,18 +208,21 @@ class Demo:
         deployment.start()
         return deployment
 
-    def _take_answer(self, deployment: Deployment) -> None:
+    def _take_answer(self, deployment: Deployment | fleet.FleetDeployment) -> None:
         answer = deployment.answer
         if answer is not None and not answer.accepted:
             raise DocumentError(f"the gateway refused flow {self.setup.flow_name}", answer.problems)
-        if answer is not None:
+        if answer is not None and self.boards:
+            self._set("boards", "ready", ", ".join(f"{board.gateway} {board.url}" for board in self.boards))
+            self._set("flow", "ready", f"runs over {len(self.boards)} boards by plan {answer.version}")
+        elif answer is not None:
             self._set("flow", "ready", f"version {answer.version} is accepted and runs")
-        elif time.monotonic() - self._asked_at > ANSWER_S:
+        elif time.monotonic() - self._asked_at > (fleet.ANSWER_S if self.boards else ANSWER_S):
             log = self.children["gateway"].log
             raise EdgertError(f"expected the gateway's answer to the flow within {ANSWER_S:g} s, got none; see {log}")
 
     def _central(self) -> None:
-        status = self._status.value
+        status = self._shipping.value
         if self.stages["collector"].state == "starting" and status and status["central"]["last_ack_age_s"] is not None:
             self._set("collector", "ready", "lands results, acknowledges")
         spark = self.stages["spark"]
@@ -212,12 +237,15 @@ class Demo:
     def stop(self, hurry: threading.Event) -> list[str]:
         """Ends everything; returns who had to be killed."""
         self._status.stop()
+        self._shipping.stop()
         self._fleet.stop()
         if self._deployment is not None:
             self._deployment.close()
-        ordered = [self.children[name] for name in STOP_ORDER if name in self.children]
+        order = [*STOP_ORDER[:1], *reversed(self._beside), *STOP_ORDER[1:]]
+        ordered = [self.children[name] for name in order if name in self.children]
         killed = stop_all(ordered, hurry.is_set)
         self._status.join()
+        self._shipping.join()
         self._fleet.join()
         return killed
 

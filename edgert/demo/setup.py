@@ -33,6 +33,9 @@ _OURS = (
     "EDGERT_CONTROL_",
     "EDGERT_COLLECTOR_",
     "EDGERT_FLOWS_",
+    "EDGERT_LINKS_",
+    "EDGERT_AGENT_",
+    "EDGERT_SCHED_",
 )
 _NEEDED = {"amqtt": "the embedded broker", "rich": "the summary", "deltalake": "the collector", "pyspark": "the job"}
 
@@ -54,6 +57,8 @@ class Options:
     web_port: int = 8080
     for_s: float | None = None
     plain: bool = False
+    gateways: int = 1
+    """Boards, each with a gateway and (where there is more than one) an agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +181,15 @@ def gateway_name(data: Path) -> str:
     return sensor_name(platform.node().partition(".")[0] or "gateway")[:40]
 
 
-def gateway_toml(setup: Setup) -> str:
-    """The gateway's file. Paths and names are written as JSON strings, which TOML reads alike."""
+def gateway_toml(setup: Setup, name: str = "", folder: Path | None = None, web_port: int = 0) -> str:
+    """The file of a gateway, by default the first. Paths and names are written as JSON strings, which TOML reads
+    alike."""
     text = json.dumps
     return f"""# Written by `edgert demo` at each start.
 [gateway]
-id = {text(setup.gateway)}
+id = {text(name or setup.gateway)}
 fleet = "{FLEET}"
-data_dir = {text(str(setup.data / "gateway"))}
+data_dir = {text(str(folder or setup.data / "gateway"))}
 
 [sensors]
 host = {text(setup.broker_host)}
@@ -197,7 +203,7 @@ protocol = "{setup.protocol}"
 
 [web]
 host = "{LOOPBACK}"
-port = {setup.web_port}
+port = {web_port or setup.web_port}
 """
 
 

@@ -94,7 +94,8 @@ class _Places:
         """With the location that the assignment gives it, if any."""
         names = (copy_name(operator, instance.copy) for operator in instance.operators)
         found = next((self._assignment[name] for name in names if name in self._assignment), None)
-        return replace(instance, location=found)
+        parts = tuple(replace(part, location=found) for part in instance.parts)
+        return replace(instance, location=found, parts=parts)
 
 
 def _edges(

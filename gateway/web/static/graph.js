@@ -110,7 +110,7 @@ export class Graph {
     const group = make("g", { class: "node", transform: `translate(${x} ${y})`, tabindex: 0, role: "img" },
       title,
       make("rect", { class: "box", width: size.width, height: size.height, rx: 9 }),
-      text("title", 22, clipName(name, letters)), text("type", 36, clip(operator.type.replaceAll("_", " "), letters + 3)), rows, waiting,
+      text("title", 22, clipName(name, letters)), text("type", 36, clip(operator.gateway ? `on ${operator.gateway}` : operator.type.replaceAll("_", " "), letters + 3)), rows, waiting,
       make("rect", { class: "track", x: BAR.x, y: BAR.y, height: BAR.height, rx: 2.5, width: size.width - 24 }), bar);
     group.dataset.operator = name;
     this.nodes.set(name, { group, title, rows, waiting, bar, length: size.width - 24 });
