@@ -17,7 +17,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.store.records import Spill
 from gateway.blocked import Blocked
 from gateway.flows.registry import RETRY_S, FlowRegistry
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 from gateway.ingest import Ingest
 from gateway.merging import Merging
 from gateway.outbox_watch import OutboxWatch
@@ -200,7 +200,7 @@ class Checkpointer:
         for run, form in forms:
             run.committed(form)
             self.drops.said(run, form.drops)
-            self._host.committed(run)
+            self._host.checkpoints.committed(run)
         for run, spill in spills:
             self.blocked.spilled(run, spill)
         for run, _ in forms:
@@ -215,14 +215,14 @@ class Checkpointer:
             if self._is_to_be_captured(run):
                 if not self.blocked.may_try(run):
                     return None
-                if self._host.hangs(run) or not self._host.capture(run, self.position):
+                if self._host.checkpoints.hangs(run) or not self._host.checkpoints.capture(run, self.position):
                     self.status.blocked += 1
                     self.blocked.failed(run)
                     return None
             form = run.form(self.drops.due(run))
             self.blocked.succeeded(run)
             if form is None:  # nothing has changed: that is as good as written
-                self._host.committed(run)
+                self._host.checkpoints.committed(run)
             return form
         except Exception as error:
             self.status.failures += 1
@@ -256,7 +256,7 @@ class Checkpointer:
                 raise StoreError("the outbox is full, and this flow keeps all of its results")
             run.committed(form)
             self.drops.said(run, form.drops)
-        self._host.committed(run)
+        self._host.checkpoints.committed(run)
         return form
 
     @staticmethod

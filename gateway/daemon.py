@@ -35,7 +35,8 @@ from gateway.deploy import Deployment
 from gateway.flows.files import deploy_files
 from gateway.flows.flows import Flows
 from gateway.flows.registry import FlowRegistry
-from gateway.hosts import Host, InProcess
+from gateway.hosts.host import Host
+from gateway.hosts.in_process import InProcess
 from gateway.ingest import Ingest
 from gateway.parts import Parts
 from gateway.settings_from_afar import apply_settings
@@ -125,11 +126,11 @@ class Daemon:
     def _make_host(self) -> Host:
         settings = self.settings.pool
         if settings.slots:
-            from gateway.slots import Slots  # costs a megabyte, so only where it is wanted
+            from gateway.hosts.slots import Slots  # costs a megabyte, so only where it is wanted
 
             return Slots(
                 settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
-                level=self.settings.log.level, send=self._send, checkpoints=self.flow_registry,
+                level=self.settings.log.level, send=self._send, recovery=self.flow_registry,
             )  # fmt: skip
         pool = make_pool(
             self.clock, policy=settings.policy, consumption=settings.consumption,
@@ -258,12 +259,12 @@ class Daemon:
         await self.checkpointer.merging.stop()
         async with self.flow_registry.busy:
             runs = [run for run in self.flows.runs.values() if not run.ended]
-            runs = await asyncio.to_thread(self.host.rest, runs, self.checkpointer.position, END_S)
+            runs = await asyncio.to_thread(self.host.checkpoints.rest, runs, self.checkpointer.position, END_S)
         await asyncio.sleep(0)  # lets what was given out last be published
         await self.ingest.publishing.settled(END_S)
         self.ingest.publishing.give_up()
         for run in runs:
-            self.host.recount(run)
+            self.host.checkpoints.recount(run)
         self.checkpointer.drops.ending, self.checkpointer.hurries = True, False
         written = await self.checkpointer.checkpoint(self.flows.runs.values())
         await asyncio.sleep(0)  # lets the last acknowledgements be written

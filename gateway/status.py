@@ -57,7 +57,7 @@ class Status:
             "ingest": self._ingest(),
             "central": self._central(),
             "checkpoint": self._checkpoint(),
-            "slots": daemon.host.slots(),
+            "slots": daemon.host.figures.slots(),
             "links": daemon.links.status() if daemon.links else None,
             "drops": self._drops(),
             "flows": [
@@ -79,7 +79,7 @@ class Status:
             return
         looks, recent = {}, {}
         for run in list(self._daemon.flows.runs.values()):
-            reports = {name: self._daemon.host.report(run, name) for name in run.places}
+            reports = {name: self._daemon.host.figures.report(run, name) for name in run.places}
             known = self._looks.get(run.flow.name)
             looks[run.flow.name] = known if known and known.run is run else _Looks(run)
             recent[run.flow.name] = looks[run.flow.name].look(reports)
@@ -191,7 +191,7 @@ class Status:
         if place.planned.copies > 1:
             kind += f", {place.planned.copy} of {place.planned.copies}"
         fused = len(place.instance.operators) > len(place.planned.operators)
-        told = self._daemon.host.report(run, name)
+        told = self._daemon.host.figures.report(run, name)
         rows_in, rows_out = told.rows_in, told.rows_out
         return {
             "name": name,

@@ -44,7 +44,7 @@ CIRCLES_LEFT = (
         "gateway.control.figures",
     },
     # The same; and most of the gateway lies in one folder still, which its first rooms use.
-    {"gateway", "gateway.control", "gateway.flows", "gateway.links"},
+    {"gateway", "gateway.control", "gateway.flows", "gateway.hosts", "gateway.links"},
 )
 """Groups within which circles are known. A line goes when its circle is opened."""
 

@@ -31,7 +31,7 @@ def figures(daemon: Daemon) -> dict[str, Any]:
     """Counters since the start of the process (of a flow: of its version and plan), times in seconds, slot -1 for the
     gateway's own process. What is not known is absent. Figures of slots are up to a second old: `at` says when they
     were read, on the monotonic clock that all processes of a board share."""
-    slots = daemon.host.processes()
+    slots = daemon.host.figures.processes()
     pids = {DAEMON: os.getpid(), **{slot: pid for slot, (pid, _) in slots.items()}}
     return {
         "gateway": daemon.gateway,
@@ -55,8 +55,8 @@ def flows(daemon: Daemon) -> list[dict[str, Any]]:
             "state": daemon.status.state(run),
             "delivery": run.flow.delivery,
             "instances": len(run.all),
-            "slots": sorted({slot for slot in daemon.host.where(run) if slot is not None}),
-            **_in_and_out(run, daemon.host.figures(run)),
+            "slots": sorted({slot for slot in daemon.host.figures.where(run) if slot is not None}),
+            **_in_and_out(run, daemon.host.figures.of(run)),
         }
         for run in list(daemon.flows.runs.values())
     ]
@@ -75,7 +75,7 @@ def _in_and_out(run: FlowRun, found: Sequence[Figures]) -> dict[str, Any]:
 
 
 def _flow(daemon: Daemon, run: FlowRun, pids: Mapping[int, int]) -> dict[str, Any]:
-    found, where = daemon.host.figures(run), daemon.host.where(run)
+    found, where = daemon.host.figures.of(run), daemon.host.figures.where(run)
     target = {} if run.flow.latency_s is None else {"latency_target_s": run.flow.latency_s}
     return {
         "version": run.version,
