@@ -17,6 +17,7 @@ from agent import capacity, fleet_status
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.files import next_epoch, read_keys, stamp, store_epoch
+from agent.fleet_flows import FleetFlows
 from agent.local_gateway import LocalGateway
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.keys import KeyFileError, KeyRing
@@ -71,6 +72,10 @@ class Agent:
         if settings.sched.enabled:
             self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
             self.control |= self.sched.handlers
+        self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
+        self.control |= self.flows.control
+        self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
+        self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
         self.stopping = asyncio.Event()
         self._capacity = capacity.capacity()
@@ -98,6 +103,7 @@ class Agent:
         try:
             await self.server.start()
             tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
+            tasks.append(asyncio.create_task(self.flows.run()))
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
             self.transport.run()

@@ -119,6 +119,7 @@ class Parts:
         for name, prepared in self._prepared.items():
             part = found.setdefault(name, {"state": "prepared", "fence": self._fences.get(name, 0)})
             part["prepared_plan"] = prepared.plan
+            part["prepared_assignment"] = {operator: list(at) for operator, at in prepared.assignment.items()}
         return found
 
     # -- the steps

@@ -79,13 +79,13 @@ class Broker:
         self.port = port
         self.folder = folder
         self.log = folder / "broker.log"
-        self._command = command
+        self.command = command
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Returns when it listens."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self.folder)
+            self._process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.folder)
         wait_listening(self.port, self._process, self.log)
 
     def stop(self) -> None:

@@ -22,7 +22,9 @@ from edgert.core.ids import GATEWAY_NAME
 VERSION: Final = 1
 MAX_DATAGRAM: Final = 1_400
 """Bytes of a sealed UDP packet, at most: below the smallest usual path MTU, so that it is never fragmented."""
-MAX_FRAME: Final = 1 << 20
+MAX_FRAME: Final = 1 << 24
+"""Bytes of a sealed message over TCP, at most: state of operators that move is the greatest. The receiver reads so much
+only of one whose first packet was sealed with the key of the fleet."""
 WINDOW: Final = 1_024
 """Packets of a sender may arrive in another order within so many."""
 MAX_SENDERS: Final = 4_096

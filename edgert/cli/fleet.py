@@ -10,13 +10,17 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
+from edgert.cli import _fleet_flows
 from edgert.core.errors import EdgertError
 
 HELP = "members of the fleet with their distances, and the fleet's keys"
 CONFIG: Final = Path("/etc/edgert/agent.toml")
 KEY_BYTES: Final = 32
+TIMEOUT_S: Final = 180.0
+"""A flow has a minute to come to a batch boundary, and boards time to answer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         action = actions.add_parser(name, help=text, description=text)
         action.set_defaults(act=act)
-        action.add_argument(
-            "--socket", metavar="PATH", help="the agent's control socket; default: that of its settings"
-        )
-        action.add_argument(
-            "--config", type=Path, metavar="FILE", help=f"the agent's settings (default: {CONFIG} if it is there)"
-        )
-        action.add_argument("--json", action="store_true", help="as one JSON object")
+        _add_socket(action)
+    _fleet_flows.add(actions, _add_socket, _call)
     text = "make the file with the fleet's keys, or rotate a key in it; copy the file to every board"
     key = actions.add_parser("key", help=text, description=text, epilog=ROTATION)
     key.set_defaults(act=_key)
@@ -42,6 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument("--add", action="store_true", help="append a new key: it opens packets, but does not seal yet")
     change.add_argument("--use", action="store_true", help="let the last key seal")
     change.add_argument("--drop", action="store_true", help="remove every key but the sealing one")
+
+
+def _add_socket(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--socket", metavar="PATH", help="the agent's control socket; default: that of its settings")
+    action.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"the agent's settings (default: {CONFIG} if it is there)"
+    )
+    action.add_argument("--json", action="store_true", help="as one JSON object")
 
 
 ROTATION: Final = (
@@ -55,14 +62,15 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def _call(args: argparse.Namespace, verb: str) -> Any:
+def _call(args: argparse.Namespace, verb: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> Any:
     from edgert.control.client import call
     from edgert.core.agent_settings import AgentSettings, agent_socket
     from edgert.core.config import load
 
     path = args.config or (CONFIG if os.access(CONFIG, os.R_OK) else None)
     settings = load(AgentSettings, path, os.environ)
-    return call(args.socket or agent_socket(settings, os.environ, os.geteuid() == 0), verb)
+    socket = args.socket or agent_socket(settings, os.environ, os.geteuid() == 0)
+    return call(socket, verb, arguments, TIMEOUT_S)
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -147,6 +147,13 @@ def copy_name(name: str, number: int) -> str:
     return f"{name}#{number}" if number else name
 
 
+def operator_copies(node: Node, fission: bool = True) -> list[str]:
+    """The names of an operator's copies."""
+    if not fission or node.instances == 1:
+        return [node.name]
+    return [copy_name(node.name, number) for number in range(1, node.instances + 1)]
+
+
 def uncopied(name: str) -> tuple[str, int]:
     """The name that all copies have in common, and the number of this one."""
     common, _, number = name.partition("#")

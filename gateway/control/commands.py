@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from edgert.core.errors import EdgertError, show
 from edgert.flow.document import from_plain
-from edgert.flow.plan import Location
+from edgert.flow.plan import Location, operator_copies
 
 if TYPE_CHECKING:
     from gateway.daemon import Daemon
@@ -33,9 +33,10 @@ class Commands:
     def of_agent(self) -> dict[str, Command]:
         """By verb, for programs of this board only."""
         return {
-            "peers": self.peers, "part.status": self.part_status, "part.deploy": self.deploy_part,
-            "part.remove": self.remove_part, "part.stop": self.stop_part, "part.export": self.export_part,
-            "part.prepare": self.prepare_part, "part.commit": self.commit_part, "part.abort": self.abort_part,
+            "peers": self.peers, "part.check": self.check_part, "part.status": self.part_status,
+            "part.deploy": self.deploy_part, "part.remove": self.remove_part, "part.stop": self.stop_part,
+            "part.export": self.export_part, "part.prepare": self.prepare_part, "part.commit": self.commit_part,
+            "part.abort": self.abort_part,
         }  # fmt: skip
 
     async def status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -91,6 +92,27 @@ class Commands:
             raise EdgertError(f"expected peers: {{gateway: [host, port]}}, got {show(peers)}")
         links.peers.set_peers({str(gateway): (host, port) for gateway, (host, port) in peers.items()})
         return {"peers": sorted(peers)}
+
+    async def check_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"document": ...}`: the operator copies of a flow in topological order, each with its inputs and whether it
+        is a source."""
+        document = arguments.get("document")
+        if not isinstance(document, Mapping):
+            raise EdgertError(f"expected a document, got {show(document)}")
+        registry = self._daemon.flows.registry
+        flow = from_plain(dict(document), registry, what="flow")
+        fission = self._daemon.settings.pool.fission
+        copies = {name: operator_copies(node, fission) for name, node in flow.nodes.items()}
+        return {
+            "operators": {
+                copy: {
+                    "source": registry[node.type].role == "source",
+                    "inputs": [other for i in node.inputs for other in copies[i]],
+                }
+                for name, node in flow.nodes.items()
+                for copy in copies[name]
+            }
+        }
 
     async def deploy_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"document": ..., "assignment": {operator: [gateway, slot]}, "plan": number}`: this gateway's part of a

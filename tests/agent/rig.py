@@ -25,7 +25,16 @@ def free_port() -> int:
 class RealAgent:
     """One `edgert-agent` process with a folder of its own."""
 
-    def __init__(self, folder: Path, name: str, seeds: list[int], keys: list[bytes]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        seeds: list[int],
+        keys: list[bytes],
+        gateway: Path | None = None,
+        fleet: str = "default",
+    ) -> None:
+        """`gateway`: the control socket of its gateway."""
         self.name = name
         self.port = free_port()
         self.folder = folder / name
@@ -35,8 +44,10 @@ class RealAgent:
         self.config = self.folder / "agent.toml"
         listed = ", ".join(f'"127.0.0.1:{port}"' for port in seeds)
         self.config.write_text(
-            f'[gateway]\nid = "{name}"\ndata_dir = "{self.folder}"\n'
-            f"[agent]\nport = {self.port}\nseeds = [{listed}]\n[coordinates]\nperiod_s = 1.0\n"
+            f'[gateway]\nid = "{name}"\nfleet = "{fleet}"\ndata_dir = "{self.folder}"\n'
+            f"[agent]\nport = {self.port}\nseeds = [{listed}]\n"
+            f'gateway_socket = "{gateway or ""}"\n'
+            "[coordinates]\nperiod_s = 1.0\n"
         )
         self.process: subprocess.Popen[bytes] | None = None
 

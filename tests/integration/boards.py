@@ -9,17 +9,16 @@ from typing import Any
 from edgert.control.client import BlockingClient
 from tests.brokers import free_port
 from tests.integration.rig import Gateway, Rig
+from tests.waiting import wait_until
 
 
-class Boards:
-    """Gateways g1, g2, ... of one rig."""
+class LinkedGateways:
+    """Gateways by name, linked to each other."""
 
-    def __init__(self, rig: Rig, number: int, slots: Sequence[int] = (), **settings: dict[str, Any]) -> None:
-        self.gateways: dict[str, Gateway] = {}
-        self.ports = {f"g{n}": free_port() for n in range(1, number + 1)}
-        for at, (name, port) in enumerate(self.ports.items()):
-            pool = {"slots": slots[at] if slots else 0}
-            self.gateways[name] = rig.gateway(name, links={"enabled": True, "port": port}, pool=pool, **settings)
+    def __init__(self, gateways: Mapping[str, Gateway], addresses: Mapping[str, tuple[str, int]]) -> None:
+        """`addresses`: where each listens for the others."""
+        self.gateways = dict(gateways)
+        self.addresses = dict(addresses)
 
     def start(self) -> None:
         for gateway in self.gateways.values():
@@ -32,7 +31,7 @@ class Boards:
             self.tell_peers(name)
 
     def tell_peers(self, name: str) -> None:
-        addresses = {other: ["127.0.0.1", port] for other, port in self.ports.items() if other != name}
+        addresses = {other: list(address) for other, address in self.addresses.items() if other != name}
         self.ask(name, "peers", {"peers": addresses})
 
     def restart(self, name: str) -> None:
@@ -98,3 +97,33 @@ class Boards:
         for name in parts:
             self.ask(name, verb, {"flow": flow, "plan": plan, "fence": fence})
         return committed or prepared
+
+    def end(self, rig: Rig, flow: str, sent: int, order: Sequence[str]) -> None:
+        """Ends a flow from its source, on the first gateway of `order`, on, so that nothing stays on the way; `rig` has
+        the table of its results. `sent`: messages that the source takes in first."""
+        first = self.gateways[order[0]]
+        first.wait(lambda s: s["ingest"]["messages"] >= sent, f"{sent} messages", 60.0)
+        first.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+        for name, after in zip(order, (*order[1:], ""), strict=True):
+            self.remove(name, flow)
+            if after:
+                wait_until(lambda name=name: not self.waiting(name), f"the batches of {name} at {after}", 60.0)  # type: ignore[misc]
+                self.ask(after, "checkpoint", {})
+        for gateway in self.gateways.values():  # results were made wherever a sink ran
+            rig.drained(gateway)
+
+    def waiting(self, name: str) -> int:
+        """Batches of a gateway that wait for others."""
+        return sum(one["batches"] for one in self.ask(name, "status", {})["links"]["waiting"])
+
+
+class Boards(LinkedGateways):
+    """Gateways g1, g2, ... of one rig, on loopback."""
+
+    def __init__(self, rig: Rig, number: int, slots: Sequence[int] = (), **settings: dict[str, Any]) -> None:
+        addresses = {f"g{n}": ("127.0.0.1", free_port()) for n in range(1, number + 1)}
+        gateways = {}
+        for at, (name, (_, port)) in enumerate(addresses.items()):
+            pool = {"slots": slots[at] if slots else 0}
+            gateways[name] = rig.gateway(name, links={"enabled": True, "port": port}, pool=pool, **settings)
+        super().__init__(gateways, addresses)

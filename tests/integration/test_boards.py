@@ -11,34 +11,11 @@ from edgert.control.messages import ControlError
 from tests.integration import truth
 from tests.integration.boards import Boards
 from tests.integration.rig import Rig
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 APART = {"readings": "g1", "valid": "g1", "by-sensor": "g2", "window": "g2", "central": "g3"}
-
-
-def end(boards: Boards, rig: Rig, sent: int, order: tuple[str, ...] = ("g1", "g2", "g3")) -> None:
-    """Ends the flow from its source on, so that nothing stays on the way."""
-    first = boards.gateways["g1"]
-    first.wait(lambda s: s["ingest"]["messages"] >= sent, f"{sent} messages", 60.0)
-    first.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
-    for name, after in zip(order, (*order[1:], ""), strict=True):
-        boards.remove(name, "city-air")
-        if after:
-            wait_until(lambda name=name: not waiting(boards, name), f"the batches of {name} at {after}", 60.0)  # type: ignore[misc]
-            checkpoint(boards, after)
-    for gateway in boards.gateways.values():  # results were made wherever `central` ran
-        rig.drained(gateway)
-
-
-def waiting(boards: Boards, name: str) -> int:
-    """Batches that wait for other gateways."""
-    return sum(one["batches"] for one in boards.ask(name, "status", {})["links"]["waiting"])
-
-
-def checkpoint(boards: Boards, name: str) -> None:
-    boards.ask(name, "checkpoint", {})
+ORDER = ("g1", "g2", "g3")
 
 
 @pytest.mark.parametrize("slots", [(0, 0, 0), (0, 2, 0), (2, 2, 2)], ids=str)
@@ -49,7 +26,7 @@ def test_a_flow_over_three_gateways_gives_what_it_gives_on_one(rig: Rig, slots: 
     boards.start()
     boards.deploy(truth.document(interval_s=0.3), APART)
     sent = rig.publish(truth.as_messages(packs))
-    end(boards, rig, sent)
+    boards.end(rig, "city-air", sent, ORDER)
     truth_of = {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
     assert rig.counts("city-air") == truth_of
     for gateway in boards.gateways.values():
@@ -79,7 +56,7 @@ def test_kill_9_of_any_gateway_in_mid_stream_changes_nothing_in_the_results(rig:
         boards.restart(name)
     publishing.join()
     boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
-    end(boards, rig, 0)
+    boards.end(rig, "city-air", 0, ORDER)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
 
 
@@ -114,7 +91,7 @@ def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: 
     assert len(pauses) >= len(PLANS)
     print(f"{len(pauses)} moves, pauses {[round(1e3 * pause) for pause in pauses]} ms")
     boards.move(document, at, APART, plan + 1)
-    end(boards, rig, len(packs))
+    boards.end(rig, "city-air", len(packs), ORDER)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
     for gateway in boards.gateways.values():
         status = gateway.status()
@@ -169,5 +146,5 @@ def test_a_change_of_plan_that_is_cut_short_anywhere_is_finished_or_undone(rig: 
     assert len(made) > sum(made) > 0
     boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
     boards.move(document, at, APART, plan + 1)
-    end(boards, rig, 0)
+    boards.end(rig, "city-air", 0, ORDER)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}

@@ -1,0 +1,342 @@
+"""Flows of the whole fleet: deployed over several boards, moved between them, removed. Without a master.
+
+The agent that is asked hands the request to the flow's coordinator (`agent.placement.rendezvous`). The coordinator
+speaks to every gateway through the agent of its board; the gateways obey the greatest fencing number that they have
+seen, so of two that take themselves for the coordinator only one gets anything done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+from agent.fleet_status import section_untrusted
+from agent.local_gateway import LocalGateway
+from agent.membership.members import State
+from agent.membership.roster import Roster
+from agent.migration.plan_change import (
+    Change,
+    UnfinishedError,
+    abort,
+    change_plan,
+    commit,
+    decision,
+    participants,
+)  # fmt: skip
+from agent.placement.rendezvous import coordinator
+from edgert.core.errors import EdgertError, show
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
+Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
+"""(gateway, verb, arguments, time-out in seconds) -> the answer of that board's agent."""
+
+VERBS: Final = frozenset({
+    "status", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export", "part.prepare",
+    "part.commit", "part.abort",
+})  # fmt: skip
+"""Verbs of a gateway that other boards may use, through its agent."""
+LOOK_S: Final = 2.0
+MEND_S: Final = 10.0
+"""A change of plan that nobody goes on with is ended after so long by the flow's coordinator of then."""
+ASK_S: Final = 75.0
+"""Longest wait for a gateway: a flow has a minute to come to a batch boundary."""
+DRAIN_S: Final = 30.0
+
+
+class FleetFlows:
+    """The agent's part that places flows. `run` keeps the gateway's peers and ends changes that were left."""
+
+    def __init__(self, name: str, roster: Roster, gateway: LocalGateway, request: Request) -> None:
+        self._name, self._roster, self._gateway, self._request = name, roster, gateway, request
+        self.control: dict[str, Handler] = {
+            f"fleet.{verb}": self._by_coordinator(verb) for verb in ("deploy", "move", "remove")
+        }
+        self.control["fleet.flows"] = self._flows
+        self._do = {"deploy": self._deploy, "move": self._move, "remove": self._remove}
+        self._busy: dict[str, asyncio.Lock] = {}
+        """By flow: held while this agent changes it."""
+        self._left: dict[str, int] = {}
+        """Flows whose change of plan nobody goes on with, and for how many looks."""
+
+    # -- between agents
+
+    async def serve_gateway(self, sender: str, args: Mapping[str, Any]) -> Any:
+        """Another agent asks this board's gateway."""
+        verb, arguments = args.get("verb"), args.get("args")
+        if verb not in VERBS or not isinstance(arguments, Mapping):
+            raise EdgertError(f"expected one of {', '.join(sorted(VERBS))} and its arguments, got {show(verb)}")
+        return await self._gateway.client.call(verb, arguments, ASK_S)
+
+    async def serve_coordinator(self, sender: str, args: Mapping[str, Any]) -> Any:
+        """Another agent takes this one for the coordinator of a flow."""
+        verb, arguments = args.get("verb"), args.get("args")
+        if verb not in self._do or not isinstance(arguments, Mapping):
+            raise EdgertError(f"expected one of {', '.join(self._do)} and its arguments, got {show(verb)}")
+        return await self._do[verb](arguments)
+
+    async def _ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        if gateway == self._name:
+            return await self._gateway.client.call(verb, args, ASK_S)
+        return await self._request(gateway, "fleet.gateway", {"verb": verb, "args": args}, ASK_S)
+
+    def _by_coordinator(self, verb: str) -> Handler:
+        async def handler(args: Mapping[str, Any]) -> Any:
+            args = {**args, "asked": self._name}
+            chosen = coordinator(_flow_of(args), self._alive())
+            if chosen == self._name:
+                return await self._do[verb](args)
+            return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
+
+        return handler
+
+    def _alive(self) -> list[str]:
+        return sorted(member.name for member in self._roster if member.state is State.ALIVE)
+
+    async def _parts(self, flow: str = "") -> dict[str, dict[str, Any]]:
+        """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer."""
+        alive = self._alive()
+        answers = await asyncio.gather(*(self._ask(name, "part.status", {}) for name in alive), return_exceptions=True)
+        found = {name: answer for name, answer in zip(alive, answers, strict=True) if isinstance(answer, dict)}
+        return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found
+
+    # -- what can be asked for
+
+    async def _deploy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"document": ..., "pins": {operator: gateway}}`. A source without a pin runs on the board that was asked;
+        any other operator where its first input does."""
+        document, pins, asked = args.get("document"), args.get("pins", {}), args.get("asked", self._name)
+        if not isinstance(document, dict) or not isinstance(pins, Mapping):
+            raise EdgertError(f"expected a document and pins, got {show(document)} and {show(pins)}")
+        flow = _flow_of(args)
+        async with self._lock(flow):
+            checked = await self._ask(self._name, "part.check", {"document": document})
+            on = _assignment(checked["operators"], pins, str(asked))
+            known = await self._parts()
+            self._check_boards(on, known)
+            before = {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
+            if before:
+                return await self._deploy_again(flow, document, on, before)
+            fence = 1 + max((parts[flow]["fence"] for parts in known.values() if flow in parts), default=0)
+            await self._deploy_new(flow, document, on, fence)
+            return {"flow": flow, "plan": 1, "assignment": on, "coordinator": self._name}
+
+    async def _deploy_again(
+        self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
+        """The same document with other pins moves operators; another one must wait until the flow is removed."""
+        if any(part["document"] != document for part in parts.values()):
+            raise EdgertError(f"flow {flow} runs with another document: remove it first (edgert fleet remove {flow})")
+        return await self._change(flow, parts, on)
+
+    async def _deploy_new(self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], fence: int) -> None:
+        assignment = {operator: [gateway, -1] for operator, gateway in on.items()}
+        part = {"document": document, "assignment": assignment, "plan": 1, "fence": fence}
+        done: list[str] = []
+        try:
+            for gateway in sorted(set(on.values())):
+                done.append(gateway)
+                await self._ask(gateway, "part.deploy", part)
+        except EdgertError:
+            undo = {"flow": flow, "fence": fence}
+            await asyncio.gather(*(self._ask(name, "part.remove", undo) for name in done), return_exceptions=True)
+            raise
+
+    async def _move(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "moves": {operator: gateway}}`."""
+        flow, moves = _flow_of(args), args.get("moves")
+        if not isinstance(moves, Mapping) or not moves:
+            raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
+        async with self._lock(flow):
+            parts = await self._running(flow)
+            before = _before(parts)
+            for operator in moves:
+                if operator not in before:
+                    raise EdgertError(
+                        f"expected an operator of flow {flow}, one of {_list(before)}, got {show(operator)}"
+                    )
+            return await self._change(flow, parts, {**before, **moves})
+
+    async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
+        hold is worked off in order."""
+        flow = _flow_of(args)
+        async with self._lock(flow):
+            parts = await self._running(flow)
+            before = _before(parts)
+            document = next(iter(parts.values()))["document"]
+            operators = (await self._ask(self._name, "part.check", {"document": document}))["operators"]
+            sources = {before[name] for name, operator in operators.items() if operator["source"]}
+            if len(sources) == 1 and set(before.values()) != sources:
+                await self._change(flow, parts, dict.fromkeys(before, *sources))
+                parts = await self._running(flow)
+            fence = 1 + max(part["fence"] for part in parts.values())
+            for gateway in dict.fromkeys(before[name] for name in operators if before[name] in parts):
+                await self._ask(gateway, "part.remove", {"flow": flow, "fence": fence})
+                await self._drained(flow, gateway)
+            return {"flow": flow, "removed": True, "coordinator": self._name}
+
+    async def _drained(self, flow: str, gateway: str) -> None:
+        """Waits until what the gateway had for others is there."""
+        ends = asyncio.get_running_loop().time() + DRAIN_S
+        while asyncio.get_running_loop().time() < ends:
+            links = (await self._ask(gateway, "status", {}))["links"]
+            if not any(one["flow"] == flow for one in (links or {"waiting": ()})["waiting"]):
+                return
+            await asyncio.sleep(0.2)
+        log.warning(
+            "flow %s: batches of %s still wait for other gateways; they leave when these take them", flow, gateway
+        )
+
+    async def _flows(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet."""
+        found: dict[str, dict[str, Any]] = {}
+        alive = self._alive()
+        for gateway, parts in (await self._parts()).items():
+            for flow, part in parts.items():
+                if not part.get("assignment"):
+                    continue
+                one = found.setdefault(flow, {"coordinator": coordinator(flow, alive), "plan": 0, "boards": {}})
+                one["boards"][gateway] = part["state"]
+                if part["plan"] >= one["plan"]:
+                    one["plan"] = part["plan"]
+                    one["assignment"] = {operator: at[0] for operator, at in part["assignment"].items()}
+        return {"flows": found, "alive": alive}
+
+    # -- changes of plan
+
+    async def _change(
+        self, flow: str, parts: Mapping[str, Mapping[str, Any]], after: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        before = _before(parts)
+        plan = max(part["plan"] for part in parts.values())
+        if after == before:
+            return {"flow": flow, "plan": plan, "assignment": before, "pause_s": 0.0, "coordinator": self._name}
+        known = await self._parts()
+        self._check_boards({**before, **after}, known)
+        self._check_boards(before, known)
+        fences = [part.get("fence", 0) for found in known.values() if (part := found.get(flow))]
+        document = next(iter(parts.values()))["document"]
+        change = Change(document, before, dict(after), plan + 1, 1 + max(fences, default=0))
+        pause_s = await change_plan(change, self._ask)
+        log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * pause_s)
+        return {
+            "flow": flow, "plan": change.plan, "assignment": dict(after), "pause_s": pause_s, "coordinator": self._name,
+        }  # fmt: skip
+
+    async def _running(self, flow: str) -> dict[str, dict[str, Any]]:
+        """The parts of a flow that runs, all of it by one plan."""
+        parts = {name: part for name, part in (await self._parts(flow)).items() if part.get("assignment")}
+        if not parts:
+            raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
+        boards = set().union(*map(participants, parts.values()))
+        if lacking := sorted(boards - parts.keys()):
+            raise EdgertError(f"flow {flow} has a part on {', '.join(lacking)}, which does not answer")
+        if any(part["state"] != "running" for part in parts.values()) or len({p["plan"] for p in parts.values()}) > 1:
+            raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+        return parts
+
+    def _check_boards(self, on: Mapping[str, str], known: Iterable[str]) -> None:
+        for operator, gateway in on.items():
+            if gateway not in known:
+                raise EdgertError(
+                    f"{operator}: expected a gateway that answers, one of {_list(known)}, got {show(gateway)}"
+                )
+
+    def _lock(self, flow: str) -> asyncio.Lock:
+        return self._busy.setdefault(flow, asyncio.Lock())
+
+    # -- what runs beside
+
+    async def run(self) -> None:
+        """Tells the gateway where the others listen, and ends changes of plan that were left. Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._tell_peers()
+                await self._mend()
+            except EdgertError as error:
+                log.debug("not now: %s", error)
+            except Exception:
+                log.exception("flows of the fleet could not be looked after")
+
+    async def _tell_peers(self) -> None:
+        """Each time: the gateway may have started anew."""
+        peers: dict[str, list[Any]] = {}
+        for member in self._roster:
+            link = _address(section_untrusted(member, "board").get("link"))
+            if member.state is State.ALIVE and member.name != self._name and link is not None:
+                peers[member.name] = link
+        if self._gateway.connected and self._gateway.link_port():
+            await self._gateway.client.call("peers", {"peers": peers})
+
+    async def _mend(self) -> None:
+        """A change of plan is left when its coordinator died, or could not reach a gateway. The coordinator of now ends
+        it, when all gateways that take part answer."""
+        alive = self._alive()
+        known = await self._parts()
+        stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}
+        mine = {flow for flow in stands if coordinator(flow, alive) == self._name and not self._lock(flow).locked()}
+        self._left = {flow: self._left.get(flow, 0) + 1 for flow in mine}
+        for flow in [flow for flow, looks in self._left.items() if looks * LOOK_S >= MEND_S]:
+            async with self._lock(flow):
+                await self._end_change(flow)
+            self._left.pop(flow, None)
+
+    async def _end_change(self, flow: str) -> None:
+        parts = await self._parts(flow)
+        boards = set().union(*map(participants, parts.values()))
+        if lacking := boards - set(self._alive()):
+            log.warning("flow %s stands still: its plan is being changed, and %s does not answer", flow, _list(lacking))
+            return
+        fence = 1 + max(part["fence"] for part in parts.values())
+        verdict, plan = decision({name: parts.get(name, {}) for name in boards})
+        log.warning("flow %s: a change to plan %d that was left is ended: %s", flow, plan, verdict)
+        if verdict == "commit":
+            try:
+                await commit(flow, boards, plan, fence, self._ask)
+            except UnfinishedError as error:
+                log.warning("%s", error)
+        elif verdict == "abort":
+            await abort(flow, boards, plan, fence, self._ask)
+
+
+def _before(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    newest = max(parts.values(), key=lambda part: part["plan"])
+    return {operator: at[0] for operator, at in newest["assignment"].items()}
+
+
+def _assignment(operators: Mapping[str, Mapping[str, Any]], pins: Mapping[str, Any], asked: str) -> dict[str, str]:
+    """Operator copy -> gateway. `operators` in topological order: each with its inputs, and whether it is a source."""
+    for pin, gateway in pins.items():
+        if pin not in operators and not any(name.partition("#")[0] == pin for name in operators):
+            raise EdgertError(f"expected an operator, one of {_list(operators)}, got {show(pin)}")
+        if not isinstance(gateway, str):
+            raise EdgertError(f"{pin}: expected the name of a gateway, got {show(gateway)}")
+    on: dict[str, str] = {}
+    for name, operator in operators.items():
+        inputs = [on[i] for i in operator["inputs"] if i in on]
+        pin = pins.get(name, pins.get(name.partition("#")[0]))
+        on[name] = pin if pin is not None else inputs[0] if inputs else asked
+    return on
+
+
+def _flow_of(args: Mapping[str, Any]) -> str:
+    document = args.get("document")
+    flow = document.get("name") if isinstance(document, Mapping) else args.get("flow")
+    if not isinstance(flow, str) or not flow:
+        raise EdgertError(f"expected the name of a flow, got {show(flow)}")
+    return flow
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _address(link: Any) -> list[Any] | None:
+    """[host, port] of a member's links; None where it has none."""
+    fits = isinstance(link, list) and len(link) == 2 and isinstance(link[0], str) and type(link[1]) is int
+    return link if fits and link[1] > 0 else None

@@ -1,0 +1,1 @@
+"""How operators move between boards."""

@@ -1,0 +1,20 @@
+"""The member that coordinates a flow: the one that rendezvous hashing of the flow's name picks among those alive.
+
+Every member computes the same from the same members, without a message; when a member comes or goes, only the flows
+that it gets or had change their coordinator (Thaler, Ravishankar, 1998). Two members that see different members may
+both take themselves for the coordinator: the fencing number of `gateway.parts` lets only the later one through.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+
+def coordinator(flow: str, members: Iterable[str]) -> str:
+    """The member with the greatest hash together with the flow. Raises `ValueError` without members."""
+    return max(members, key=lambda member: (_hash(flow, member), member))
+
+
+def _hash(flow: str, member: str) -> bytes:
+    return hashlib.blake2s(f"{flow}\0{member}".encode(), digest_size=8, person=b"edgert-r").digest()

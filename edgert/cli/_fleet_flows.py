@@ -1,0 +1,101 @@
+"""`edgert fleet deploy | flows | move | remove`: flows that run on several boards."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgert.core.errors import EdgertError
+
+AddSocket = Callable[[argparse.ArgumentParser], None]
+Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
+"""(command line, verb, arguments) -> the agent's answer."""
+
+
+def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
+    """Adds the actions."""
+    deploy = _action(actions, "deploy", "deploy a flow for the fleet", add_socket)
+    deploy.add_argument("file", type=Path, help="the flow's document")
+    deploy.add_argument(
+        "--place", action="append", default=[], metavar="OPERATOR=GATEWAY",
+        help="run the operator on that board; others run where their input does, sources on the board that is asked",
+    )  # fmt: skip
+    deploy.set_defaults(act=lambda args: _deploy(args, call))
+    text = "flows of the fleet: where their operators run, and who coordinates them"
+    _action(actions, "flows", text, add_socket).set_defaults(act=lambda args: _flows(args, call))
+    move = _action(actions, "move", "move an operator of a running flow to another board, with its state", add_socket)
+    move.add_argument("flow")
+    move.add_argument("operator", help="an operator, or a copy of one (minute#2)")
+    move.add_argument("gateway", help="the board that is to run it")
+    move.set_defaults(act=lambda args: _move(args, call))
+    remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)
+    remove.add_argument("flow")
+    remove.set_defaults(act=lambda args: _remove(args, call))
+
+
+def _action(actions: Any, name: str, text: str, add_socket: AddSocket) -> argparse.ArgumentParser:
+    action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    add_socket(action)
+    return action
+
+
+def _deploy(args: argparse.Namespace, call: Call) -> int:
+    from edgert.cli._documents import load, registry
+
+    flow = load(args.file, registry())
+    found = call(args, "fleet.deploy", {"document": dict(flow.document), "pins": dict(map(_pin, args.place))})
+    said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}"
+    print(json.dumps(found, indent=2) if args.json else said)
+    return 0
+
+
+def _pin(text: str) -> tuple[str, str]:
+    operator, _, gateway = text.partition("=")
+    if not operator or not gateway:
+        raise EdgertError(f"--place: expected OPERATOR=GATEWAY, got {text!r}")
+    return operator, gateway
+
+
+def _flows(args: argparse.Namespace, call: Call) -> int:
+    from edgert.cli._control import table
+
+    found = call(args, "fleet.flows", {})
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    rows = [
+        (name, str(one["plan"]), one["coordinator"], _states(one["boards"]), _where(one.get("assignment", {})))
+        for name, one in sorted(found["flows"].items())
+    ]
+    head = ("flow", "plan", "coordinator", "state", "operators")
+    print("\n".join(table(head, rows, left=5)) if rows else "no flows")
+    return 0
+
+
+def _move(args: argparse.Namespace, call: Call) -> int:
+    found = call(args, "fleet.move", {"flow": args.flow, "moves": {args.operator: args.gateway}})
+    pause = f"it stood still for {1e3 * found['pause_s']:.0f} ms"
+    said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}; {pause}"
+    print(json.dumps(found, indent=2) if args.json else said)
+    return 0
+
+
+def _remove(args: argparse.Namespace, call: Call) -> int:
+    found = call(args, "fleet.remove", {"flow": args.flow})
+    print(json.dumps(found) if args.json else f"flow {found['flow']} is removed; its results still leave")
+    return 0
+
+
+def _where(assignment: Mapping[str, str]) -> str:
+    boards: dict[str, list[str]] = {}
+    for operator, gateway in assignment.items():
+        boards.setdefault(gateway, []).append(operator)
+    return "; ".join(f"{gateway}: {', '.join(operators)}" for gateway, operators in boards.items())
+
+
+def _states(boards: Mapping[str, str]) -> str:
+    states = sorted(set(boards.values()))
+    return states[0] if len(states) == 1 else ", ".join(f"{board} {state}" for board, state in sorted(boards.items()))

@@ -1,0 +1,164 @@
+"""Boards that find each other run one flow together: real agents, real gateways, loopback."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edgert.cli.main import main
+from edgert.control.client import call
+from edgert.control.messages import ControlError
+from edgert.flow.document import to_toml
+from tests.agent.rig import RealAgent
+from tests.integration import truth
+from tests.integration.boards import Boards
+from tests.integration.rig import FLEET, Rig
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+KEY = bytes(range(32))
+PLACE = {"window": "g2", "central": "g3"}
+
+
+class Fleet:
+    """Three boards, each with a gateway and an agent."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig, self.boards, self.collector = rig, Boards(rig, 3), rig.collector()
+        self.agents: dict[str, RealAgent] = {}
+        for name, gateway in self.boards.gateways.items():
+            seeds = [agent.port for agent in self.agents.values()]
+            agent = RealAgent(
+                rig.folder / "agents", name, seeds, [KEY], gateway=gateway.data / "control.sock", fleet=FLEET
+            )
+            self.agents[name] = agent
+
+    def start(self) -> None:
+        self.collector.start()
+        for gateway in self.boards.gateways.values():
+            gateway.start_ready()
+        for agent in self.agents.values():
+            agent.start()
+        for agent in self.agents.values():
+            wait_until(lambda agent=agent: self.sees_all(agent), f"agent {agent.name} to see all boards", 30.0)  # type: ignore[misc]
+
+    def sees_all(self, agent: RealAgent) -> bool:
+        members = agent.status().get("members", ())
+        alive = {m["gateway"] for m in members if m["state"] == "alive" and m["board"].get("link", [0, 0])[1]}
+        return alive == set(self.agents)
+
+    def ask(self, name: str, verb: str, args: dict[str, Any]) -> Any:
+        return call(self.agents[name].folder / "agent.sock", verb, args, 60.0)
+
+    def where(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask(name, "fleet.flows", {})["flows"].get("city-air", {})
+        return found
+
+    def close(self) -> None:
+        for agent in self.agents.values():
+            agent.kill()
+
+
+@pytest.fixture
+def fleet(rig: Rig) -> Iterator[Fleet]:
+    made = Fleet(rig)
+    try:
+        yield made
+    finally:
+        made.close()
+        for agent in made.agents.values():
+            print(agent.name, agent.log())
+
+
+def counts_of(packs: list[dict[str, Any]]) -> dict[tuple[float, str], int]:
+    return {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
+
+
+def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.start()
+    base = truth.packs()
+    packs = [pack for n in range(3) for pack in truth.shifted(base, 120 * n)]
+    file = fleet.rig.folder / "flow.toml"
+    file.write_text(to_toml(truth.document(interval_s=0.3)))
+    asked = ["--config", str(fleet.agents["g1"].config)]
+    places = [f"--place={operator}={gateway}" for operator, gateway in PLACE.items()]
+    assert main(["fleet", "deploy", str(file), *places, *asked]) == 0
+    told = capsys.readouterr().out
+    assert told == "flow city-air runs by plan 1: g1: readings, valid, by-sensor; g2: window; g3: central\n"
+    publishing = fleet.rig.publishing(truth.as_messages(packs), rate=300)
+    time.sleep(2.0)
+    assert main(["fleet", "move", "city-air", "window", "g3", "--config", str(fleet.agents["g2"].config)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(
+        "flow city-air runs by plan 2: g1: readings, valid, by-sensor; g3: window, central; it stood"
+    )
+    publishing.join()
+    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    assert main(["fleet", "flows", *asked]) == 0
+    assert "running" in capsys.readouterr().out
+    assert main(["fleet", "remove", "city-air", *asked]) == 0
+    for gateway in fleet.boards.gateways.values():
+        fleet.rig.drained(gateway)
+    assert fleet.rig.counts("city-air") == counts_of(packs)
+
+
+def test_a_coordinator_that_dies_in_the_midst_of_a_change_is_followed_by_another(fleet: Fleet) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    fleet.start()
+    base = truth.packs()
+    packs = [pack for n in range(6) for pack in truth.shifted(base, 120 * n)]
+    document = truth.document(interval_s=0.3)
+    deployed = fleet.ask("g1", "fleet.deploy", {"document": document, "pins": {"window": "g2", "central": "g3"}})
+    coordinator, plan = deployed["coordinator"], deployed["plan"]
+    publishing = fleet.rig.publishing(truth.as_messages(packs), rate=150)
+    for _ in range(2):
+        to = draw.choice([g for g in fleet.agents if g != fleet.where("g1")["assignment"]["window"]])
+        asked = next(name for name in fleet.agents if name != coordinator)
+        mover = _Moving(fleet, asked, to)
+        mover.start()
+        time.sleep(draw.uniform(0.0, 0.3))
+        fleet.agents[coordinator].kill()
+        mover.join()
+        fleet.agents[coordinator].start()
+        wait_until(lambda: _runs_again(fleet, asked), "the flow to run by one plan", 60.0)  # noqa: B023
+        plan = fleet.where(asked)["plan"]
+        wait_until(lambda: fleet.sees_all(fleet.agents[asked]), "all boards", 60.0)  # noqa: B023
+    print(f"plan {plan}")
+    publishing.join()
+    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    fleet.ask("g1", "fleet.remove", {"flow": "city-air"})
+    for gateway in fleet.boards.gateways.values():
+        fleet.rig.drained(gateway)
+    assert fleet.rig.counts("city-air") == counts_of(packs)
+
+
+def _runs_again(fleet: Fleet, asked: str) -> bool:
+    try:
+        found = fleet.where(asked)
+    except ControlError:
+        return False
+    states = fleet.ask(asked, "fleet.flows", {})["alive"]
+    return len(states) == 3 and bool(found) and set(found["boards"].values()) == {"running"}
+
+
+class _Moving(threading.Thread):
+    """Asks for a move; its coordinator may die meanwhile."""
+
+    def __init__(self, fleet: Fleet, asked: str, to: str) -> None:
+        super().__init__(daemon=True)
+        self._fleet, self._asked, self._to = fleet, asked, to
+
+    def run(self) -> None:
+        try:
+            self._fleet.ask(self._asked, "fleet.move", {"flow": "city-air", "moves": {"window": self._to}})
+        except ControlError as error:
+            print(f"the move was not answered: {error}")

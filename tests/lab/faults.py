@@ -1,0 +1,215 @@
+"""A flow over three boards while ways are cut and boards are killed: its results have to be those of plain Python."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.integration import truth
+from tests.lab.description import CENTRAL, BoardDescription, Description, ways
+from tests.lab.forwarding import Way
+from tests.lab.lab import Lab
+
+BOARDS: Final = ("g1", "g2", "g3")
+APART: Final = {"readings": "g1", "valid": "g1", "by-sensor": "g2", "window": "g2", "central": "g3"}
+"""Operator → board, where the flow begins."""
+FLOW: Final = "city-air"
+NEIGHBOURS: Final = (("g1", "g2"), ("g2", "g3"), ("g3", CENTRAL))
+"""Pairs between which rows of the flow travel."""
+RATE: Final = 250.0
+"""Messages per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is so for a while."""
+
+    at_s: float
+    """After the first message."""
+    lasts_s: float
+    kind: str
+    """cut, one-way, kill, or move."""
+    places: tuple[str, ...]
+    """The two ends of a cut (one-way: from the first to the second); the killed board; or the boards to which the
+    window and the sink move."""
+
+    def __str__(self) -> str:
+        if self.kind == "move":
+            return f"{self.at_s:5.1f} s  move the window to {self.places[0]}, the sink to {self.places[1]}"
+        joint = {"cut": " and ", "one-way": " to "}.get(self.kind, "")
+        return f"{self.at_s:5.1f} s  {self.kind} {joint.join(self.places)} for {self.lasts_s:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one seed."""
+
+    seed: int
+    faults: tuple[Fault, ...]
+    dropped_by_cuts: int
+    """Frames."""
+    lost: int
+    """Messages that are in no window."""
+    doubled: int
+    """Messages that were counted more often than once."""
+    sums_right: bool
+    """Of the temperatures, by window and sensor."""
+    pauses_s: tuple[float, ...]
+    """How long the flow stood still for each move that was made."""
+    recovery_s: float
+    """From the last fault's end until all results had landed."""
+
+    @property
+    def good(self) -> bool:
+        return not self.lost and not self.doubled and self.sums_right
+
+    def __str__(self) -> str:
+        lines = ["good" if self.good else "BAD", *(f"  {step[2]}" for step in timeline(self.faults) if step[1])]
+        lines.append(f"  lost {self.lost}, doubled {self.doubled}, sums {'right' if self.sums_right else 'WRONG'}")
+        lines.append(f"  {self.dropped_by_cuts} frames dropped by cuts")
+        if self.pauses_s:
+            lines.append(f"  {len(self.pauses_s)} moves, the longest pause {max(self.pauses_s):.1f} s")
+        lines.append(f"  all results landed {self.recovery_s:.1f} s after the last fault")
+        return "\n".join([*lines, ""])
+
+
+def description(seed: int) -> Description:
+    """Three boards; 1 to 4 ms between them, with jitter and some loss."""
+    draw = random.Random(seed)
+    places = [CENTRAL, *BOARDS]
+    links = {}
+    for number, a in enumerate(places):
+        for b in places[number + 1 :]:
+            links[a, b] = links[b, a] = Way(draw.uniform(0.001, 0.004), 0.001, loss=draw.choice((0.0, 0.0, 0.01)))
+    return Description(tuple(map(BoardDescription, BOARDS)), ways(places, links), seed, agents=False)
+
+
+def plan(draw: random.Random, duration_s: float, number: int = 5) -> list[Fault]:
+    """Faults within `duration_s`, of up to a third of it; each kind is among them. Two of one kind at one place do not
+    overlap."""
+    kinds = ["cut", "one-way", "kill", *draw.choices(("cut", "one-way", "kill"), k=max(0, number - 3))]
+    faults: list[Fault] = []
+    for kind in kinds:
+        for _ in range(100):
+            lasts = draw.uniform(0.5, duration_s / 3)
+            fault = Fault(draw.uniform(0, duration_s - lasts), lasts, kind, _places(draw, kind))
+            if not any(_touch(fault, other) for other in faults):
+                faults.append(fault)
+                break
+    return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def draw_moves(draw: random.Random, duration_s: float, number: int) -> list[Fault]:
+    """Moves within `duration_s`. The source stays where its sensors are."""
+    times = sorted(draw.uniform(0.5, duration_s) for _ in range(number))
+    return [Fault(at, 0.0, "move", (draw.choice(BOARDS), draw.choice(BOARDS))) for at in times]
+
+
+def _places(draw: random.Random, kind: str) -> tuple[str, ...]:
+    if kind == "kill":
+        return (draw.choice(BOARDS),)
+    pair = draw.choice(NEIGHBOURS)
+    return pair if draw.random() < 0.5 else pair[::-1]
+
+
+def _touch(a: Fault, b: Fault) -> bool:
+    """They are at the same place at the same time."""
+    together = a.at_s < b.at_s + b.lasts_s and b.at_s < a.at_s + a.lasts_s
+    return together and (a.kind == "kill") == (b.kind == "kill") and set(a.places) == set(b.places)
+
+
+def timeline(faults: Sequence[Fault]) -> list[tuple[float, bool, Fault]]:
+    """(seconds, begins, fault), in order."""
+    begin = [(fault.at_s, True, fault) for fault in faults]
+    end = [(fault.at_s + fault.lasts_s, False, fault) for fault in faults if fault.kind != "move"]
+    return sorted(begin + end, key=lambda step: step[0])
+
+
+def run(seed: int, folder: Path, duration_s: float = 12.0, moves: int = 0) -> Outcome:
+    """One laboratory with the faults of a seed, and that many moves of operators meanwhile."""
+    draw = random.Random(seed)
+    faults = plan(draw, duration_s)
+    faults += draw_moves(random.Random(f"moves of {seed}"), duration_s, moves)
+    packs = readings(draw, round(duration_s * RATE))
+    with Lab(description(seed), folder).running() as lab:
+        placed = Placed(lab)
+        source = lab.boards["g1"]
+        with source.namespace.inside():
+            publishing = source.rig.publishing(truth.as_messages(packs), RATE)
+        inject(lab, faults, placed)
+        healed = time.monotonic()
+        publishing.join()
+        if placed.pauses_s:
+            placed.move(APART)
+        lab.linked.end(lab.central.rig, FLOW, 0, BOARDS)
+        recovery_s = time.monotonic() - healed
+        cut = sum(figures.get("cut", 0) for figures in lab.switch.figures().values())
+        expected = truth.expected(packs, 10.0)
+        counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
+    lost, doubled = differences({key: row["n"] for key, row in expected.items()}, counts)
+    sums_right = sums == {key: row["total"] for key, row in expected.items()}
+    return Outcome(seed, tuple(faults), cut, lost, doubled, sums_right, tuple(placed.pauses_s), recovery_s)
+
+
+def readings(draw: random.Random, number: int) -> list[dict[str, Any]]:
+    """SenML packs of 20 sensors, 100 ms of event time from one to the next. Temperatures are whole, so that sums are
+    exact; some are out of the flow's range."""
+    packs = []
+    for at in range(number):
+        entries: list[dict[str, Any]] = [{"n": "source", "u": "string", "sv": f"sensor-{at % 20}"}]
+        entries += [{"n": "temperature", "u": "far", "v": str(draw.randint(-20, 50))}]
+        entries += [{"n": "dust", "u": "per", "v": str(draw.randint(0, 500))}]
+        packs.append({"e": entries, "bt": 1_422_748_800_000 + 100 * at})
+    return packs
+
+
+class Placed:
+    """The flow in a laboratory, and where its operators are."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._document = lab, truth.document(interval_s=0.3)
+        self._on: Mapping[str, str] = APART
+        self._plan = 1
+        self.pauses_s: list[float] = []
+        lab.linked.deploy(self._document, self._on, self._plan)
+
+    def move(self, on: Mapping[str, str]) -> None:
+        """Does nothing where a board that has to take part is down."""
+        if all(self._lab.boards[name].gateway.running for name in {*self._on.values(), *on.values()}):
+            self._plan += 1
+            self.pauses_s.append(self._lab.linked.move(self._document, self._on, on, self._plan))
+            self._on = on
+
+
+def inject(lab: Lab, faults: Sequence[Fault], placed: Placed) -> None:
+    """Returns after the last fault's end."""
+    began = time.monotonic()
+    for at, begins, fault in timeline(faults):
+        time.sleep(max(0.0, began + at - time.monotonic()))
+        if fault.kind == "move":
+            window, sink = fault.places
+            placed.move({**APART, "by-sensor": window, "window": window, "central": sink})
+        elif fault.kind == "kill":
+            lab.kill(fault.places[0]) if begins else lab.start_board(fault.places[0])
+        else:
+            a, b = fault.places
+            lab.change(a, b, one_way=fault.kind == "one-way", cut=begins)
+
+
+def landed(lab: Lab, messages: int) -> tuple[Mapping[Any, int], Mapping[Any, float]]:
+    """(window start, source) → count, and → sum, of the table. The collector may be a moment behind: waits for it."""
+    rig = lab.central.rig
+    deadline = time.monotonic() + 20
+    while sum(rig.counts(FLOW).values()) < messages and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return rig.counts(FLOW), rig.counts(FLOW, "total")
+
+
+def differences(expected: Mapping[Any, int], counted: Mapping[Any, int]) -> tuple[int, int]:
+    """(lost, doubled) messages."""
+    more = {key: counted.get(key, 0) - expected.get(key, 0) for key in expected.keys() | counted.keys()}
+    return -sum(n for n in more.values() if n < 0), sum(n for n in more.values() if n > 0)

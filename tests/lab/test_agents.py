@@ -1,0 +1,50 @@
+"""Agents of boards that cannot all reach each other."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lab.description import CENTRAL, BoardDescription, Description, ways
+from tests.lab.forwarding import Way
+from tests.lab.lab import Lab
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.root, pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.usefixtures("may_make_namespaces"),
+]  # fmt: skip
+BOARDS = ("g1", "g2", "g3")
+ALL = dict.fromkeys(BOARDS, "alive")
+
+
+def states(lab: Lab, name: str) -> dict[str, str]:
+    """The fleet as a board's agent sees it."""
+    return {member["gateway"]: member["state"] for member in lab.boards[name].ask_agent("fleet.status")["members"]}
+
+
+def seen(lab: Lab, deadline_s: float, expected: dict[str, str]) -> None:
+    """Returns when all boards that are alive in it see the fleet so."""
+    alive = [name for name, state in expected.items() if state == "alive"]
+    began = time.monotonic()
+    wait_until(lambda: all(states(lab, name) == expected for name in alive), str(expected), deadline_s, poll_s=0.2)
+    print(f"{expected} after {time.monotonic() - began:.1f} s")
+
+
+def test_a_one_way_cut_kills_nobody_and_an_isolated_board_returns(tmp_path: Path) -> None:
+    described = Description(tuple(map(BoardDescription, BOARDS)), ways([CENTRAL, *BOARDS], {}, Way(delay_s=0.002)))
+    with Lab(described, tmp_path).running() as lab:
+        seen(lab, 40, ALL)
+        lab.cut("g1", "g2", one_way=True)
+        since = lab.switch.figures()["g1 g2"]["cut"]
+        wait_until(
+            lambda: lab.switch.figures()["g1 g2"]["cut"] > since + 20, "frames that the cut drops", 60, poll_s=0.2
+        )
+        assert all(states(lab, name) == ALL for name in BOARDS)  # the third carries word between them
+        lab.heal()
+        for other in ("g1", "g2", CENTRAL):
+            lab.cut("g3", other)
+        seen(lab, 60, {**ALL, "g3": "dead"})
+        lab.heal()
+        seen(lab, 90, ALL)
