@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.compression import compressed
@@ -16,6 +17,7 @@ from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.records import Spill
 from gateway.blocked import Blocked
+from gateway.drop_ledger import NO_ROOM
 from gateway.flows.registry import RETRY_S, FlowRegistry
 from gateway.hosts.host import Host
 from gateway.ingest import Ingest
@@ -75,6 +77,31 @@ class Checkpointer:
         """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
         self.merging = Merging(database, store, flow_registry.is_current)
         self.blocked = Blocked(host, ingest.clock.monotonic, database.spill_room)
+
+    def section(self) -> dict[str, Any]:
+        """For the status page."""
+        status = self.status
+        return {
+            "commits": status.commits,
+            "failures": status.failures,
+            "blocked": status.blocked,
+            "last_ms": round(status.last_ms, 2),
+            "pause_ms": round(status.pause_ms, 2),
+            "error": status.error,
+        }
+
+    def dropped(self) -> dict[tuple[str, str, str], int]:
+        """Rows by (flow, "outbox" or nothing, reason): input that had no room, results that made way in the outbox."""
+        lost = {(flow, "", NO_ROOM): messages for flow, messages in list(self.drops.lost_input.items())}
+        shed = {(flow, "outbox", reason): rows for (flow, reason), rows in list(self._database.shed.items())}
+        return lost | shed
+
+    def state(self, run: FlowRun) -> str:
+        """Of a flow that was started: running, stuck (an operator does not end its turn) or blocked (it waits for room
+        in the outbox)."""
+        if run.flow.name in self.outbox.blocked:
+            return "blocked"
+        return "stuck" if self.blocked.is_blocked(run) else "running"
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
