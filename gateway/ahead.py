@@ -20,7 +20,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.store.records import FlowResults
 from gateway.checkpointer import Checkpointer
 from gateway.flows.registry import RETRY_S, FlowRegistry
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Ahead:
         """On the store thread. Whether anything new stands in the outbox."""
         host, outbox = self._host, self._checkpointer.outbox
         # results come behind a capture that is not committed yet, which says that all before it is covered
-        taken = {run: host.take_results(run) for run in runs if not (run.pending or run.ended)}
+        taken = {run: host.checkpoints.take_results(run) for run in runs if not (run.pending or run.ended)}
         taken = {run: rows for run, rows in taken.items() if rows}
         if not taken:
             return False
@@ -88,11 +88,11 @@ class Ahead:
             refused = self._database.put_ahead(results)
         except BaseException:
             for run, rows in taken.items():
-                host.give_back(run, rows)
+                host.checkpoints.give_back(run, rows)
             raise
         for run, rows in taken.items():
             if run.flow.name in refused:
-                host.give_back(run, rows)
+                host.checkpoints.give_back(run, rows)
             else:
                 run.left_ahead(rows)
         outbox.committed([result.flow for result in results], refused)

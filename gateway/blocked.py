@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.state import pack_queues
 from edgert.store.records import Spill
-from gateway.hosts import Host, Position
+from gateway.hosts.host import Host, Position
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Blocked:
     def is_blocked(self, run: FlowRun) -> bool:
         """Whether its input goes to the database."""
         stuck = self._stuck.get(run)
-        return stuck is not None and (self._is_late(stuck) or not self._host.is_up(run))
+        return stuck is not None and (self._is_late(stuck) or not self._host.checkpoints.is_up(run))
 
     def _is_late(self, stuck: _Stuck) -> bool:
         return self._monotonic() - stuck.since >= PATIENCE_S
@@ -65,7 +65,9 @@ class Blocked:
         """Whether a checkpoint should be tried now: of those that are blocked, of one at a time, since each try may
         hold up the other flows."""
         stuck = self._stuck.get(run)
-        if stuck is None or not self._is_late(stuck) or not self._host.is_up(run):  # which costs nobody any time
+        if (
+            stuck is None or not self._is_late(stuck) or not self._host.checkpoints.is_up(run)
+        ):  # which costs nobody any time
             return True
         if self._tried or self._monotonic() < stuck.next_try:
             return False
@@ -74,7 +76,7 @@ class Blocked:
 
     def failed(self, run: FlowRun, why: str = "it reached no batch boundary in time") -> None:
         """A checkpoint of it was tried in vain."""
-        now, is_up = self._monotonic(), self._host.is_up(run)
+        now, is_up = self._monotonic(), self._host.checkpoints.is_up(run)
         stuck = self._stuck.get(run)
         if stuck is None:
             self._stuck[run] = _Stuck(now)
@@ -99,10 +101,10 @@ class Blocked:
     def spill(self, run: FlowRun, position: Position) -> Spill | None:
         """What was fed to a blocked flow and is neither in a checkpoint nor in the database; None if nothing was, or
         it has to stay the broker's."""
-        stuck, name, is_up = self._stuck.get(run), run.flow.name, self._host.is_up(run)
+        stuck, name, is_up = self._stuck.get(run), run.flow.name, self._host.checkpoints.is_up(run)
         if stuck is None or (is_up and not self._is_late(stuck)):
             return None
-        at, queues = self._host.spill(run, position)
+        at, queues = self._host.checkpoints.spill(run, position)
         batches = [entry.batch for entries in queues.values() for entry in entries]
         size = sum(batch.size for batch in batches)
         if not batches or not (is_up or size <= self._room(name)):
@@ -111,12 +113,12 @@ class Blocked:
 
     def spilled(self, run: FlowRun, spill: Spill) -> None:
         """The database has it."""
-        self._host.spilled(run)
+        self._host.checkpoints.spilled(run)
         stuck = self._stuck[run]
         if not stuck.messages:
             late = "an operator does not end its turn, or its state cannot be taken"
             log.warning(
                 "flow %s is blocked: %s. Its input goes to the database, and is fed again if it begins anew before "
-                "that is over", run.flow.name, late if self._host.is_up(run) else "a slot of it is away",
+                "that is over", run.flow.name, late if self._host.checkpoints.is_up(run) else "a slot of it is away",
             )  # fmt: skip
         stuck.messages += spill.messages

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.compression import compressed
@@ -16,8 +17,9 @@ from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.records import Spill
 from gateway.blocked import Blocked
+from gateway.drop_ledger import NO_ROOM
 from gateway.flows.registry import RETRY_S, FlowRegistry
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 from gateway.ingest import Ingest
 from gateway.merging import Merging
 from gateway.outbox_watch import OutboxWatch
@@ -75,6 +77,31 @@ class Checkpointer:
         """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
         self.merging = Merging(database, store, flow_registry.is_current)
         self.blocked = Blocked(host, ingest.clock.monotonic, database.spill_room)
+
+    def section(self) -> dict[str, Any]:
+        """For the status page."""
+        status = self.status
+        return {
+            "commits": status.commits,
+            "failures": status.failures,
+            "blocked": status.blocked,
+            "last_ms": round(status.last_ms, 2),
+            "pause_ms": round(status.pause_ms, 2),
+            "error": status.error,
+        }
+
+    def dropped(self) -> dict[tuple[str, str, str], int]:
+        """Rows by (flow, "outbox" or nothing, reason): input that had no room, results that made way in the outbox."""
+        lost = {(flow, "", NO_ROOM): messages for flow, messages in list(self.drops.lost_input.items())}
+        shed = {(flow, "outbox", reason): rows for (flow, reason), rows in list(self._database.shed.items())}
+        return lost | shed
+
+    def state(self, run: FlowRun) -> str:
+        """Of a flow that was started: running, stuck (an operator does not end its turn) or blocked (it waits for room
+        in the outbox)."""
+        if run.flow.name in self.outbox.blocked:
+            return "blocked"
+        return "stuck" if self.blocked.is_blocked(run) else "running"
 
     def ask(self) -> None:
         """Have one soon: a bound on uncommitted input is near."""
@@ -200,7 +227,7 @@ class Checkpointer:
         for run, form in forms:
             run.committed(form)
             self.drops.said(run, form.drops)
-            self._host.committed(run)
+            self._host.checkpoints.committed(run)
         for run, spill in spills:
             self.blocked.spilled(run, spill)
         for run, _ in forms:
@@ -215,14 +242,14 @@ class Checkpointer:
             if self._is_to_be_captured(run):
                 if not self.blocked.may_try(run):
                     return None
-                if self._host.hangs(run) or not self._host.capture(run, self.position):
+                if self._host.checkpoints.hangs(run) or not self._host.checkpoints.capture(run, self.position):
                     self.status.blocked += 1
                     self.blocked.failed(run)
                     return None
             form = run.form(self.drops.due(run))
             self.blocked.succeeded(run)
             if form is None:  # nothing has changed: that is as good as written
-                self._host.committed(run)
+                self._host.checkpoints.committed(run)
             return form
         except Exception as error:
             self.status.failures += 1
@@ -256,7 +283,7 @@ class Checkpointer:
                 raise StoreError("the outbox is full, and this flow keeps all of its results")
             run.committed(form)
             self.drops.said(run, form.drops)
-        self._host.committed(run)
+        self._host.checkpoints.committed(run)
         return form
 
     @staticmethod

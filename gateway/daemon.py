@@ -35,9 +35,11 @@ from gateway.deploy import Deployment
 from gateway.flows.files import deploy_files
 from gateway.flows.flows import Flows
 from gateway.flows.registry import FlowRegistry
-from gateway.hosts import Host, InProcess
+from gateway.hosts.host import Host
+from gateway.hosts.in_process import InProcess
 from gateway.ingest import Ingest
 from gateway.parts import Parts
+from gateway.sections import central_section, ingest_drops, ingest_section
 from gateway.settings_from_afar import apply_settings
 from gateway.status import Status
 from gateway.tasks import to_its_end
@@ -78,7 +80,7 @@ class Daemon:
         self.host: Host = self._make_host()
         self.ingest = Ingest(
             settings.sensors, f"edgert-{self.gateway}", self.host, self.clock,
-            forget_session=self._write_table, wants_checkpoint=self._ask,
+            forget_session=self._write_table, wants_checkpoint=lambda: self.checkpointer.ask(),  # noqa: PLW0108 - which is made later
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
             lock=self.flow_registry.feeding,
         )  # fmt: skip
@@ -97,22 +99,25 @@ class Daemon:
         self.parts = Parts(self.gateway, self.flows, self.host, self.database, self.store, self.clock)
         self.flow_registry.stands, self.flow_registry.check_free = self.parts.stands, self.parts.check_free
         self.uplink.on_epoch = self.flows.epoch_renamed
+        self.control_drops: Counter[str] = Counter()
+        """Messages of the control plane, by reason."""
+        self.links = self._make_links() if settings.links.enabled else None
+        self.status = self._make_status()
+        commands = Commands(
+            self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
+        )
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
-            Commands(self).of_control_plane(),
+            commands.of_control_plane(),
         )  # fmt: skip
         self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
-        self.links = self._make_links() if settings.links.enabled else None
-        self.status = Status(self)
-        self.control = AgentSocket(self)
+        self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
         self.web: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._documents: Inbound = asyncio.Queue(1_000)
         self._commands: Inbound = asyncio.Queue(1_000)
         self._acks: Inbound = asyncio.Queue(1_000)
-        self.control_drops: Counter[str] = Counter()
-        """Messages of the control plane, by reason."""
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._fault = ""
@@ -125,11 +130,11 @@ class Daemon:
     def _make_host(self) -> Host:
         settings = self.settings.pool
         if settings.slots:
-            from gateway.slots import Slots  # costs a megabyte, so only where it is wanted
+            from gateway.hosts.slots import Slots  # costs a megabyte, so only where it is wanted
 
             return Slots(
                 settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
-                level=self.settings.log.level, send=self._send, checkpoints=self.flow_registry,
+                level=self.settings.log.level, send=self._send, recovery=self.flow_registry,
             )  # fmt: skip
         pool = make_pool(
             self.clock, policy=settings.policy, consumption=settings.consumption,
@@ -150,11 +155,24 @@ class Daemon:
         self.checkpointer.on_written = links.committed
         return links
 
+    def _make_status(self) -> Status:
+        """Asks each part for its section."""
+        sections = {
+            "ingest": lambda: ingest_section(self.ingest),
+            "central": lambda: central_section(self.settings.central, self.uplink, self.link),
+            "checkpoint": self.checkpointer.section,
+            "slots": self.host.figures.slots,
+            "links": self.links.status if self.links else lambda: None,
+        }
+        drops = (
+            lambda: ingest_drops(self.ingest),
+            lambda: {("", "", reason): messages for reason, messages in self.control_drops.items()},
+            self.checkpointer.dropped,
+        )
+        return Status(self.gateway, self.settings.gateway.fleet, sections, drops, self.flows, self.host)
+
     def _send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         self.ingest.publishing.send(instance, messages)
-
-    def _ask(self) -> None:
-        self.checkpointer.ask()
 
     # -- life
 
@@ -258,12 +276,12 @@ class Daemon:
         await self.checkpointer.merging.stop()
         async with self.flow_registry.busy:
             runs = [run for run in self.flows.runs.values() if not run.ended]
-            runs = await asyncio.to_thread(self.host.rest, runs, self.checkpointer.position, END_S)
+            runs = await asyncio.to_thread(self.host.checkpoints.rest, runs, self.checkpointer.position, END_S)
         await asyncio.sleep(0)  # lets what was given out last be published
         await self.ingest.publishing.settled(END_S)
         self.ingest.publishing.give_up()
         for run in runs:
-            self.host.recount(run)
+            self.host.checkpoints.recount(run)
         self.checkpointer.drops.ending, self.checkpointer.hurries = True, False
         written = await self.checkpointer.checkpoint(self.flows.runs.values())
         await asyncio.sleep(0)  # lets the last acknowledgements be written

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from edgert.runtime.flow_run import FlowRun
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 
 Drops = Counter[tuple[str, str, str]]
 """Rows (or messages) by flow, operator and reason."""
@@ -58,7 +58,7 @@ class DropCounts:
         return found
 
     def _of(self, run: FlowRun) -> Drops:
-        reports = {name: self._host.report(run, name) for name in run.places}
+        reports = {name: self._host.figures.report(run, name) for name in run.places}
         return Counter({
             (run.flow.name, name, reason): rows
             for name, report in reports.items()

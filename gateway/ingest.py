@@ -21,7 +21,7 @@ from edgert.runtime.inbox import Inbox
 from gateway.broker_drops import BrokerDrops
 from gateway.broker_window import BrokerWindow
 from gateway.grants import Grants
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 from gateway.publishing import Publishing
 from gateway.routes import Routes, entries
 from gateway.sensors_client import sensors_client

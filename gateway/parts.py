@@ -45,7 +45,7 @@ from gateway.back_in_time import successor
 from gateway.fallback import last_checkpoint
 from gateway.flows.flows import Flows
 from gateway.flows.registry import OnStore
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 
 if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted

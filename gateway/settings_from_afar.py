@@ -12,7 +12,7 @@ from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings
 from edgert.flow.document import to_toml
 from edgert.scheduling.consumption import CONSUMPTIONS
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 
 ROWS: Final = "pool.consumption_rows"
 LEVEL: Final = "log.level"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -19,12 +18,11 @@ from edgert.runtime.build import Place
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.latency import quantile_s
 from edgert.runtime.report import Report
-from gateway.drop_ledger import NO_ROOM
-from gateway.uplink import summary
+from gateway.flows.flows import Flows
+from gateway.hosts.host import Host
 
-if TYPE_CHECKING:
-    from gateway.daemon import Daemon
-
+Where = tuple[str, str, str]
+"""(flow, operator, reason); empty where it is of none."""
 RATE_S = 0.9
 """Rates are taken over at least this time."""
 
@@ -32,8 +30,19 @@ RATE_S = 0.9
 class Status:
     """Composes the object; remembers counters of a moment ago, to tell rates."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(
+        self,
+        gateway: str,
+        fleet: str,
+        sections: Mapping[str, Callable[[], Any]],
+        drops: Sequence[Callable[[], Mapping[Where, int]]],
+        flows: Flows,
+        host: Host,
+    ) -> None:
+        """`sections`: by name, each asked of the part whose it is; `drops`: rows that
+        parts other than flows have dropped."""
+        self._gateway, self._fleet, self._flows, self._host = gateway, fleet, flows, host
+        self._sections, self._of_parts = sections, drops
         self._process = psutil.Process()
         self._process.cpu_percent()
         self._cpu = 0.0
@@ -45,25 +54,20 @@ class Status:
     def object(self) -> dict[str, Any]:
         """See the module. Every number is since the start of the process, unless its name says otherwise: but those of
         a flow and its operators, which begin anew with each version of it."""
-        daemon = self._daemon
         self._take_rates()
         return {
-            "gateway": daemon.gateway,
-            "fleet": daemon.settings.gateway.fleet,
+            "gateway": self._gateway,
+            "fleet": self._fleet,
             "version": edgert.__version__,
             "uptime_s": round(time.monotonic() - self._started, 1),
             "rss_bytes": self._process.memory_info().rss,
             "cpu_percent": self._cpu,
             "written_bytes": self._written_bytes(),
-            "ingest": self._ingest(),
-            "central": self._central(),
-            "checkpoint": self._checkpoint(),
-            "slots": daemon.host.slots(),
-            "links": daemon.links.status() if daemon.links else None,
+            **{name: section() for name, section in self._sections.items()},
             "drops": self._drops(),
             "flows": [
-                *(self._flow(run) for run in list(daemon.flows.runs.values())),
-                *(_failed(name, why) for name, why in daemon.flows.failed.items()),
+                *(self._flow(run) for run in list(self._flows.runs.values())),
+                *(_failed(name, why) for name, why in self._flows.failed.items()),
             ],
         }
 
@@ -79,78 +83,19 @@ class Status:
         if now - self._seen_at < RATE_S:
             return
         looks, recent = {}, {}
-        for run in list(self._daemon.flows.runs.values()):
-            reports = {name: self._daemon.host.report(run, name) for name in run.places}
+        for run in list(self._flows.runs.values()):
+            reports = {name: self._host.figures.report(run, name) for name in run.places}
             known = self._looks.get(run.flow.name)
             looks[run.flow.name] = known if known and known.run is run else _Looks(run)
             recent[run.flow.name] = looks[run.flow.name].look(reports)
         self._recent, self._looks, self._seen_at = recent, looks, now
         self._cpu = self._process.cpu_percent()
 
-    def _ingest(self) -> dict[str, Any]:
-        ingest = self._daemon.ingest
-        client, inbox = ingest.client.status, ingest.inbox
-        return {
-            "connected": client.connected,
-            "broker": str(ingest.client.address),
-            "protocol": client.protocol,
-            "messages": inbox.counters.messages,
-            "bytes": inbox.counters.bytes,
-            "unacknowledged": len(inbox.owed),
-            "reconnects": client.reconnects,
-            "sessions_lost": ingest.sessions_lost,
-            "redelivered": inbox.counters.redelivered,
-            "ambiguous": inbox.counters.ambiguous,
-            "perhaps_repeated": inbox.counters.perhaps_repeated,
-            "broker_dropped": ingest.drops.dropped,
-            "broker_drops_unseen": ingest.drops.unseen,
-            "window": ingest.window.met,
-            "window_checkpoints": ingest.window.asked,
-            "refused": dict(ingest.grants.refused),
-            "paused_s": round(ingest.paused_s, 1),
-            "error": ingest.grants.error or client.error,
-        }
-
-    def _central(self) -> dict[str, Any]:
-        daemon = self._daemon
-        settings, link = daemon.settings.central, daemon.link
-        return {
-            "enabled": settings.enabled,
-            "connected": bool(link and link.connected),
-            "broker": f"{settings.host}:{settings.port}",
-            **summary(daemon.uplink.status, daemon.database.outbox_size, time.monotonic()),
-            "outbox_quota_bytes": daemon.database.quota_bytes,
-            "error": daemon.uplink.status.error or (link.error if link else ""),
-        }
-
-    def _checkpoint(self) -> dict[str, Any]:
-        status = self._daemon.checkpointer.status
-        return {
-            "commits": status.commits,
-            "failures": status.failures,
-            "blocked": status.blocked,
-            "last_ms": round(status.last_ms, 2),
-            "pause_ms": round(status.pause_ms, 2),
-            "error": status.error,
-        }
-
     def _drops(self) -> list[dict[str, Any]]:
-        ingest = self._daemon.ingest
-        places = self._daemon.flows.dropped.all(list(self._daemon.flows.runs.values()))
-        places += Counter({
-            ("", "", "no flow takes it"): ingest.inbox.counters.unrouted,
-            ("", "", "larger than max_packet_bytes"): ingest.oversized,
-            ("", "", "redelivery, ambiguous"): ingest.inbox.counters.ambiguous,
-            ("", "", "retained, not asked for"): ingest.inbox.counters.retained_ignored,
-            ("", "", "by the sensors' broker, of any client"): ingest.drops.dropped or 0,
-            ("", "", "no count on sensors.drops_topic"): ingest.drops.bad,
-        })  # fmt: skip
-        for reason, messages in self._daemon.control_drops.items():
-            places["", "", reason] += messages
-        for flow, messages in list(self._daemon.checkpointer.drops.lost_input.items()):
-            places[flow, "", NO_ROOM] += messages
-        for (flow, reason), rows in list(self._daemon.database.shed.items()):
-            places[flow, "outbox", reason] += rows
+        places = self._flows.dropped.all(list(self._flows.runs.values()))
+        for of_part in self._of_parts:
+            for where, rows in of_part().items():
+                places[where] += rows
         return [
             {"flow": flow, "operator": operator, "reason": reason, "rows": rows}
             for (flow, operator, reason), rows in sorted(places.items())
@@ -163,28 +108,20 @@ class Status:
         return {
             "name": name,
             "version": run.version,
-            "state": self.state(run),
+            "state": self._flows.checkpointer.state(run),
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
             "operators": [self._operator(run, operator, place, recent) for operator, place in run.places.items()],
             "edges": list(run.plan.edges()),
             "delivery": run.flow.delivery,
             "rows_shipped": run.rows_shipped,
-            "spilled_messages": self._daemon.checkpointer.blocked.messages(run),
-            "gap": self._daemon.flows.gaps.get(name, ""),
-            "rows_repeated": self._daemon.database.repeated[name],
+            "spilled_messages": self._flows.checkpointer.blocked.messages(run),
+            "gap": self._flows.gaps.get(name, ""),
+            "rows_repeated": self._flows.flow_registry.database.repeated[name],
             "latency_ms": recent.latency_ms,
             "balance": recent.balance,
             "latest": [_shown(row) for row in list(run.latest)[-5:]],
         }
-
-    def state(self, run: FlowRun) -> str:
-        """Of a flow that was started: running, stuck (an operator does not end its turn) or blocked (it waits for room
-        in the outbox)."""
-        checkpointer = self._daemon.checkpointer
-        if run.flow.name in checkpointer.outbox.blocked:
-            return "blocked"
-        return "stuck" if checkpointer.blocked.is_blocked(run) else "running"
 
     def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
         """Queue, turns and most times of a region are those of its first part: see `Report`."""
@@ -192,7 +129,7 @@ class Status:
         if place.planned.copies > 1:
             kind += f", {place.planned.copy} of {place.planned.copies}"
         fused = len(place.instance.operators) > len(place.planned.operators)
-        told = self._daemon.host.report(run, name)
+        told = self._host.figures.report(run, name)
         rows_in, rows_out = told.rows_in, told.rows_out
         return {
             "name": name,

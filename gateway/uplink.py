@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ from edgert.core.results import (
 )
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
-from edgert.store.outbox import FIRST, OutboxSize
+from edgert.store.outbox import FIRST
 from gateway import back_in_time
 from gateway.lost_by_tables import fill
 from gateway.sending import Sending
@@ -113,6 +113,21 @@ class Uplink:
         return acks_topic(self.fleet, self.gateway)
 
     # -- told by the daemon, on its loop
+
+    def section(self) -> dict[str, Any]:
+        """For the status page."""
+        status, outbox = self.status, self.database.outbox_size
+        age = None if status.last_ack is None else round(self.clock.monotonic() - status.last_ack, 1)
+        return {
+            "outbox_batches": outbox.batches,
+            "outbox_rows": outbox.rows,
+            "outbox_bytes": outbox.bytes,
+            "acknowledged": status.acknowledged,
+            "lost_by_tables": status.lost_by_tables,
+            "sent_bytes": status.sent_bytes,
+            "last_ack_age_s": age,
+            "outbox_quota_bytes": self.database.quota_bytes,
+        }
 
     def connected(self) -> None:
         self.disconnected()
@@ -344,17 +359,3 @@ class Uplink:
         for limit in limits:
             limit.spend(size, self.clock.monotonic())
         return True
-
-
-def summary(status: UplinkStatus, outbox: OutboxSize, now: float) -> Mapping[str, Any]:
-    """The uplink's part of the status page."""
-    age = None if status.last_ack is None else round(now - status.last_ack, 1)
-    return {
-        "outbox_batches": outbox.batches,
-        "outbox_rows": outbox.rows,
-        "outbox_bytes": outbox.bytes,
-        "acknowledged": status.acknowledged,
-        "lost_by_tables": status.lost_by_tables,
-        "sent_bytes": status.sent_bytes,
-        "last_ack_age_s": age,
-    }

@@ -15,7 +15,7 @@ from edgert.links.unix import UnixLink
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.slot import Slot
-from gateway.slot_process import SlotProcess
+from gateway.hosts.slot_process import SlotProcess
 
 
 class InThisProcess(SlotProcess):

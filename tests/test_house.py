@@ -34,17 +34,8 @@ ROOMS = ("edgert", "gateway", "agent")
 CIRCLES_LEFT = (
     # The data types of an edge: an instance has targets, a target an instance. `Instance` is to be split.
     {"edgert.runtime.instance", "edgert.runtime.targets", "edgert.runtime.turn"},
-    # Status, figures and commands ask the daemon for all its parts, until each part gives its own.
-    {
-        "gateway.daemon",
-        "gateway.deploy",
-        "gateway.status",
-        "gateway.control.agent_socket",
-        "gateway.control.commands",
-        "gateway.control.figures",
-    },
-    # The same; and most of the gateway lies in one folder still, which its first rooms use.
-    {"gateway", "gateway.control", "gateway.flows", "gateway.links"},
+    # Most of the gateway lies in one folder still, which its first rooms use.
+    {"gateway", "gateway.control", "gateway.flows", "gateway.hosts", "gateway.links"},
 )
 """Groups within which circles are known. A line goes when its circle is opened."""
 

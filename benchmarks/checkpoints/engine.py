@@ -27,7 +27,7 @@ from edgert.store.records import Spill
 from gateway.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
 from gateway.flows.registry import FlowRegistry
-from gateway.hosts import InProcess
+from gateway.hosts.in_process import InProcess
 from gateway.ingest import Ingest
 
 AHEAD: Final = 4

@@ -20,7 +20,7 @@ from edgert.runtime.inbox import Reader
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.scheduling.consumption import at_most
-from gateway.hosts import InProcess
+from gateway.hosts.in_process import InProcess
 from gateway.ingest import Ingest
 from gateway.subscriptions import Source
 

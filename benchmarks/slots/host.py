@@ -21,8 +21,8 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.latency import quantile_s
 from edgert.runtime.progress import Progress
-from gateway.slot_process import SlotProcess
-from gateway.slots import Slots
+from gateway.hosts.slot_process import SlotProcess
+from gateway.hosts.slots import Slots
 
 STARTED_S = 30.0
 REPORTED_S = 1.0
@@ -35,7 +35,7 @@ class FeedingProcess(SlotProcess):
     module = "benchmarks.slots.slot"
 
 
-class NoCheckpoints:
+class NoRecovery:
     """None is made here, and a slot that dies ends the measurement."""
 
     feeding = threading.Lock()
@@ -58,22 +58,22 @@ async def measure(application: str, slots: int, warm_up: float, seconds: float) 
 
     host = Slots(
         PoolSettings(slots=slots), "full", True, REGISTRY, SystemClock(),
-        level="warning", send=lambda instance, messages: None, checkpoints=NoCheckpoints(),
+        level="warning", send=lambda instance, messages: None, recovery=NoRecovery(),
         make_process=FeedingProcess,
     )  # fmt: skip
     run = FlowRun(from_plain(split(application, slots), REGISTRY), REGISTRY, 1, 1, Progress(Position()))
     await host.start()
     host.begin(run)
     async with asyncio.timeout(STARTED_S):
-        while not all(slot.get("told") for slot in host.slots()):  # noqa: ASYNC110 - it comes from another process
+        while not all(slot.get("told") for slot in host.figures.slots()):  # noqa: ASYNC110 - it comes from another process
             await asyncio.sleep(0.1)
     await asyncio.sleep(warm_up)
-    before = [dict(slot) for slot in host.slots()]
+    before = [dict(slot) for slot in host.figures.slots()]
     await asyncio.sleep(seconds + REPORTED_S)
     async with asyncio.timeout(STARTED_S):  # with more than it can bear a slot may come to its report late
-        while not all(now["at"] > then["at"] for then, now in zip(before, host.slots(), strict=True)):  # noqa: ASYNC110
+        while not all(now["at"] > then["at"] for then, now in zip(before, host.figures.slots(), strict=True)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    after = host.slots()
+    after = host.figures.slots()
     await host.stop()
     rates, costs = [], []
     for then, now in zip(before, after, strict=True):

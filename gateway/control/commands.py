@@ -7,12 +7,19 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
+from edgert.core.settings import Pool
 from edgert.flow.document import from_plain
 from edgert.flow.plan import Location, operator_copies
+from gateway.control import figures
+from gateway.flows.flows import Flows
+from gateway.hosts.host import Host
+from gateway.parts import Parts
+from gateway.status import Status
 
 if TYPE_CHECKING:
-    from gateway.daemon import Daemon
+    from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
 
 COMMAND_S: Final = 10.0
 """So long a command waits for a change of a flow."""
@@ -23,8 +30,20 @@ Command = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 class Commands:
     """Each raises `EdgertError` where it cannot be done."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(
+        self,
+        gateway: str,
+        pool: Pool,
+        flows: Flows,
+        host: Host,
+        parts: Parts,
+        links: FlowLinks | None,
+        status: Status,
+        clock: Clock,
+    ) -> None:
+        """`links`: None where links to other gateways are off."""
+        self._gateway, self._pool, self._flows, self._host = gateway, pool, flows, host
+        self._parts, self._links, self._status, self._clock = parts, links, status, clock
 
     def of_control_plane(self) -> dict[str, Command]:
         """By verb, for whoever may write to the gateway's topics, and for programs of this board."""
@@ -36,24 +55,32 @@ class Commands:
             "peers": self.peers, "part.check": self.check_part, "part.status": self.part_status,
             "part.deploy": self.deploy_part, "part.remove": self.remove_part, "part.stop": self.stop_part,
             "part.export": self.export_part, "part.prepare": self.prepare_part, "part.commit": self.commit_part,
-            "part.abort": self.abort_part,
+            "part.abort": self.abort_part, "figures": self.figures, "flows": self.list_flows,
         }  # fmt: skip
 
     async def status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """The status object."""
-        if self._daemon.links is not None:
-            await self._daemon.links.look()
-        return self._daemon.status.object()
+        if self._links is not None:
+            await self._links.look()
+        return self._status.object()
+
+    async def figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Raw figures, see `figures`."""
+        return figures.figures(self._gateway, self._flows.flow_registry, self._host, self._clock)
+
+    async def list_flows(self, _: Mapping[str, Any]) -> Any:
+        """Each flow in a line."""
+        return figures.flows(self._flows.flow_registry, self._host, self._flows.checkpointer)
 
     async def checkpoint(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """A checkpoint of all flows, now."""
-        checkpointer = self._daemon.checkpointer
+        checkpointer = self._flows.checkpointer
         try:
-            async with asyncio.timeout(COMMAND_S), self._daemon.flow_registry.busy:
+            async with asyncio.timeout(COMMAND_S), self._flows.flow_registry.busy:
                 pass
         except TimeoutError:
             raise EdgertError("a change of a flow waits, for a full disk perhaps, see the log; try again") from None
-        done = await checkpointer.checkpoint(self._daemon.flows.runs.values())
+        done = await checkpointer.checkpoint(self._flows.runs.values())
         return {"committed": done and not checkpointer.outbox.blocked, **dataclasses.asdict(checkpointer.status)}
 
     async def place(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -61,13 +88,13 @@ class Commands:
         flow, moves = _text(arguments, "flow"), arguments.get("moves")
         if not isinstance(moves, Mapping) or not moves:
             raise EdgertError(f"expected moves: {{operator: slot}}, got {show(moves)}")
-        slots = self._daemon.settings.pool.slots
+        slots = self._pool.slots
         for operator, slot in moves.items():
             if type(slot) is not int or not 0 <= slot < slots:
                 have = f"a slot from 0 to {slots - 1}" if slots else "no move: this gateway has no slots (pool.slots)"
                 raise EdgertError(f"expected {have} for {operator}, got {show(slot)}")
-        to = {operator: Location(self._daemon.gateway, slot) for operator, slot in moves.items()}
-        plan = await self._daemon.flows.plans.place(flow, to)
+        to = {operator: Location(self._gateway, slot) for operator, slot in moves.items()}
+        plan = await self._flows.plans.place(flow, to)
         return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
 
     async def weigh(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -75,16 +102,15 @@ class Commands:
         flow, weights = _text(arguments, "flow"), arguments.get("weights")
         if not isinstance(weights, Mapping) or not weights:
             raise EdgertError(f"expected weights: {{operator: weight}}, got {show(weights)}")
-        daemon = self._daemon
-        daemon.host.weigh(flow, weights)
-        run = daemon.flows.runs.get(flow)
-        return {"flow": flow, "weights": daemon.host.weights.of(run) if run else {}}
+        self._host.weigh(flow, weights)
+        run = self._flows.runs.get(flow)
+        return {"flow": flow, "weights": self._host.weights.of(run) if run else {}}
 
     # -- flows that run on several gateways
 
     async def peers(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"peers": {gateway: [host, port]}}`: where the other gateways of the fleet listen."""
-        links = self._daemon.links
+        links = self._links
         if links is None:
             raise EdgertError("links to other gateways are off: set links.enabled")
         peers = arguments.get("peers")
@@ -99,9 +125,9 @@ class Commands:
         document = arguments.get("document")
         if not isinstance(document, Mapping):
             raise EdgertError(f"expected a document, got {show(document)}")
-        registry = self._daemon.flows.registry
+        registry = self._flows.registry
         flow = from_plain(dict(document), registry, what="flow")
-        fission = self._daemon.settings.pool.fission
+        fission = self._pool.fission
         copies = {name: operator_copies(node, fission) for name, node in flow.nodes.items()}
         return {
             "operators": {
@@ -120,10 +146,10 @@ class Commands:
         document, number = arguments.get("document"), arguments.get("plan", 0)
         if not isinstance(document, Mapping) or type(number) is not int:
             raise EdgertError(f"expected a document and the number of a plan, got {show(document)}, {show(number)}")
-        flows = self._daemon.flows
+        flows = self._flows
         flow = from_plain(dict(document), flows.registry, what="flow")
         assignment = assignment_untrusted(arguments.get("assignment"))
-        if self._daemon.links is None and any(at.gateway != self._daemon.gateway for at in assignment.values()):
+        if self._links is None and any(at.gateway != self._gateway for at in assignment.values()):
             raise EdgertError("links to other gateways are off: set links.enabled")
         await self._fence(flow.name, arguments)
         version = await flows.deploy(flow, "fleet", assignment, number)
@@ -133,17 +159,17 @@ class Commands:
         """`{"flow": name}`: ends this gateway's part of a flow; what its operators hold goes to the other gateways."""
         flow = _text(arguments, "flow")
         await self._fence(flow, arguments)
-        return {"flow": flow, "removed": await self._daemon.flows.remove(flow)}
+        return {"flow": flow, "removed": await self._flows.remove(flow)}
 
     async def part_status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """This gateway's parts of flows, by flow: plan, assignment, state, fencing number."""
-        return self._daemon.parts.status()
+        return self._parts.status()
 
     async def stop_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `gateway.parts`; so are the next ones. `{"flow": name, "fence": number}`."""
         flow = _text(arguments, "flow")
         await self._fence(flow, arguments)
-        return await self._daemon.parts.stop(flow)
+        return await self._parts.stop(flow)
 
     async def export_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "operators": [copy, ...], "taken": {gateway: [epoch, sequence]}}`."""
@@ -152,7 +178,7 @@ class Commands:
             raise EdgertError(f"expected operators: [name, ...], got {show(operators)}")
         if not isinstance(taken, Mapping) or not all(map(_is_number, taken.values())):
             raise EdgertError(f"expected taken: {{gateway: [epoch, sequence]}}, got {show(taken)}")
-        return await self._daemon.parts.export(_text(arguments, "flow"), operators, taken)
+        return await self._parts.export(_text(arguments, "flow"), operators, taken)
 
     async def prepare_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"document", "assignment", "plan", "imports": [what every gateway exported, ...]}`."""
@@ -163,24 +189,24 @@ class Commands:
             raise EdgertError(f"expected imports, each as a gateway exported it, got {show(imports)}")
         await self._fence(document["name"], arguments)
         assignment, plan = assignment_untrusted(arguments.get("assignment")), _number(arguments, "plan")
-        await self._daemon.parts.prepare(document, assignment, plan, imports)
+        await self._parts.prepare(document, assignment, plan, imports)
         return {"plan": plan}
 
     async def commit_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "plan": number, "fence": number}`."""
         flow = _text(arguments, "flow")
         await self._fence(flow, arguments)
-        return await self._daemon.parts.commit(flow, _number(arguments, "plan"))
+        return await self._parts.commit(flow, _number(arguments, "plan"))
 
     async def abort_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "plan": number, "fence": number}`."""
         flow = _text(arguments, "flow")
         await self._fence(flow, arguments)
-        await self._daemon.parts.abort(flow, _number(arguments, "plan"))
+        await self._parts.abort(flow, _number(arguments, "plan"))
         return {"flow": flow}
 
     async def _fence(self, flow: str, arguments: Mapping[str, Any]) -> None:
-        await self._daemon.parts.fence(flow, _number(arguments, "fence", 0))
+        await self._parts.fence(flow, _number(arguments, "fence", 0))
 
 
 def assignment_untrusted(plain: Any) -> dict[str, Location]:

@@ -16,29 +16,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
 from edgert.runtime.figures import COUNTERS, GAUGES, Figures, mean_latency_s
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.threads import roles, threads_of
+from gateway.checkpointer import Checkpointer
+from gateway.flows.registry import FlowRegistry
+from gateway.hosts.host import Host
 
-if TYPE_CHECKING:
-    from gateway.daemon import Daemon
 
-
-def figures(daemon: Daemon) -> dict[str, Any]:
+def figures(gateway: str, flow_registry: FlowRegistry, host: Host, clock: Clock) -> dict[str, Any]:
     """Counters since the start of the process (of a flow: of its version and plan), times in seconds, slot -1 for the
     gateway's own process. What is not known is absent. Figures of slots are up to a second old: `at` says when they
     were read, on the monotonic clock that all processes of a board share."""
-    slots = daemon.host.processes()
+    slots = host.figures.processes()
     pids = {DAEMON: os.getpid(), **{slot: pid for slot, (pid, _) in slots.items()}}
     return {
-        "gateway": daemon.gateway,
-        "wall": daemon.clock.wall(),
-        "monotonic": daemon.clock.monotonic(),
+        "gateway": gateway,
+        "wall": clock.wall(),
+        "monotonic": clock.monotonic(),
         "cpu_count": os.cpu_count() or 1,
-        "flows": {run.flow.name: _flow(daemon, run, pids) for run in list(daemon.flows.runs.values())},
+        "flows": {run.flow.name: _flow(host, run, pids) for run in list(flow_registry.runs.values())},
         "threads": [
             *threads_of(os.getpid(), DAEMON, roles("loop")),
             *(thread for slot, (pid, known) in slots.items() for thread in threads_of(pid, slot, known)),
@@ -46,21 +47,23 @@ def figures(daemon: Daemon) -> dict[str, Any]:
     }
 
 
-def flows(daemon: Daemon) -> list[dict[str, Any]]:
+def flows(flow_registry: FlowRegistry, host: Host, checkpointer: Checkpointer) -> list[dict[str, Any]]:
     """Each flow in a line: name, version, state, delivery, rows in and out, the slots that it runs in."""
     listed = [
         {
             "name": run.flow.name,
             "version": run.version,
-            "state": daemon.status.state(run),
+            "state": checkpointer.state(run),
             "delivery": run.flow.delivery,
             "instances": len(run.all),
-            "slots": sorted({slot for slot in daemon.host.where(run) if slot is not None}),
-            **_in_and_out(run, daemon.host.figures(run)),
+            "slots": sorted({slot for slot in host.figures.where(run) if slot is not None}),
+            **_in_and_out(run, host.figures.of(run)),
         }
-        for run in list(daemon.flows.runs.values())
+        for run in list(flow_registry.runs.values())
     ]
-    failed = [{"name": name, "state": "failed", "error": why, "slots": []} for name, why in daemon.flows.failed.items()]
+    failed = [
+        {"name": name, "state": "failed", "error": why, "slots": []} for name, why in flow_registry.failed.items()
+    ]
     return [*listed, *failed]
 
 
@@ -74,8 +77,8 @@ def _in_and_out(run: FlowRun, found: Sequence[Figures]) -> dict[str, Any]:
     }
 
 
-def _flow(daemon: Daemon, run: FlowRun, pids: Mapping[int, int]) -> dict[str, Any]:
-    found, where = daemon.host.figures(run), daemon.host.where(run)
+def _flow(host: Host, run: FlowRun, pids: Mapping[int, int]) -> dict[str, Any]:
+    found, where = host.figures.of(run), host.figures.where(run)
     target = {} if run.flow.latency_s is None else {"latency_target_s": run.flow.latency_s}
     return {
         "version": run.version,
@@ -83,7 +86,7 @@ def _flow(daemon: Daemon, run: FlowRun, pids: Mapping[int, int]) -> dict[str, An
         "delivery": run.flow.delivery,
         "latency_s": mean_latency_s(found),
         **target,
-        "instances": dict(_instances(run, found, where, pids, daemon.host.weights.of(run))),
+        "instances": dict(_instances(run, found, where, pids, host.weights.of(run))),
         "edges": [
             {"from": instance.name, "to": to, "rows": rows, "bytes": size}
             for instance, one, slot in zip(run.all, found, where, strict=True)

@@ -28,7 +28,7 @@ from gateway.flows.registry import AGAIN, FlowRegistry
 from gateway.flows.retire import Retirement
 from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, NewVersion, Removal
 from gateway.gaps import say_gap, say_no_room, write_gap
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 from gateway.ingest import Ingest
 from gateway.subscriptions import Source, sources_of
 from gateway.tasks import Tasks

@@ -22,7 +22,7 @@ from gateway.checkpointer import Checkpointer
 from gateway.drop_counts import DropCounts
 from gateway.flows.registry import FlowRegistry
 from gateway.flows.retire import Retirement
-from gateway.hosts import Host
+from gateway.hosts.host import Host
 from gateway.ingest import Ingest
 from gateway.subscriptions import Source, sources_of
 

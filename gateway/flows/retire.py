@@ -16,7 +16,7 @@ from edgert.runtime.flow_run import FlowRun
 from gateway.checkpointer import Checkpointer
 from gateway.flows.registry import FlowRegistry
 from gateway.gaps import ABANDONED
-from gateway.hosts import Host, Send
+from gateway.hosts.host import Host, Send
 from gateway.once import Once
 from gateway.tasks import to_its_end
 
@@ -48,7 +48,9 @@ class Retirement:
                 if not self._flow_registry.is_current(run):
                     raise EdgertError(f"flow {run.flow.name} was stopped meanwhile, see the log")
                 try:
-                    stop = asyncio.to_thread(self._host.stop_for_plan, run, self._checkpointer.position, HOLD_TURN_S)
+                    stop = asyncio.to_thread(
+                        self._host.checkpoints.stop_for_plan, run, self._checkpointer.position, HOLD_TURN_S
+                    )
                     stands = await to_its_end(stop)
                 except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
                     stands, fault = False, f" ({error!r})"
@@ -77,7 +79,7 @@ class Retirement:
             async with self._flow_registry.alone():
                 before = fault
                 try:
-                    halt = asyncio.to_thread(self._host.halt, old, self._checkpointer.position, HOLD_TURN_S)
+                    halt = asyncio.to_thread(self._host.checkpoints.halt, old, self._checkpointer.position, HOLD_TURN_S)
                     stands = await to_its_end(halt)
                     fault = ""
                 except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
@@ -89,7 +91,7 @@ class Retirement:
                     yield ""
                     return
                 late = time.monotonic() >= ends
-                if late and self._host.is_up(old) and (fault or self._checkpointer.blocked.is_blocked(old)):
+                if late and self._host.checkpoints.is_up(old) and (fault or self._checkpointer.blocked.is_blocked(old)):
                     why = f"could not be stopped ({fault})" if fault else "was blocked"
                     gap = f"flow {name} {why} when it was replaced or removed: {ABANDONED}"
                     log.error("%s", gap)
@@ -126,7 +128,7 @@ class Retirement:
         while True:
             try:
                 if not drained:
-                    drain = await registry.store(lambda: self._host.drain(old, self._send, turns.turned))
+                    drain = await registry.store(lambda: self._host.checkpoints.drain(old, self._send, turns.turned))
                     async with registry.others_go_on():
                         await on_a_thread(drain, turns, name)
                     drained = True

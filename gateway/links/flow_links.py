@@ -21,7 +21,7 @@ from edgert.runtime import departures
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from gateway.back_in_time import successor
-from gateway.hosts import Arrival, Host
+from gateway.hosts.host import Arrival, Host
 from gateway.ingest import Ingest
 from gateway.links.link_store import Stream
 from gateway.links.peers import Peers

@@ -12,9 +12,9 @@ import pytest
 from edgert.core.results import GapBatch
 from edgert.runtime import flow_run
 from edgert.store import spill
-from gateway import hosts
 from gateway.blocked import PATIENCE_S, TRIED_S
 from gateway.flows import retire
+from gateway.hosts import in_process
 from tests.gateway.blocking import Blocking, counted
 from tests.gateway.test_fallback import results, rot
 from tests.gateway.test_flows import Gateway, document
@@ -82,13 +82,13 @@ async def test_it_is_tried_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     await world.deploy()
     await world.block()
     tries: list[str] = []
-    capture = world.gateway.host.capture
+    capture = world.gateway.host.checkpoints.capture
 
     def count(run: Any, position: Any) -> bool:
         tries.append(run.flow.name)
         return capture(run, position)
 
-    monkeypatch.setattr(world.gateway.host, "capture", count)
+    monkeypatch.setattr(world.gateway.host.checkpoints, "capture", count)
     for _ in range(60):
         await world.checkpoint(1.0)
     assert tries.count("other") == 60
@@ -321,7 +321,7 @@ async def test_what_a_slot_that_is_away_would_need_again_is_not_given_up(
     await world.block()
     host, run = world.gateway.host, world.gateway.flows.runs["f"]
     with monkeypatch.context() as away:
-        away.setattr(host, "is_up", lambda run: run.flow.name != "f")
+        away.setattr(host.checkpoints, "is_up", lambda run: run.flow.name != "f")
         away.setattr(spill, "QUOTA_BYTES", 400)
         assert await world.checkpoint() == [(1, 1), (2, 1)], "at once: there is nothing to wait for"
         world.feed(3)
@@ -346,14 +346,14 @@ async def test_a_checkpoint_under_way_takes_no_more_flows_when_the_gateway_ends(
     world.feed(1)
     await world.go_on()
     gateway, taken = world.gateway, []
-    capture = gateway.host.capture
+    capture = gateway.host.checkpoints.capture
 
     def once(run: Any, position: Any) -> bool:
         taken.append(run.flow.name)
         gateway.checkpointer.hurries = True
         return capture(run, position)
 
-    gateway.host.capture = once  # type: ignore[method-assign]
+    gateway.host.checkpoints.capture = once  # type: ignore[method-assign]
     assert await gateway.checkpoint()
     assert taken == ["f"]
     assert [run.progress.committed.index for run in gateway.flows.runs.values()] == [1, 0]
@@ -364,14 +364,16 @@ async def test_a_checkpoint_under_way_takes_no_more_flows_when_the_gateway_ends(
 async def test_at_the_end_its_turn_is_waited_for_once_and_it_has_no_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts, "TURN_S", 1.5)
+    monkeypatch.setattr(in_process, "TURN_S", 1.5)
     world = Blocking(tmp_path / "db")
     await world.deploy()
     await world.block()
     gateway = world.gateway
     runs = list(gateway.flows.runs.values())
     began = time.monotonic()
-    assert [run.flow.name for run in gateway.host.rest(runs, gateway.checkpointer.position, 1.6)] == ["other"]
+    assert [run.flow.name for run in gateway.host.checkpoints.rest(runs, gateway.checkpointer.position, 1.6)] == [
+        "other"
+    ]
     await gateway.host.stop()
     assert time.monotonic() - began < 3.0, "twice 1.5 s"
     world.free.set()  # too late

@@ -94,10 +94,10 @@ async def test_what_a_flow_in_slots_drops_at_its_end_counts() -> None:
     process.start()
     walk.draw = random.Random(2)
     walk.feed(bad=True)
-    assert await walk.while_it_waits(lambda: walk.slots.halt(walk.run, walk.position, 5.0))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.position, 5.0))
     for _ in range(3):
         walk.feed(bad=True)
-    walk.slots.drain(walk.run, walk._sent, lambda: None)()
+    walk.slots.checkpoints.drain(walk.run, walk._sent, lambda: None)()
     counts.ends(walk.run)
     walk.slots.remove(walk.run)
     assert counts.all([]) == {BAD: 4}
@@ -112,11 +112,13 @@ async def test_messages_of_the_end_of_a_flow_in_slots_are_those_of_its_own_insta
     (process,) = walk.processes
     process.start()
     walk.draw = random.Random(2)
-    assert await walk.while_it_waits(lambda: walk.slots.halt(walk.run, walk.position, 5.0))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.position, 5.0))
     for _ in range(3):
         walk.feed()
     sent: list[tuple[Any, list[PlainMessage]]] = []
-    walk.slots.drain(walk.run, lambda instance, messages: sent.append((instance, list(messages))), lambda: None)()
+    walk.slots.checkpoints.drain(
+        walk.run, lambda instance, messages: sent.append((instance, list(messages))), lambda: None
+    )()
     assert sent
     assert all(any(instance is own for own in walk.run.all) for instance, _ in sent)
     process.stop_now()

@@ -13,7 +13,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Queue
 from edgert.runtime.report import drops_of
-from gateway.hosted import Hosted
+from gateway.hosts.slotted_flow import Hosted
 from tests.gateway.test_flows import Gateway
 from tests.runtime.pools import Pass
 from tests.waiting import in_loop

@@ -25,7 +25,7 @@ from gateway.checkpointer import Checkpointer
 from gateway.flows import flows, retire
 from gateway.flows.flows import Flows
 from gateway.flows.registry import FlowRegistry
-from gateway.hosts import InProcess
+from gateway.hosts.in_process import InProcess
 from gateway.ingest import Ingest
 from tests.waiting import in_loop
 
@@ -219,7 +219,7 @@ async def test_a_flow_that_was_drained_but_not_ended_is_in_no_later_checkpoint(t
     assert await gateway.checkpoint()
     run = gateway.flows.runs["f"]
     assert gateway.pool.hold(run.all, 10.0)
-    gateway.host.drain(run, lambda instance, messages: None, lambda: None)()
+    gateway.host.checkpoints.drain(run, lambda instance, messages: None, lambda: None)()
     gateway.pool.release(run.all)
     assert await gateway.checkpoint()
     assert gateway.shipped() == 0
@@ -247,7 +247,7 @@ async def test_a_checkpoint_that_finds_nothing_to_write_ends_what_is_kept_for_it
     run = gateway.flows.runs["f"]
     assert await gateway.checkpoint()
     ended: list[Any] = []
-    monkeypatch.setattr(gateway.host, "committed", ended.append)
+    monkeypatch.setattr(gateway.host.checkpoints, "committed", ended.append)
     await gateway.checkpoint()
     assert ended == [run]
     gateway.crash()

@@ -33,7 +33,7 @@ async def stuck(path: Path, monkeypatch: pytest.MonkeyPatch, tries: Callable[[Ha
     assert await gateway.checkpoint()
     gateway.checkpointer.blocked.failed(gateway.flows.runs["f"])
     gateway.clock.advance(PATIENCE_S + 2 * retire.HOLD_S)
-    monkeypatch.setattr(gateway.host, "halt", tries(gateway.host.halt))
+    monkeypatch.setattr(gateway.host.checkpoints, "halt", tries(gateway.host.checkpoints.halt))
     return gateway
 
 
@@ -64,7 +64,7 @@ async def test_one_whose_slot_is_started_again_is_not_left_to_itself(
     monkeypatch.setattr(retire, "HOLD_S", 0.0)
     gateway = await stuck(tmp_path / "db", monkeypatch, lambda halt: lambda *_: False)
     with monkeypatch.context() as patch:
-        patch.setattr(gateway.host, "is_up", lambda run: False)
+        patch.setattr(gateway.host.checkpoints, "is_up", lambda run: False)
         with pytest.raises(EdgertError, match="try again"):
             await gateway.flows.remove("f")
     assert list(gateway.flows.runs) == ["f"]

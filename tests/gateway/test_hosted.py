@@ -12,8 +12,8 @@ import pytest
 from edgert.core.batch import RawBatch
 from edgert.core.position import Position
 from edgert.runtime.progress import Progress
-from gateway import hosted as hosted_module
-from gateway.hosted import Hosted
+from gateway.hosts import slotted_flow as hosted_module
+from gateway.hosts.slotted_flow import Hosted
 
 
 def hosted_of() -> Hosted:

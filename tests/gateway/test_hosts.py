@@ -6,7 +6,7 @@ import pytest
 
 from edgert.core.clock import VirtualClock
 from edgert.runtime.pool import Pool
-from gateway.hosts import InProcess
+from gateway.hosts.in_process import InProcess
 
 
 def test_the_policy_is_told_what_operators_cost_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class Stands:
     def __init__(self, gateway: Gateway, patch: pytest.MonkeyPatch, *, turning: bool = False) -> None:
         self.began, self.may = threading.Event(), threading.Event()
         self.threads: list[threading.Thread] = []
-        drain = gateway.host.drain
+        drain = gateway.host.checkpoints.drain
 
         def standing(run: Any, send: Any, turned: Callable[[], None]) -> Callable[[], None]:
             work = drain(run, send, turned)
@@ -48,7 +48,7 @@ class Stands:
 
             return stand
 
-        patch.setattr(gateway.host, "drain", standing)
+        patch.setattr(gateway.host.checkpoints, "drain", standing)
 
 
 async def both(gateway: Gateway) -> None:

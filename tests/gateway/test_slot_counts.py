@@ -23,7 +23,7 @@ from tests.waiting import in_loop
 @pytest.mark.parametrize("seed", range(20))
 def test_drops_are_counted_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the time since a slot's last report too, and not again when what was dropped is fed again."""
-    monkeypatch.setattr("gateway.slot_deaths.MOST_DEATHS", 1_000)
+    monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
     monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
     in_loop(count_through)(random.Random(seed))
 
@@ -49,11 +49,13 @@ async def count_through(draw: random.Random) -> None:
         else:
             walk.die()
         await asyncio.sleep(0)
-        now = sum(walk.slots.report(walk.run, "in").drops.values())
+        now = sum(walk.slots.figures.report(walk.run, "in").drops.values())
         assert said <= now <= bad, "figures do not go back, and nothing counts twice"
         said = now
     steps, ends = 0, time.monotonic() + 30.0
-    while steps < 300 or (sum(walk.slots.report(walk.run, "in").drops.values()) != bad and time.monotonic() < ends):
+    while steps < 300 or (
+        sum(walk.slots.figures.report(walk.run, "in").drops.values()) != bad and time.monotonic() < ends
+    ):
         for process in walk.processes:
             if not process.running:
                 process.start()
@@ -62,7 +64,7 @@ async def count_through(draw: random.Random) -> None:
         InThisProcess.clock.advance(0.02)
         steps += 1
         await asyncio.sleep(0 if steps < 300 else 0.001)  # a worker's thread may get no turn on a busy machine
-    assert sum(walk.slots.report(walk.run, "in").drops.values()) == bad
+    assert sum(walk.slots.figures.report(walk.run, "in").drops.values()) == bad
     for process in walk.processes:
         process.stop_now()
 
@@ -89,7 +91,7 @@ class Saying(Walk):
 @pytest.mark.parametrize("seed", range(20))
 def test_checkpoints_say_each_drop_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where commits fail, and of what stands in queues when the flow ends."""
-    monkeypatch.setattr("gateway.slot_deaths.MOST_DEATHS", 1_000)
+    monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
     monkeypatch.setattr("gateway.drop_ledger.DROPS_EVERY_S", 1.0)
     monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
     in_loop(say_through)(random.Random(seed))

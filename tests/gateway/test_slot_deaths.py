@@ -12,7 +12,7 @@ from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
-from gateway.slot_deaths import MOST_DEATHS, STEADY_S, SUSPECT
+from gateway.hosts.slot_recovery import MOST_DEATHS, STEADY_S, SUSPECT
 from tests.gateway.test_slots import Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.slots_here import InThisProcess

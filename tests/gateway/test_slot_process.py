@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgert.links import frames
-from gateway.slot_process import QUIET_S, SILENT_S, SlotProcess
+from gateway.hosts.slot_process import QUIET_S, SILENT_S, SlotProcess
 
 LOOKS = 0.25
 """Seconds between two looks."""

@@ -27,9 +27,9 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.runtime.state import join_queues, pack_queues, pack_state
-from gateway.hosted import KEPT_BYTES
-from gateway.slot_process import QUIET_S
-from gateway.slots import Slots
+from gateway.hosts.slot_process import QUIET_S
+from gateway.hosts.slots import Slots
+from gateway.hosts.slotted_flow import KEPT_BYTES
 from tests.runtime.test_flow_run import CHAINED
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
@@ -76,7 +76,7 @@ class Walk:
         fused: Fusion = draw.choice(get_args(Fusion)) if fusion is None else fusion
         self.slots = Slots(
             pool, fused, True, REGISTRY, InThisProcess.clock, level="warning",
-            send=self._sent, checkpoints=self, make_process=InThisProcess,
+            send=self._sent, recovery=self, make_process=InThisProcess,
         )  # fmt: skip
         self.run = FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), self.slots._fusion)
         self.fed = 0
@@ -153,28 +153,28 @@ class Walk:
         async with self.busy:
             self.run.rewrite |= self.draw.random() < 0.2
             if not self.run.pending:
-                await self.while_it_waits(lambda: self.slots.capture(self.run, self.position))
+                await self.while_it_waits(lambda: self.slots.checkpoints.capture(self.run, self.position))
             if self.draw.random() < 0.2:
                 return  # the commit failed
             if (form := self.run.form()) is not None:
                 self.commit(form)
                 self.run.committed(form)
-                self.slots.committed(self.run)
+                self.slots.checkpoints.committed(self.run)
 
     async def spill(self) -> None:
         """It is taken to be blocked: what it was fed goes to the database."""
         async with self.busy:
             if not self.run.pending:
-                _, queues = self.slots.spill(self.run, self.position)
+                _, queues = self.slots.checkpoints.spill(self.run, self.position)
                 if queues and self.draw.random() < 0.8:  # or it could not be written
                     self.spilled.append(pack_queues(queues))
-                    self.slots.spilled(self.run)
+                    self.slots.checkpoints.spilled(self.run)
 
     async def place(self) -> None:
         """By hand, to slots that are drawn: stopped at a checkpoint, and from there by another plan."""
         async with self.busy:
             if self.run.pending or not await self.while_it_waits(
-                lambda: self.slots.stop_for_plan(self.run, self.position, 1.0)
+                lambda: self.slots.checkpoints.stop_for_plan(self.run, self.position, 1.0)
             ):
                 return
             form = self.run.form()
@@ -184,7 +184,7 @@ class Walk:
             if form is not None:
                 self.commit(form)
                 self.run.committed(form)
-            self.slots.committed(self.run)
+            self.slots.checkpoints.committed(self.run)
             old = self.run
             assignment = {
                 operator: Location("", self.draw.randrange(len(self.processes))) for operator in old.plan.assignment()
@@ -216,8 +216,8 @@ class Walk:
         """To the end of the flow; what was shipped, by window and source."""
         while not self.run.ended:
             async with self.busy:
-                if await self.while_it_waits(lambda: self.slots.halt(self.run, self.position, 5.0)):
-                    self.slots.drain(self.run, self._sent, lambda: None)()
+                if await self.while_it_waits(lambda: self.slots.checkpoints.halt(self.run, self.position, 5.0)):
+                    self.slots.checkpoints.drain(self.run, self._sent, lambda: None)()
                     form = self.run.form()
                     assert form is not None
                     self.commit(form)
@@ -245,10 +245,10 @@ def test_walks_through_deaths_and_failed_commits_ship_everything_once(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr("gateway.slot_deaths.MOST_DEATHS", 1_000)
+    monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
     if draw.random() < 0.3:  # the daemon waits too short for some answers, which then come late
-        monkeypatch.setattr("gateway.slots.HOLD_S", 0.001)
-        monkeypatch.setattr("gateway.slots.ANSWER_S", 0.0)
+        monkeypatch.setattr("gateway.hosts.slot_checkpoints.HOLD_S", 0.001)
+        monkeypatch.setattr("gateway.hosts.slot_checkpoints.ANSWER_S", 0.0)
     if draw.random() < 0.3:  # queues are over their budgets all the time, and little may be under way
         monkeypatch.setattr("edgert.runtime.build.QUEUE_BYTES", 600)
         monkeypatch.setattr("edgert.runtime.under_way.UNDER_WAY_BYTES", 800)
@@ -291,8 +291,8 @@ async def walk_through(draw: random.Random) -> None:
 def test_a_flow_that_was_given_up_while_its_input_was_written_disturbs_no_commit() -> None:
     """What is raised after the commit would have the other flows' results written again."""
     walk = Walk(random.Random(1), CHAINED, "locality", 1)
-    assert walk.slots.spill(walk.run, walk.position) == (Position(), {})
-    walk.slots.spilled(walk.run)
+    assert walk.slots.checkpoints.spill(walk.run, walk.position) == (Position(), {})
+    walk.slots.checkpoints.spilled(walk.run)
 
 
 @in_loop
@@ -314,7 +314,7 @@ async def test_input_without_acknowledgement_is_kept_up_to_a_bound_and_counted_b
     process.die()
     await asyncio.sleep(0)
     assert hosted.drops == {(source, "lost with a slot"): 20 - len(kept)}
-    assert walk.slots.report(walk.run, "in").drops["lost with a slot"] == 20 - len(kept)
+    assert walk.slots.figures.report(walk.run, "in").drops["lost with a slot"] == 20 - len(kept)
 
 
 def test_a_slot_that_does_not_read_is_fed_only_what_is_owed() -> None:
@@ -342,7 +342,7 @@ def test_what_a_slot_does_not_take_is_counted_at_the_source_that_it_was_for() ->
     walk.slots.begin(walk.run)
     batch = RawBatch(["b/a"], [b"x" * 1_000_000], 0.0, 1_000.0, 1_000_100)
     walk.slots.put([(walk.run.places["loud"].instance, 0, batch)] * 20)
-    drops = {name: walk.slots.report(walk.run, name).drops for name in walk.run.places}
+    drops = {name: walk.slots.figures.report(walk.run, name).drops for name in walk.run.places}
     assert drops.pop("loud").keys() == {"a slot does not keep up"}
     assert not any(drops.values())
 
@@ -357,7 +357,7 @@ def test_a_checkpoint_that_is_too_large_for_a_slot_keeps_its_own_flow_from_start
     monkeypatch.setattr(frames, "MAX_FRAME", 10_000)
     with pytest.raises(MisfitError, match="its checkpoint is too large for a slot: expected at most 10000 bytes"):
         walk.slots.begin(walk.run, [pack_state({"in": random.Random(1).randbytes(10_000)})])
-    assert walk.slots.slots()[0]["instances"] == 0
+    assert walk.slots.figures.slots()[0]["instances"] == 0
     assert process.link.backlog_bytes == before
 
 
@@ -395,16 +395,16 @@ async def test_a_halt_that_came_to_nothing_takes_nothing_from_what_may_have_to_b
     process.start()
     walk.draw = random.Random(2)
     walk.feed()
-    assert await walk.while_it_waits(lambda: walk.slots.capture(walk.run, walk.position))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.position))
     hosted = walk.slots._hosted[walk.run]
     since = len(hosted.since_mark())
     for _ in range(3):
         walk.feed()
-    assert not walk.slots.halt(walk.run, walk.position, -1.0)
+    assert not walk.slots.checkpoints.halt(walk.run, walk.position, -1.0)
     form = walk.run.form()
     assert form is not None
     walk.run.committed(form)
-    walk.slots.committed(walk.run)
+    walk.slots.checkpoints.committed(walk.run)
     assert len(hosted.fed) == since + 3
 
 
@@ -417,7 +417,7 @@ async def test_a_slot_that_does_not_report_is_not_waited_for() -> None:
         process.start()
     walk.processes[1].silent_s = QUIET_S + 1.0
     sent: list[bytes] = []
-    walk.slots._to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
-    assert not walk.slots.capture(walk.run, walk.position)
-    assert not walk.slots.halt(walk.run, walk.position, 60.0)
+    walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
+    assert not walk.slots.checkpoints.capture(walk.run, walk.position)
+    assert not walk.slots.checkpoints.halt(walk.run, walk.position, 60.0)
     assert sent == []

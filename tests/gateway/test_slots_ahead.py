@@ -37,9 +37,9 @@ class AheadWalk(Walk):
         async with self.busy:
             if self.run.pending:
                 return
-            rows = self.slots.take_results(self.run)
+            rows = self.slots.checkpoints.take_results(self.run)
             if self.draw.random() < 0.2:  # they could not be written
-                self.slots.give_back(self.run, rows)
+                self.slots.checkpoints.give_back(self.run, rows)
             else:
                 self.ahead += rows
                 self.shipped += rows
@@ -68,10 +68,10 @@ def test_nothing_is_lost_and_what_is_doubled_had_left_before_a_death(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr("gateway.slot_deaths.MOST_DEATHS", 1_000)
+    monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
     if draw.random() < 0.3:  # the daemon waits too short for some answers, which then come late
-        monkeypatch.setattr("gateway.slots.HOLD_S", 0.001)
-        monkeypatch.setattr("gateway.slots.ANSWER_S", 0.0)
+        monkeypatch.setattr("gateway.hosts.slot_checkpoints.HOLD_S", 0.001)
+        monkeypatch.setattr("gateway.hosts.slot_checkpoints.ANSWER_S", 0.0)
     in_loop(walk_through)(draw, deadly=seed % 4 > 0)
 
 

@@ -12,8 +12,8 @@ from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
-from gateway import slots as slots_module
-from gateway.slot_process import QUIET_S
+from gateway.hosts import slot_checkpoints
+from gateway.hosts.slot_process import QUIET_S
 from tests.gateway.test_slots import Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
@@ -23,8 +23,8 @@ from tests.waiting import in_loop
 async def test_at_the_end_one_that_hangs_costs_its_time_once_and_its_flows_are_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slots_module, "HOLD_S", 0.1)
-    monkeypatch.setattr(slots_module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(slot_checkpoints, "HOLD_S", 0.1)
+    monkeypatch.setattr(slot_checkpoints, "ANSWER_S", 0.1)
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
     flow = from_plain(CHAINED, REGISTRY)
     runs = [FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), "full") for _ in range(20)]
@@ -33,8 +33,8 @@ async def test_at_the_end_one_that_hangs_costs_its_time_once_and_its_flows_are_n
     (process,) = walk.processes
     process.start()  # and is never stepped
     began = time.monotonic()
-    assert walk.slots.rest(runs, walk.position, 5.0) == []
-    assert not any(walk.slots.capture(run, walk.position) for run in runs)
+    assert walk.slots.checkpoints.rest(runs, walk.position, 5.0) == []
+    assert not any(walk.slots.checkpoints.capture(run, walk.position) for run in runs)
     assert time.monotonic() - began < 3.5, "20 times 0.2 s"
 
 
@@ -49,7 +49,7 @@ async def test_what_gave_its_last_part_computes_nothing_more_and_what_did_not_is
     rests: list[FlowRun] = []
 
     def rest() -> bool:
-        rests.extend(walk.slots.rest([walk.run], walk.position, 5.0))
+        rests.extend(walk.slots.checkpoints.rest([walk.run], walk.position, 5.0))
         return bool(rests)
 
     assert await walk.while_it_waits(rest)
@@ -60,10 +60,10 @@ async def test_what_gave_its_last_part_computes_nothing_more_and_what_did_not_is
     walk.feed()
     process.step()
     assert run.capturing, "it waits, and what comes waits aside"
-    assert walk.slots.rest([walk.run], walk.position, -1.0) == []
+    assert walk.slots.checkpoints.rest([walk.run], walk.position, -1.0) == []
     process.step()
     assert not process.slot._runs
-    assert not walk.slots.is_up(walk.run)
+    assert not walk.slots.checkpoints.is_up(walk.run)
 
 
 @in_loop
@@ -89,9 +89,9 @@ async def test_one_that_was_silent_and_reports_later_has_no_last_part_and_comput
     process.step()
     walk.feed()
     process.silent_s = QUIET_S + 1.0
-    assert walk.slots.rest([walk.run], walk.position, 5.0) == []
+    assert walk.slots.checkpoints.rest([walk.run], walk.position, 5.0) == []
     process.silent_s = 0.0
-    assert not await walk.while_it_waits(lambda: walk.slots.capture(walk.run, walk.position))
+    assert not await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.position))
     process.step()
     assert process.slot is not None
     assert not process.slot._runs

@@ -11,7 +11,7 @@ from typing import Any
 from edgert.core.batch import RawBatch
 from edgert.links import frames
 from edgert.links.frames import frame
-from gateway.hosted import KEPT_BYTES, Hosted
+from gateway.hosts.slotted_flow import KEPT_BYTES, Hosted
 from tests.gateway.test_slots import Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
@@ -41,7 +41,7 @@ async def brought_back(walk: Walk, call: Callable[[], Any], *, early: bool) -> t
         if early:
             called()
         build(hosted, blobs, queue)
-        walk.slots._to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
+        walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
         if not early:
             called()
 
@@ -68,14 +68,14 @@ async def test_a_flow_that_is_removed_while_it_is_brought_back_is_ended_in_its_s
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
     hosted, sent = await brought_back(walk, lambda: walk.slots.remove(walk.run), early=True)
     assert sent == [frame(frames.DROP, hosted.number)]
-    assert not walk.slots._by_number
+    assert not walk.slots._orders.by_number
     assert not walk.slots._by_instance
 
 
 def test_a_report_waits_while_the_counts_of_a_life_go_to_those_before() -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
     walk.slots.begin(walk.run)
-    thread = threading.Thread(target=lambda: walk.slots.report(walk.run, "in"))
+    thread = threading.Thread(target=lambda: walk.slots.figures.report(walk.run, "in"))
     with walk.slots._hosted[walk.run].lock:
         thread.start()
         thread.join(SHORT_S)
@@ -91,15 +91,15 @@ async def test_what_was_not_kept_and_came_after_a_flow_was_halted_is_counted_whe
     (process,) = walk.processes
     process.start()
     walk.draw = random.Random(2)
-    assert await walk.while_it_waits(lambda: walk.slots.halt(walk.run, walk.position, 5.0))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.position, 5.0))
     hosted = walk.slots._hosted[walk.run]
     source = walk.run.places["in"].instance
     for _ in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, KEPT_BYTES // 8))])
     lost = sum(fed.lost.total() for fed in hosted.since_mark() if fed.lost)
     assert lost > 0
-    walk.slots.drain(walk.run, walk._sent, lambda: None)()
-    assert walk.slots.report(walk.run, "in").drops["lost with a slot"] == lost
+    walk.slots.checkpoints.drain(walk.run, walk._sent, lambda: None)()
+    assert walk.slots.figures.report(walk.run, "in").drops["lost with a slot"] == lost
 
 
 @in_loop
@@ -107,11 +107,11 @@ async def test_a_flow_is_not_up_until_it_is_brought_back() -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
     walk.slots.begin(walk.run)
     (process,) = walk.processes
-    assert not walk.slots.is_up(walk.run)
+    assert not walk.slots.checkpoints.is_up(walk.run)
     process.start()
-    assert walk.slots.is_up(walk.run)
+    assert walk.slots.checkpoints.is_up(walk.run)
     process.die()
     process.start()
-    assert not walk.slots.is_up(walk.run), "the slot is, and knows nothing of the flow"
+    assert not walk.slots.checkpoints.is_up(walk.run), "the slot is, and knows nothing of the flow"
     await asyncio.gather(*walk.slots._deaths._recoveries.running)
-    assert walk.slots.is_up(walk.run)
+    assert walk.slots.checkpoints.is_up(walk.run)

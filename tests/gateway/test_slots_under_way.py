@@ -87,7 +87,7 @@ def test_what_a_slot_does_not_take_from_another_is_shown_of_the_one_that_holds_i
             process.listen()
             process.step()
             process.listen()
-        return [slot["unsent_bytes"] for slot in walk.slots.slots()]
+        return [slot["unsent_bytes"] for slot in walk.slots.figures.slots()]
 
     assert unsent() == [0, 0]
     assert near.slot is not None
@@ -99,7 +99,7 @@ def test_what_a_slot_does_not_take_from_another_is_shown_of_the_one_that_holds_i
     InThisProcess.clock.advance(REPORT_S)
     near.step()
     near.listen()
-    assert [slot["unsent_bytes"] for slot in walk.slots.slots()] == [waiting, 0], "the other has not read"
+    assert [slot["unsent_bytes"] for slot in walk.slots.figures.slots()] == [waiting, 0], "the other has not read"
     for _ in range(100):
         near.step()
         far.step()

@@ -18,7 +18,7 @@ from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.scheduling.candidates import Candidates
-from gateway.hosts import InProcess
+from gateway.hosts.in_process import InProcess
 from gateway.weights import Weights
 from tests.gateway.test_slots import SPLIT, Walk
 from tests.runtime.test_flow_run import CHAINED

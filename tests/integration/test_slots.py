@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from edgert.store import spill
+from gateway.hosts.slot_recovery import MOST_DEATHS
 from gateway.ingest import UNCOMMITTED_BYTES
-from gateway.slot_deaths import MOST_DEATHS
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
 from tests.integration.test_blocked import package, state

@@ -25,13 +25,14 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.turn import Turn
 from edgert.store.database import Database
-from gateway import hosts
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
 from gateway.flows.registry import FlowRegistry
 from gateway.flows.retire import Turns
-from gateway.hosts import Entries, InProcess, kept
+from gateway.hosts import host
+from gateway.hosts.host import Entries
+from gateway.hosts.in_process import InProcess, kept
 from gateway.ingest import Ingest
 from gateway.uplink import Uplink
 from tests.protocol.ledger import Copy, Ledger
@@ -174,7 +175,7 @@ class Board:
         self.database.put_ahead = self._put_ahead  # type: ignore[method-assign, assignment]
         self._start()
 
-    def _make_host(self) -> hosts.Host:
+    def _make_host(self) -> host.Host:
         self.pool = Pool(self.clock)
         return Host(self.pool, self.clock)
 

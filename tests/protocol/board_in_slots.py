@@ -15,8 +15,8 @@ from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.physical import Fusion
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
-from gateway.hosts import Host
-from gateway.slots import Slots
+from gateway.hosts.host import Host
+from gateway.hosts.slots import Slots
 from tests.protocol.board import Board, drive
 from tests.slots_here import InThisProcess
 
@@ -58,8 +58,8 @@ def stepped() -> Iterator[None]:
     with (
         mock.patch.object(threading.Condition, "wait_for", wait_for),
         mock.patch.object(asyncio, "ensure_future", ensure_future),
-        mock.patch("gateway.slot_deaths.MOST_DEATHS", 1_000),
-        mock.patch("gateway.slot_deaths.SUSPECT", 1_000),  # the wait for who is tried needs a loop
+        mock.patch("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000),
+        mock.patch("gateway.hosts.slot_recovery.SUSPECT", 1_000),  # the wait for who is tried needs a loop
     ):
         yield
 
@@ -77,7 +77,7 @@ class BoardInSlots(Board):
         self.slots = Slots(
             PoolSettings(workers=0, slots=self.SLOTS, placement="even"), self.FUSION, True, REGISTRY, self.clock,
             level="warning", send=lambda instance, messages: None,
-            checkpoints=self.flow_registry,
+            recovery=self.flow_registry,
             make_process=InThisProcess,
         )  # fmt: skip
         Stepper.step = self._step

@@ -20,8 +20,8 @@ from gateway import back_in_time
 from gateway import fallback as fallback_at_start
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
-from gateway.hosted import Hosted
-from gateway.hosts import InProcess
+from gateway.hosts.in_process import InProcess
+from gateway.hosts.slotted_flow import Hosted
 from gateway.routes import Routes
 from gateway.subscriptions import Subscriptions
 from gateway.uplink import Uplink

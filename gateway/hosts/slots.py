@@ -9,25 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import DamagedError, EdgertError, MisfitError
-from edgert.core.position import Position
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.physical import Fusion
-from edgert.flow.plan import DAEMON
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
 from edgert.runtime.departures import departure
-from edgert.runtime.figures import Figures
-from edgert.runtime.flow_run import HOLD_S, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import Instance
 from edgert.runtime.owpoa import UNWEIGHED
 from edgert.runtime.pools import OWPOA
@@ -36,21 +32,20 @@ from edgert.runtime.slot_run import slot_of
 from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from gateway.hosted import Answer, Hosted, assign
-from gateway.hosts import Arrival, Checkpoints, Entries, Send, Turned, Waiting
-from gateway.hosts import Position as Locked
-from gateway.local_copy import LocalCopies
-from gateway.slot_deaths import SlotDeaths
-from gateway.slot_figures import SlotFigures
-from gateway.slot_process import SlotProcess
+from gateway.hosts.host import Arrival, Entries, Recovery, Send
+from gateway.hosts.offline_run import LocalCopies
+from gateway.hosts.orders import Orders
+from gateway.hosts.slot_checkpoints import SlotCheckpoints
+from gateway.hosts.slot_figures import SlotFigures
+from gateway.hosts.slot_process import SlotProcess
+from gateway.hosts.slot_recovery import SlotDeaths
+from gateway.hosts.slotted_flow import Answer, Hosted, assign
 from gateway.weights import Weights
 
 log = logging.getLogger(__name__)
 
 BACKLOG_BYTES: Final = 8_388_608
 """Such input is not fed to a slot that has so much waiting: it does not keep up, or hangs."""
-ANSWER_S: Final = 1.0
-"""Beyond the time that a slot has to reach a batch boundary."""
 
 
 class Slots:
@@ -66,12 +61,12 @@ class Slots:
         *,
         level: str,
         send: Send,
-        checkpoints: Checkpoints,
+        recovery: Recovery,
         make_process: type[SlotProcess] = SlotProcess,
     ) -> None:
         self._fusion, self._fission, self._clock = fusion, fission, clock
-        self._send, self._checkpoints = send, checkpoints
-        self._copies = LocalCopies(registry, fusion, fission, clock, send=send, checkpoints=checkpoints)
+        self._send, self._recovery = send, recovery
+        self._copies = LocalCopies(registry, fusion, fission, clock, send=send, recovery=recovery)
         self.weights = Weights()
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
@@ -83,16 +78,17 @@ class Slots:
             for other in self._processes[: process.number]:
                 process.pair(other)
         self._hosted: dict[FlowRun, Hosted] = {}
-        self._by_number: dict[int, Hosted] = {}
+        self._orders = Orders(self._processes)
         self._by_instance: dict[Instance, tuple[Hosted, int]] = {}
         """Also the instance's number: its place in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
-        self._figures = SlotFigures()
+        self.figures = SlotFigures(self._hosted, self._processes)
+        self.checkpoints = SlotCheckpoints(self._hosted, self._processes, self._copies, self._orders)
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
         self._deaths = SlotDeaths(
-            self._processes, clock, end_life=self._end_life, begin_again=self._begin_again, failed=checkpoints.fail
+            self._processes, clock, end_life=self._orders.end_life, begin_again=self._begin_again, failed=recovery.fail
         )
 
     # -- life
@@ -116,12 +112,12 @@ class Slots:
         """From its last checkpoint."""
         run = hosted.run
         try:
-            async with self._checkpoints.last_checkpoint(run.flow.name) as (blobs, queue):
-                await self._checkpoints.store(lambda: self._go_back(hosted, blobs, queue))
+            async with self._recovery.last_checkpoint(run.flow.name) as (blobs, queue):
+                await self._recovery.store(lambda: self._go_back(hosted, blobs, queue))
         except DamagedError:
             raise  # the gateway ends
         except Exception as error:
-            self._checkpoints.fail(run, f"it could not be brought back after the death of a slot: {error!r}")
+            self._recovery.fail(run, f"it could not be brought back after the death of a slot: {error!r}")
             raise
 
     def _go_back(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
@@ -133,7 +129,7 @@ class Slots:
             lost = hosted.began_anew()
             run.stored(blobs, queue)
         begin = self._copies.adapt(hosted, blobs, queue)
-        with self._checkpoints.feeding:
+        with self._recovery.feeding:
             self._go_on(hosted, begin, lost)
 
     def _go_on(self, hosted: Hosted, begin: tuple[Sequence[bytes], bytes], lost: int) -> None:
@@ -164,7 +160,7 @@ class Slots:
 
     def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Hosted:
         """Gives each of its instances a slot, the emptiest of them first."""
-        order = sorted(self._processes, key=lambda p: (self._instances_in(p.number), p.number))
+        order = sorted(self._processes, key=lambda p: (self.figures.instances_in(p.number), p.number))
         run.leave(assign(run, self._place, [process.number for process in order]))
         run.stored(blobs, queue)
         return Hosted(run, [slot_of(instance, run.gateway) for instance in run.plan.instances.values()])
@@ -205,10 +201,7 @@ class Slots:
                 if hosted.down:  # a slot died meanwhile, or it was not built yet
                     self._deaths.bring_back(hosted)
                 else:
-                    self._to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
-
-    def _instances_in(self, slot: int) -> int:
-        return sum(hosted.where.count(slot) for hosted in self._hosted.values())
+                    self._orders.to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
 
     def _build(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> None:
         """Raises `MisfitError` for a checkpoint that is too large to be sent to a slot."""
@@ -223,35 +216,26 @@ class Slots:
             except TooLarge as error:
                 raise MisfitError(f"its checkpoint is too large for a slot: {error}") from error
             hosted.number = self._last
-            self._by_number[hosted.number] = hosted
+            self._orders.by_number[hosted.number] = hosted
             hosted.since = self._clock.monotonic()
-            self._to_all(hosted, build)
+            self._orders.to_all(hosted, build)
         for operator, document in list(self._models.get(run, {}).items()):
-            self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+            self._orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
         self._tell_weights(hosted)
 
     def _tell_weights(self, hosted: Hosted) -> None:
         if weights := self.weights.of(hosted.run):
-            self._to_all(hosted, frame(frames.WEIGH, hosted.number, weights))
+            self._orders.to_all(hosted, frame(frames.WEIGH, hosted.number, weights))
 
     def remove(self, run: FlowRun) -> None:
         hosted = self._hosted.pop(run, None)
         if hosted is not None:
             with hosted.lock:  # it may just be brought back, under a new number
-                self._end_life(hosted)
+                self._orders.end_life(hosted)
                 hosted.down = True  # whoever tries it, tries it no more
         self._models.pop(run, None)
         for instance in run.all:
             self._by_instance.pop(instance, None)
-
-    def _end_life(self, hosted: Hosted) -> None:
-        """In all its slots; what they have said of it and comes later belongs to no flow."""
-        self._by_number.pop(hosted.number, None)
-        self._to_all(hosted, frame(frames.DROP, hosted.number))
-
-    def _to_all(self, hosted: Hosted, data: bytes) -> None:
-        for slot in hosted.slots:
-            self._processes[slot].link.send(data)
 
     # -- input
 
@@ -302,116 +286,6 @@ class Slots:
     def lend(self) -> None:
         """The slots have threads of their own."""
 
-    # -- checkpoints
-
-    def is_up(self, run: FlowRun) -> bool:
-        hosted = self._hosted.get(run)  # or it was given up meanwhile
-        return hosted is not None and not hosted.down and all(self._processes[s].answers for s in hosted.slots)
-
-    def hangs(self, run: FlowRun) -> bool:
-        return False  # only the slots know
-
-    def capture(self, run: FlowRun, position: Locked) -> bool:
-        return self._capture(run, position, HOLD_S, stop=False)
-
-    def halt(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
-        return self._capture(run, position, timeout_s, stop=True)
-
-    def stop_for_plan(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
-        return self._capture(run, position, timeout_s, stop=True)
-
-    def _capture(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> bool:
-        hosted = self._ask(run, position, timeout_s, stop=stop)
-        return hosted is not None and self._answered(hosted, timeout_s + ANSWER_S)
-
-    def _ask(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> Hosted | None:
-        """Marks the place in the input, and asks every slot for its part. With `stop` they wait then: to be dropped, or
-        told to go on. Not while another checkpoint of the flow is under way: see `Checkpointer.busy`."""
-        hosted = self._hosted.get(run)
-        if hosted is None or not self.is_up(run):
-            return None  # soon; meanwhile no other flow's checkpoint has to wait for that
-
-        def mark() -> None:
-            with hosted.lock:
-                hosted.mark(stop)
-                if not hosted.down:
-                    asked = hosted.checkpoint, stop, timeout_s, hosted.rewriting
-                    self._to_all(hosted, frame(frames.MARK, hosted.number, *asked))
-
-        position(mark)
-        return hosted
-
-    def _answered(self, hosted: Hosted, timeout_s: float) -> bool:
-        """Waits for every slot's part, and takes it."""
-        with hosted.lock:
-            hosted.lock.wait_for(hosted.answered, timeout_s)
-            hosted.run.pause_s = time.perf_counter() - hosted.asked
-            if hosted.whole():
-                hosted.take()
-                return True
-            hosted.marks.pop()
-            faults = hosted.faults()
-            if not hosted.down:
-                self._to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
-        if faults:
-            raise RuntimeError(f"the state could not be captured: {faults[0]}")
-        return False
-
-    def committed(self, run: FlowRun) -> None:
-        if (hosted := self._hosted.get(run)) is not None:
-            with hosted.lock:
-                hosted.trim()
-
-    def spill(self, run: FlowRun, position: Locked) -> tuple[Position, Waiting]:
-        hosted = self._hosted.get(run)
-        return hosted.spill(position) if hosted else (run.progress.position(), {})
-
-    def spilled(self, run: FlowRun) -> None:
-        if (hosted := self._hosted.get(run)) is not None:  # or it was given up meanwhile
-            hosted.spilled()
-
-    def take_results(self, run: FlowRun) -> list[Row]:
-        hosted = self._hosted.get(run)
-        if hosted is None:
-            return []
-        with hosted.lock:
-            results, hosted.results = hosted.results, {}
-        return [row for rows in results.values() for row in rows]
-
-    def give_back(self, run: FlowRun, rows: Sequence[Row]) -> None:
-        if (hosted := self._hosted.get(run)) is not None:
-            with hosted.lock:
-                hosted.rows += rows
-
-    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
-        return self._copies.drain(self._hosted[run], send, turned)  # it needs no slot any more
-
-    def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
-        """What is queued goes into the last checkpoint, which is taken here, of all flows at the same time: one whose
-        slot hangs holds up no other."""
-        hold_s = min(HOLD_S, timeout_s - ANSWER_S)
-        ends = time.monotonic() + hold_s + ANSWER_S
-        asked = [(run, self._ask(run, position, hold_s, stop=True)) for run in runs]
-        return [run for run, hosted in asked if self._rests(run, hosted, ends - time.monotonic())]
-
-    def _rests(self, run: FlowRun, asked: Hosted | None, timeout_s: float) -> bool:
-        """If not, it is ended without: also one that was not asked, whose slot may be heard of again."""
-        try:
-            if asked and self._answered(asked, timeout_s):
-                return True
-        except RuntimeError as error:
-            log.error("flow %s ends without a last checkpoint: %s", run.flow.name, error)
-        if (hosted := self._hosted.get(run)) is not None:
-            with hosted.lock:
-                hosted.down = True
-                self._end_life(hosted)
-        return False
-
-    def recount(self, run: FlowRun) -> None:
-        if (hosted := self._hosted.get(run)) is not None:
-            with hosted.lock:
-                hosted.recount()
-
     # -- what slots say
 
     def _frame(self, process: SlotProcess, received: list[Any]) -> None:
@@ -420,11 +294,11 @@ class Slots:
             figures, reports, raw = rest
             process.reported(figures)
             for number, places in reports.items():
-                if (hosted := self._by_number.get(number)) is not None:
+                if (hosted := self._orders.by_number.get(number)) is not None:
                     hosted.reports |= {name: Report.from_plain(plain) for name, plain in places.items()}
-                    self._figures.reported(hosted.run, number, raw[number])
+                    self.figures.reported(hosted.run, number, raw[number])
             return
-        hosted = self._by_number.get(rest[0])
+        hosted = self._orders.by_number.get(rest[0])
         if hosted is None:
             return  # of a life that has ended
         if kind == frames.CAPTURED:
@@ -443,7 +317,7 @@ class Slots:
             _, name, messages = rest
             self._send(hosted.run.instances[name], list(map(tuple, messages)))
         elif kind == frames.FAILED:
-            self._checkpoints.fail(hosted.run, rest[1])
+            self._recovery.fail(hosted.run, rest[1])
 
     def _depart(self, hosted: Hosted, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
         """A slot gave a batch for an instance of another gateway: it leaves with the capture that comes next from that
@@ -481,7 +355,7 @@ class Slots:
         with hosted.lock if hosted else nullcontext():  # if it is just brought back: either that sees it, or it is sent
             self._models.setdefault(run, {})[operator] = document
             if hosted and not hosted.down:
-                self._to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+                self._orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
 
     def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
         if self._settings["pool"]["policy"] == OWPOA:
@@ -491,20 +365,3 @@ class Slots:
             with hosted.lock:  # if it is just brought back: either that sees it, or it is sent
                 if not hosted.down:
                     self._tell_weights(hosted)
-
-    def report(self, run: FlowRun, name: str) -> Report:
-        hosted = self._hosted[run]
-        with hosted.lock:
-            return hosted.report(name)
-
-    def slots(self) -> list[dict[str, Any]]:
-        return [process.status(self._instances_in(process.number)) for process in self._processes]
-
-    def figures(self, run: FlowRun) -> list[Figures]:
-        return [self._figures.get(run, name) for name in run.plan.instances]
-
-    def where(self, run: FlowRun) -> list[int | None]:
-        return [None if slot == DAEMON else slot for slot in self._hosted[run].where]
-
-    def processes(self) -> dict[int, tuple[int, Mapping[int, str]]]:
-        return {p.number: (p.pid, p.roles) for p in self._processes if p.running and p.pid is not None}

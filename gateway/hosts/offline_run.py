@@ -13,8 +13,8 @@ from edgert.operators.logic import Now
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_queues, pack_state
-from gateway.hosted import Hosted
-from gateway.hosts import Checkpoints, Send, Turned
+from gateway.hosts.host import Recovery, Send, Turned
+from gateway.hosts.slotted_flow import Hosted
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ class LocalCopies:
     """Makes them; each lives for one call."""
 
     def __init__(
-        self, registry: Registry, fusion: Fusion, fission: bool, clock: Clock, *, send: Send, checkpoints: Checkpoints
+        self, registry: Registry, fusion: Fusion, fission: bool, clock: Clock, *, send: Send, recovery: Recovery
     ) -> None:
         self._registry, self._fusion, self._fission, self._clock = registry, fusion, fission, clock
-        self._send, self._checkpoints = send, checkpoints
+        self._send, self._recovery = send, recovery
 
     def adapt(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> tuple[Sequence[bytes], bytes]:
         """A checkpoint as the slots can begin with it. One that was made while operators were split, and are not now
@@ -47,7 +47,7 @@ class LocalCopies:
         """See `Host.drain`: from the database and what was captured when it was halted."""
         run = hosted.run
         deltas, whole = run.pending_state()
-        blobs = [] if whole else self._checkpoints.read_checkpoint(run.flow.name)[0]
+        blobs = [] if whole else self._recovery.read_checkpoint(run.flow.name)[0]
         local = self._copy(run)
         now = self._now()
         local.restore([*blobs, *map(pack_state, deltas)], pack_queues(run.pending[-1].queues), now)

@@ -15,8 +15,8 @@ from typing import Final
 
 from edgert.core.clock import Clock
 from edgert.runtime.flow_run import FlowRun
-from gateway.hosted import Hosted
-from gateway.slot_process import SlotProcess
+from gateway.hosts.slot_process import SlotProcess
+from gateway.hosts.slotted_flow import Hosted
 from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Raw figures of flows in slots, as slots report them: counters go on when a flow begins a new life after a death."""
+"""What flows in slots have done, as slots report it: counters go on when a flow begins a new life after a death."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from edgert.flow.plan import DAEMON
 from edgert.runtime.figures import Figures
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.report import Report
+from gateway.hosts.slot_process import SlotProcess
+from gateway.hosts.slotted_flow import Hosted
 
 
 class SlotFigures:
-    """Work that is done again after a slot's death counts again: it has cost as much."""
+    """See `HostFigures`. Work that is done again after a slot's death counts again: it has cost as much."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosted: Mapping[FlowRun, Hosted], processes: Sequence[SlotProcess]) -> None:
+        """Those of the host, at any time."""
+        self._hosted, self._processes = hosted, processes
         self._flows: WeakKeyDictionary[FlowRun, _Lives] = WeakKeyDictionary()
 
     def reported(self, run: FlowRun, life: int, figures: Mapping[str, Sequence[Any]]) -> None:
@@ -28,6 +34,27 @@ class SlotFigures:
         """Of one instance; zeros before its first report."""
         lives = self._flows.get(run)
         return lives.get(name) if lives else Figures()
+
+    def of(self, run: FlowRun) -> list[Figures]:
+        return [self.get(run, name) for name in run.plan.instances]
+
+    def report(self, run: FlowRun, name: str) -> Report:
+        hosted = self._hosted[run]
+        with hosted.lock:
+            return hosted.report(name)
+
+    def instances_in(self, slot: int) -> int:
+        """How many instances a slot has, of all flows."""
+        return sum(hosted.where.count(slot) for hosted in self._hosted.values())
+
+    def slots(self) -> list[dict[str, Any]]:
+        return [process.status(self.instances_in(process.number)) for process in self._processes]
+
+    def where(self, run: FlowRun) -> list[int | None]:
+        return [None if slot == DAEMON else slot for slot in self._hosted[run].where]
+
+    def processes(self) -> dict[int, tuple[int, Mapping[int, str]]]:
+        return {p.number: (p.pid, p.roles) for p in self._processes if p.running and p.pid is not None}
 
 
 class _Lives:

@@ -1,0 +1,1 @@
+"""Where flows run: in this process, or in slots."""

@@ -1,0 +1,236 @@
+"""Flows that all run in this process, under one pool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from edgert.core.batch import RawBatch, Row
+from edgert.core.clock import Clock
+from edgert.core.position import Position as Covered
+from edgert.flow.plan import DAEMON
+from edgert.operators.logic import Now
+from edgert.runtime import flow_run
+from edgert.runtime.figures import Figures, of_instance
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.pool import Pool
+from edgert.runtime.report import Report, report
+from edgert.runtime.targets import Target
+from edgert.runtime.ticks import tick
+from edgert.scheduling.consumption import Consumption
+from gateway.hosts.host import Arrival, Entries, Position, Send, Turned, Waiting
+from gateway.weights import Weights
+
+TURN_S: Final = 1.0
+"""So long a turn has at the end of the process, when queues are not worked on any more. What took longer is not in the
+last checkpoint, but fed again."""
+PROFILE_S: Final = 1.0
+"""How often the policy is told what operators cost."""
+
+
+class PoolCheckpoints:
+    """See `Checkpoints`."""
+
+    def __init__(self, pool: Pool, clock: Clock) -> None:
+        self._pool, self._clock = pool, clock
+        self._late: set[FlowRun] = set()
+        """A turn of theirs did not end before the process: it may still give out something, which nobody sends."""
+
+    def is_up(self, run: FlowRun) -> bool:
+        return True
+
+    def hangs(self, run: FlowRun) -> bool:
+        before = self._clock.monotonic() - flow_run.HOLD_S
+
+        def long() -> bool:
+            return run in self._late or any(instance.running and instance.started < before for instance in run.local)
+
+        if not long():
+            return False
+        time.sleep(0.001)  # one that begins just now shows for a moment when the turn before it began
+        return long()
+
+    def capture(self, run: FlowRun, position: Position) -> bool:
+        return run.capture(self._pool, position)
+
+    def committed(self, run: FlowRun) -> None:
+        """Nothing is kept here."""
+
+    def spill(self, run: FlowRun, position: Position) -> tuple[Covered, Waiting]:
+        taken: list[tuple[Covered, Waiting]] = []
+        position(lambda: taken.append(run.take_input()))
+        return taken[0]
+
+    def spilled(self, run: FlowRun) -> None:
+        run.input_is_safe()
+
+    def take_results(self, run: FlowRun) -> list[Row]:
+        return [row for ship in run.ships for row in ship.take()]
+
+    def give_back(self, run: FlowRun, rows: Sequence[Row]) -> None:
+        run.ships[0].give_back(rows)
+
+    def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+        return self._pool.hold(run.local, timeout_s)
+
+    def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+        return run.capture(self._pool, position, timeout_s, stop=True)
+
+    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
+        return lambda: run.drain(_now(self._clock), send, turned)
+
+    def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
+        self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - TURN_S)
+        self._pool.stop(TURN_S)
+        resting = [run for run in runs if self._pool.at_rest(run.local)]
+        self._late = set(runs) - set(resting)
+        return resting
+
+    def recount(self, run: FlowRun) -> None:
+        """The last checkpoint is taken later."""
+
+
+class PoolFigures:
+    """See `HostFigures`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def report(self, run: FlowRun, name: str) -> Report:
+        return report(run.places[name], self._clock.monotonic())
+
+    def slots(self) -> list[dict[str, Any]]:
+        return []
+
+    def of(self, run: FlowRun) -> Sequence[Figures]:
+        now = self._clock.monotonic()
+        return [of_instance(instance, now) for instance in run.all]
+
+    def where(self, run: FlowRun) -> Sequence[int | None]:
+        return [DAEMON if run.on_board(planned) else None for planned in run.plan.instances.values()]
+
+    def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
+        return {}
+
+
+class InProcess:
+    """All in this process, under one pool."""
+
+    LEND_S = 0.002
+    """After a read the loop's thread works on it itself for so long at most; what is left is the workers'."""
+
+    def __init__(self, pool: Pool, clock: Clock) -> None:
+        self.pool = pool
+        self.weights = Weights()
+        self._clock = clock
+        self._runs: dict[FlowRun, None] = {}
+        """Those that are in the pool, and not on their way out."""
+        self._next_profile = clock.monotonic()
+        self._leaving: list[FlowRun] = []
+        """Removed, but a turn of them is under way."""
+        self.checkpoints = PoolCheckpoints(pool, clock)
+        self.figures = PoolFigures(clock)
+
+    async def start(self) -> None:
+        self.pool.start()
+
+    async def leave(self) -> None:
+        """None is."""
+
+    async def stop(self) -> None:
+        self.pool.stop(0.0)  # turns under way have had their time
+
+    def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"", *, stands: bool = False) -> None:
+        run.restore(blobs, queue, _now(self._clock))
+        self._enter(run)
+        if stands:
+            run.stand(self.pool)
+
+    def _enter(self, run: FlowRun) -> None:
+        self.pool.add(run.local)
+        self._runs[run] = None
+        self._weigh(run)
+
+    def _weigh(self, run: FlowRun) -> None:
+        weights = self.weights.of(run)
+        for instance in run.local:
+            if instance.name in weights:
+                self.pool.weigh([instance], weights[instance.name])
+
+    def remove(self, run: FlowRun) -> None:
+        self._runs.pop(run, None)
+        if not self.pool.at_rest(run.local):
+            self.pool.begin_hold(run.local)
+            self._leaving.append(run)
+            return
+        self.pool.remove(run.local)
+
+    def put(self, entries: Entries) -> None:
+        self.pool.put(kept(entries), wake=False)
+
+    def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
+        for instance, source, producer, batch in arrivals:
+            self.pool.take_in(Target(instance, source, producer), batch)
+
+    def has_room(self, run: FlowRun) -> bool:
+        return not any(instance.queue.over for instance in run.local)
+
+    def lend(self) -> None:
+        self.pool.lend(self.LEND_S)
+
+    def go_on(self, run: FlowRun) -> None:
+        run.go_on(self.pool)
+
+    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+        new.restore(blobs, queue, _now(self._clock))
+
+        def switch() -> None:
+            for instance in old.local:  # what was fed since: by a broker, or by another gateway
+                for entry in instance.queue.take_all():
+                    new.heir(instance).queue.append(entry)
+                if instance.kept:
+                    new.heir(instance).kept += instance.kept
+            self.pool.remove(old.local)
+            self._runs.pop(old, None)
+            self._enter(new)
+
+        return switch
+
+    def tick(self, runs: Iterable[FlowRun]) -> None:
+        now = self._clock.monotonic()
+        if now >= self._next_profile:  # not with every tick: it may take a policy milliseconds, under the pool's lock
+            self._next_profile = now + PROFILE_S
+            self.pool.profile()
+        for run in [r for r in self._leaving if self.pool.at_rest(r.local)]:
+            self.pool.remove(run.local)
+            self._leaving.remove(run)
+        for run in runs:
+            tick(run, self.pool, self._clock)
+
+    def consume(self, consumption: Consumption, rows: int) -> None:
+        self.pool.consumption = consumption
+
+    def log_level(self, level: str) -> None:
+        """There are none."""
+
+    def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
+        """It has it already."""
+
+    def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
+        self.pool.weigh((), 1.0)  # or it has none
+        for run in self.weights.put_untrusted(flow, weights, self._runs):
+            self._weigh(run)
+
+
+def _now(clock: Clock) -> Now:
+    return Now(clock.monotonic(), clock.wall())
+
+
+def kept(entries: Entries) -> Entries:
+    """The same; what is owed an acknowledgement is kept at its instance, until it is in the database."""
+    fed = list(entries)
+    for instance, _, batch in fed:
+        if isinstance(batch, RawBatch) and batch.owed:
+            instance.kept.append(batch)
+    return fed

@@ -1,0 +1,143 @@
+"""Checkpoints of flows in slots: every slot gives its part, behind the same mark in the input."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from edgert.core.batch import Row
+from edgert.core.position import Position
+from edgert.links import frames
+from edgert.links.frames import frame
+from edgert.runtime.flow_run import HOLD_S, FlowRun
+from gateway.hosts.host import Position as Locked
+from gateway.hosts.host import Send, Turned, Waiting
+from gateway.hosts.offline_run import LocalCopies
+from gateway.hosts.orders import Orders
+from gateway.hosts.slot_process import SlotProcess
+from gateway.hosts.slotted_flow import Hosted
+
+log = logging.getLogger(__name__)
+
+ANSWER_S: Final = 1.0
+"""Beyond the time that a slot has to reach a batch boundary."""
+
+
+class SlotCheckpoints:
+    """See `Checkpoints`."""
+
+    def __init__(
+        self, hosted: Mapping[FlowRun, Hosted], processes: Sequence[SlotProcess], copies: LocalCopies, orders: Orders
+    ) -> None:
+        """`hosted`, `processes`: those of the host, at any time."""
+        self._hosted, self._processes, self._copies, self._orders = hosted, processes, copies, orders
+
+    def is_up(self, run: FlowRun) -> bool:
+        hosted = self._hosted.get(run)  # or it was given up meanwhile
+        return hosted is not None and not hosted.down and all(self._processes[s].answers for s in hosted.slots)
+
+    def hangs(self, run: FlowRun) -> bool:
+        return False  # only the slots know
+
+    def capture(self, run: FlowRun, position: Locked) -> bool:
+        return self._capture(run, position, HOLD_S, stop=False)
+
+    def halt(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
+        return self._capture(run, position, timeout_s, stop=True)
+
+    def stop_for_plan(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
+        return self._capture(run, position, timeout_s, stop=True)
+
+    def _capture(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> bool:
+        hosted = self._ask(run, position, timeout_s, stop=stop)
+        return hosted is not None and self._answered(hosted, timeout_s + ANSWER_S)
+
+    def _ask(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> Hosted | None:
+        """Marks the place in the input, and asks every slot for its part. With `stop` they wait then: to be dropped, or
+        told to go on. Not while another checkpoint of the flow is under way: see `Checkpointer.busy`."""
+        hosted = self._hosted.get(run)
+        if hosted is None or not self.is_up(run):
+            return None  # soon; meanwhile no other flow's checkpoint has to wait for that
+
+        def mark() -> None:
+            with hosted.lock:
+                hosted.mark(stop)
+                if not hosted.down:
+                    asked = hosted.checkpoint, stop, timeout_s, hosted.rewriting
+                    self._orders.to_all(hosted, frame(frames.MARK, hosted.number, *asked))
+
+        position(mark)
+        return hosted
+
+    def _answered(self, hosted: Hosted, timeout_s: float) -> bool:
+        """Waits for every slot's part, and takes it."""
+        with hosted.lock:
+            hosted.lock.wait_for(hosted.answered, timeout_s)
+            hosted.run.pause_s = time.perf_counter() - hosted.asked
+            if hosted.whole():
+                hosted.take()
+                return True
+            hosted.marks.pop()
+            faults = hosted.faults()
+            if not hosted.down:
+                self._orders.to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
+        if faults:
+            raise RuntimeError(f"the state could not be captured: {faults[0]}")
+        return False
+
+    def committed(self, run: FlowRun) -> None:
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                hosted.trim()
+
+    def spill(self, run: FlowRun, position: Locked) -> tuple[Position, Waiting]:
+        hosted = self._hosted.get(run)
+        return hosted.spill(position) if hosted else (run.progress.position(), {})
+
+    def spilled(self, run: FlowRun) -> None:
+        if (hosted := self._hosted.get(run)) is not None:  # or it was given up meanwhile
+            hosted.spilled()
+
+    def take_results(self, run: FlowRun) -> list[Row]:
+        hosted = self._hosted.get(run)
+        if hosted is None:
+            return []
+        with hosted.lock:
+            results, hosted.results = hosted.results, {}
+        return [row for rows in results.values() for row in rows]
+
+    def give_back(self, run: FlowRun, rows: Sequence[Row]) -> None:
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                hosted.rows += rows
+
+    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
+        return self._copies.drain(self._hosted[run], send, turned)  # it needs no slot any more
+
+    def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
+        """What is queued goes into the last checkpoint, which is taken here, of all flows at the same time: one whose
+        slot hangs holds up no other."""
+        hold_s = min(HOLD_S, timeout_s - ANSWER_S)
+        ends = time.monotonic() + hold_s + ANSWER_S
+        asked = [(run, self._ask(run, position, hold_s, stop=True)) for run in runs]
+        return [run for run, hosted in asked if self._rests(run, hosted, ends - time.monotonic())]
+
+    def _rests(self, run: FlowRun, asked: Hosted | None, timeout_s: float) -> bool:
+        """If not, it is ended without: also one that was not asked, whose slot may be heard of again."""
+        try:
+            if asked and self._answered(asked, timeout_s):
+                return True
+        except RuntimeError as error:
+            log.error("flow %s ends without a last checkpoint: %s", run.flow.name, error)
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                hosted.down = True
+                self._orders.end_life(hosted)
+        return False
+
+    def recount(self, run: FlowRun) -> None:
+        if (hosted := self._hosted.get(run)) is not None:
+            with hosted.lock:
+                hosted.recount()
