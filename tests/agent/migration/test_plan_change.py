@@ -1,0 +1,142 @@
+"""A change of plan over gateways that refuse, vanish and come back: it is made everywhere or nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.migration import plan_change
+from agent.migration.plan_change import Change, PlanChangeError, UnfinishedError, abort, change_plan, commit, decision
+from edgert.core.errors import EdgertError
+
+BOARDS = ("a", "b", "c")
+
+
+class Gateways:
+    """The gateways' side of the protocol as `gateway.parts` has it, in memory; requests may be lost, before they are
+    carried out or after."""
+
+    def __init__(self, faults: Mapping[int, str]) -> None:
+        self.faults, self.asked = faults, 0
+        self.plan = dict.fromkeys(BOARDS, 1)
+        self.state = dict.fromkeys(BOARDS, "running")
+        self.prepared: dict[str, int | None] = dict.fromkeys(BOARDS)
+        self.mixed = False
+        """Whether parts ever ran by two plans at a time."""
+
+    async def ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        self.asked += 1
+        fault = self.faults.get(self.asked)
+        if fault == "lost":
+            raise EdgertError("no answer")
+        answer = self._do(gateway, verb, args)
+        self.mixed |= len({self.plan[g] for g in BOARDS if self.state[g] == "running"}) > 1
+        if fault == "unanswered":
+            raise EdgertError("no answer")
+        return answer
+
+    def _do(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        if verb == "part.stop":
+            if self.state[gateway] == "running":
+                self.state[gateway] = "stopped"
+            return {"links": {}}
+        if verb == "part.export":
+            return {"states": [], "queue": b"", "pending": b""}
+        if verb == "part.prepare":
+            if self.state[gateway] == "running":
+                raise EdgertError("it runs")
+            self.state[gateway], self.prepared[gateway] = "prepared", args["plan"]
+            return {}
+        if verb == "part.commit":
+            if self.prepared[gateway] is None and self.plan[gateway] == args["plan"]:
+                return {"pause_s": 0.0}
+            if self.prepared[gateway] != args["plan"]:
+                raise EdgertError("nothing of that is prepared")
+            self.plan[gateway], self.prepared[gateway], self.state[gateway] = args["plan"], None, "running"
+            return {"pause_s": 0.1}
+        if self.prepared[gateway] == args["plan"]:
+            self.prepared[gateway] = None
+        if self.prepared[gateway] is None and self.state[gateway] != "running":
+            self.state[gateway] = "running"
+        return {}
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for gateway in BOARDS:
+            found[gateway] = {"plan": self.plan[gateway], "state": self.state[gateway]}
+            if self.prepared[gateway] is not None:
+                found[gateway]["prepared_plan"] = self.prepared[gateway]
+        return found
+
+    def end(self) -> None:
+        """A new coordinator ends what was left; nothing is lost any more."""
+        self.faults = {}
+        verdict, plan = decision(self.parts())
+        if verdict == "commit":
+            asyncio.run(commit("f", BOARDS, plan, 9, self.ask))
+        elif verdict == "abort":
+            asyncio.run(abort("f", BOARDS, plan, 9, self.ask))
+
+
+CHANGE = Change({"name": "f"}, {"in": "a", "window": "b", "out": "c"}, {"in": "a", "window": "c", "out": "b"}, 2, 7)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_change, "RETRY_S", 0.0)
+
+
+@given(st.dictionaries(st.integers(1, 40), st.sampled_from(["lost", "unanswered"]), max_size=20))
+def test_the_flow_ends_up_whole_by_one_plan_whatever_is_lost(faults: dict[int, str]) -> None:
+    gateways = Gateways(faults)
+    made: bool | None
+    try:
+        asyncio.run(change_plan(CHANGE, gateways.ask))
+        made = True
+    except PlanChangeError:
+        made = False
+    except UnfinishedError:
+        made = None
+    gateways.end()
+    assert set(gateways.state.values()) == {"running"}
+    (plan,) = set(gateways.plan.values())
+    assert made is None or plan == (2 if made else 1)
+
+
+@given(st.integers(0, 15))
+def test_a_coordinator_that_dies_after_any_request_leaves_something_that_the_next_one_can_end(ends: int) -> None:
+    gateways = Gateways({})
+
+    class Died(BaseException):
+        pass
+
+    async def ask(gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        if gateways.asked >= ends:
+            raise Died
+        return await gateways.ask(gateway, verb, args)
+
+    try:
+        asyncio.run(change_plan(CHANGE, ask))
+    except Died:
+        pass
+    gateways.end()
+    assert set(gateways.state.values()) == {"running"}
+    assert len(set(gateways.plan.values())) == 1
+
+
+def test_a_gateway_that_cannot_prepare_leaves_the_flow_as_it_was_and_is_named() -> None:
+    gateways = Gateways({})
+
+    async def ask(gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        if (gateway, verb) == ("b", "part.prepare"):
+            raise EdgertError("b: no room on its disk")
+        return await gateways.ask(gateway, verb, args)
+
+    with pytest.raises(PlanChangeError, match="flow f stays where it is: b: no room on its disk"):
+        asyncio.run(change_plan(CHANGE, ask))
+    assert gateways.parts() == {board: {"plan": 1, "state": "running"} for board in BOARDS}
