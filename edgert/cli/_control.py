@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,17 +27,19 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def connect(args: argparse.Namespace) -> BlockingClient:
+def connect(args: argparse.Namespace, timeout_s: float = TIMEOUT_S) -> BlockingClient:
     """A connection to the gateway that is meant. Raises `EdgertError` naming what was looked for."""
     from edgert.control.client import BlockingClient
 
-    return BlockingClient(args.socket or _found(candidates(args.config)), TIMEOUT_S)
+    return BlockingClient(args.socket or _found(candidates(args.config)), timeout_s)
 
 
-def ask(args: argparse.Namespace, verb: str) -> Any:
-    """The gateway's answer to a verb without arguments."""
-    with connect(args) as client:
-        return client.call(verb)
+def ask(
+    args: argparse.Namespace, verb: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
+) -> Any:
+    """The gateway's answer to a verb."""
+    with connect(args, timeout_s) as client:
+        return client.call(verb, arguments)
 
 
 def candidates(config: Path | None) -> list[str]:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import get_args
 
+from edgert.cli import _running
+from edgert.cli._control import add_socket, ask
 from edgert.cli._documents import load, registry
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import uncopied
 
-HELP = "show the graph of a flow and the instances that a gateway makes of it"
+HELP = "show the graph of a flow and the instances that a gateway makes of it; with --running, where they run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("flow", type=Path, metavar="FILE", help="a document, TOML or JSON")
+    parser.add_argument(
+        "flow", metavar="FILE", help="a document, TOML or JSON; with --running the name of a flow of the gateway"
+    )
+    parser.add_argument(
+        "--running", action="store_true",
+        help="ask the gateway on this board: plan, the location of each instance, rows on each edge",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="with --running: for programs")
+    add_socket(parser)
     parser.add_argument("--code", action="store_true", help="also the function that each chain of operators becomes")
     parser.add_argument(
         "--fusion", choices=get_args(Fusion), default="full",
@@ -27,11 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.running:
+        return _of_running(args)
     from edgert.flow import explain
     from edgert.operators.stateless import chain_of
 
     known = registry()
-    flow = load(args.flow, known)
+    flow = load(Path(args.flow), known)
     physical = plan(flow, known, args.fusion, fission=args.fission == "on")
     print(f"flow {flow.name}, {flow.delivery}, checkpoint every {flow.checkpoint_interval_s:g} s")
     print(f"\n{len(flow.nodes)} operators\n{explain.logical(flow)}")
@@ -44,4 +57,10 @@ def run(args: argparse.Namespace) -> int:
             if instance.kind == "stateless":
                 chain, _ = chain_of(instance.nodes, instance.live)
                 print(f"\n{uncopied(instance.name)[0]}\n{chain.source.strip()}")
+    return 0
+
+
+def _of_running(args: argparse.Namespace) -> int:
+    flow = _running.flow_of(ask(args, "figures"), args.flow)
+    print(json.dumps(flow, indent=1) if args.json else "\n".join(_running.lines(flow)))
     return 0

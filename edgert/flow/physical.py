@@ -69,7 +69,7 @@ def plan(
         made = _with_regions(made, registry, places, lines=fusion == "lines" or flow.on_error.action == "retry")
     for instance in made.instances.values():
         copies[instance.name] = copies[(instance.parts or (instance,))[0].name]
-    located = {name: places.located(instance) for name, instance in split(made.instances, copies).items()}
+    located = {name: places.located(instance, registry) for name, instance in split(made.instances, copies).items()}
     return replace(made, instances=located)
 
 
@@ -90,9 +90,11 @@ class _Places:
         found = tuple(self._assignment.get(name) for name in names)
         return node.slot if None in found else found
 
-    def located(self, instance: PhysicalInstance) -> PhysicalInstance:
-        """With the location that the assignment gives it, if any."""
-        names = (copy_name(operator, instance.copy) for operator in instance.operators)
+    def located(self, instance: PhysicalInstance, registry: Registry) -> PhysicalInstance:
+        """With the location that the assignment gives it, if any. Markers in it do not count: they run where others
+        do."""
+        nodes = sorted(instance.nodes, key=lambda node: registry[node.type].keys is not None)
+        names = (copy_name(node.name, instance.copy) for node in nodes)
         found = next((self._assignment[name] for name in names if name in self._assignment), None)
         parts = tuple(replace(part, location=found) for part in instance.parts)
         return replace(instance, location=found, parts=parts)

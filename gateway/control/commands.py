@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,18 +85,31 @@ class Commands:
         return {"committed": done and not checkpointer.outbox.blocked, **dataclasses.asdict(checkpointer.status)}
 
     async def place(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"flow": name, "moves": {operator: slot}}`: runs operators in other slots."""
-        flow, moves = _text(arguments, "flow"), arguments.get("moves")
+        """`{"flow": name, "moves": {operator: slot}}`: runs operators in other slots. `{"flow": name, "by": "even"}`:
+        runs all of them where that scheduler says."""
+        flow, by, plans = _text(arguments, "flow"), arguments.get("by"), self._flows.plans
+        if not self._pool.slots:
+            raise EdgertError("this gateway has no slots between which operators could move: set pool.slots")
+        if (by is None) == ("moves" not in arguments):
+            raise EdgertError("expected either moves: {operator: slot} or by: a scheduler")
+        to = self._moves(arguments) if by is None else plans.scheduled(flow, str(by), self._emptiest_first(flow))
+        plan = await plans.place(flow, to)
+        return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
+
+    def _moves(self, arguments: Mapping[str, Any]) -> dict[str, Location]:
+        moves, last = arguments.get("moves"), self._pool.slots - 1
         if not isinstance(moves, Mapping) or not moves:
             raise EdgertError(f"expected moves: {{operator: slot}}, got {show(moves)}")
-        slots = self._pool.slots
         for operator, slot in moves.items():
-            if type(slot) is not int or not 0 <= slot < slots:
-                have = f"a slot from 0 to {slots - 1}" if slots else "no move: this gateway has no slots (pool.slots)"
-                raise EdgertError(f"expected {have} for {operator}, got {show(slot)}")
-        to = {operator: Location(self._gateway, slot) for operator, slot in moves.items()}
-        plan = await self._flows.plans.place(flow, to)
-        return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
+            if type(slot) is not int or not 0 <= slot <= last:
+                raise EdgertError(f"expected a slot from 0 to {last} for {operator}, got {show(slot)}")
+        return {str(operator): Location(self._gateway, slot) for operator, slot in moves.items()}
+
+    def _emptiest_first(self, flow: str) -> list[int]:
+        """The slots, by how many instances of other flows each has."""
+        others = [run for run in self._flows.runs.values() if run.flow.name != flow]
+        taken = Counter(slot for run in others for slot in self._host.figures.where(run))
+        return sorted(range(self._pool.slots), key=lambda slot: (taken[slot], slot))
 
     async def weigh(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "weights": {operator: weight}}`: gives operators more, or less, of the pool's time."""

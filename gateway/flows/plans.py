@@ -11,11 +11,12 @@ from edgert.core.errors import EdgertError, show
 from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.flow.graph import Flow
-from edgert.flow.physical import Fusion
-from edgert.flow.plan import Assignment, Location, Plan, uncopied
+from edgert.flow.physical import Fusion, plan
+from edgert.flow.plan import Assignment, Location, Plan, copy_name, uncopied
 from edgert.flow.spec import Registry
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
+from edgert.scheduling.locality_fairness import PLACEMENTS
 from edgert.store.records import StoredFlow
 from gateway.back_in_time import successor
 from gateway.checkpointer import Checkpointer
@@ -23,6 +24,7 @@ from gateway.drop_counts import DropCounts
 from gateway.flows.registry import FlowRegistry
 from gateway.flows.retire import Retirement
 from gateway.hosts.host import Host
+from gateway.hosts.slotted_flow import scheduled
 from gateway.ingest import Ingest
 from gateway.subscriptions import Source, sources_of
 
@@ -81,23 +83,49 @@ class Plans:
         these locations: it stops at a checkpoint and goes on from there. Raises `EdgertError` where it cannot be done;
         the flow goes on as before then."""
         async with self._flow_registry.changing:
-            old = self._flow_registry.runs.get(name)
-            if old is None:
-                raise EdgertError(
-                    f"expected a running flow, one of {_list(self._flow_registry.runs)}, got {show(name)}"
-                )
+            old = self._running(name)
             self._flow_registry.check_free(name)
+            self._check_markers(old.flow, moves)
             assignment = moved(old.plan, moves)
             if assignment == old.plan.assignment():
                 return old.plan
             async with self._retirement.stopped(old):
                 await self._checkpointer.write_stopped(old)
                 new = await self._succeed(old, assignment)
-            self._dropped.ends(old)
             self._checkpointer.on_committed()
             await self._flow_registry.changed()
             log.info("flow %s goes on by plan %d", name, new.plan.number)
             return new.plan
+
+    def scheduled(self, name: str, by: str, slots: Sequence[int]) -> dict[str, Location]:
+        """Where a scheduler (one of `PLACEMENTS`) places the operators of a running flow, except those whose slot the
+        document says. `slots` in the order in which they are to be taken. The operators are placed one by one; then
+        those that share a slot are fused. Raises `EdgertError`."""
+        if by not in PLACEMENTS:
+            raise EdgertError(f"expected a scheduler, one of {_list(PLACEMENTS)}, got {show(by)}")
+        run = self._running(name)
+        sets = plan(run.flow, self._operators, "none", fission=self._fission).sets()
+        at = scheduled(name, sets, PLACEMENTS[by], slots)
+        return {
+            copy_name(operator, copy.copy): Location(run.gateway, at[copy.name])
+            for copies in sets
+            for copy in copies
+            for operator in copy.operators
+        }
+
+    def _running(self, name: str) -> FlowRun:
+        run = self._flow_registry.runs.get(name)
+        if run is None:
+            raise EdgertError(f"expected a running flow, one of {_list(self._flow_registry.runs)}, got {show(name)}")
+        return run
+
+    def _check_markers(self, flow: Flow, moves: Iterable[str]) -> None:
+        for node in (flow.nodes[uncopied(name)[0]] for name in moves if uncopied(name)[0] in flow.nodes):
+            if self._operators[node.type].keys is not None:
+                raise EdgertError(
+                    f"operator {node.name} ({node.type}) only names keys, so it runs nowhere itself: place the "
+                    "operators that read it"
+                )
 
     async def stop_for_plan(self, run: FlowRun) -> None:
         """The flow stands still, all that it has is committed, and no checkpoint takes it until `host.go_on` or
@@ -157,7 +185,12 @@ class Plans:
         switch = self._host.succeed(old, new, blobs, queue)
         await self._flow_registry.store(lambda: self._flow_registry.database.put_plan(name, stored.plan, assignment))
         sources = sources_of(new)
-        self._ingest.swap(self._flow_registry.sources[name], sources, switch)
+
+        def enter() -> None:
+            self._dropped.ends(old)  # what its host knows of it, before that forgets it
+            switch()
+
+        self._ingest.swap(self._flow_registry.sources[name], sources, enter)
         new.latest, new.rows_shipped = old.latest, old.rows_shipped
         self._flow_registry.stored[name], self._flow_registry.sources[name], self._flow_registry.runs[name] = (
             stored,
@@ -179,6 +212,11 @@ def moved(plan: Plan, moves: Mapping[str, Location]) -> dict[str, Location]:
         if not copies:
             raise EdgertError(
                 f"expected an operator of flow {plan.flow.name}, one of {_list(assignment)}, got {show(name)}"
+            )
+        if away := [copy for copy in copies if assignment[copy].gateway != location.gateway]:
+            raise EdgertError(
+                f"{away[0]} of flow {plan.flow.name} runs on gateway {assignment[away[0]].gateway}, and here operators "
+                "are moved between slots of one gateway: move it with edgert fleet move"
             )
         assignment |= dict.fromkeys(copies, location)
     return assignment

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position
-from edgert.flow.plan import DAEMON, Assignment, Location, copy_name
+from edgert.flow.plan import DAEMON, Assignment, Location, PhysicalInstance, copy_name
 from edgert.links import frames
 from edgert.runtime.departures import Departure
 from edgert.runtime.flow_run import Captured, FlowRun
@@ -302,33 +302,42 @@ class Hosted:
 def assign(run: FlowRun, place: Place, slots: Sequence[int]) -> Assignment:
     """A location for every operator copy of a flow: as the run's assignment has it, else as its document asks, else by
     `place`. `slots` in the order in which they are to be taken."""
-    sets = {copies[0].name: copies for copies in run.plan.sets() if run.on_board(copies[0])}
-    set_of = {copy.name: name for name, copies in sets.items() for copy in copies}
-    edges = dict.fromkeys(
-        (name, set_of[o.instance]) for name, copies in sets.items() for o in copies[0].outputs if o.instance in set_of
-    )
-    placed = place({name: len(copies) for name, copies in sets.items()}, list(edges), len(slots))
-    at = {copy.name: slots[placed[name][n]] for name, copies in sets.items() for n, copy in enumerate(copies)}
-    for copies in sets.values():
-        node = max(copies[0].nodes, key=lambda node: node.slot)
-        if _exists(node.slot, slots, run, node.name):
-            at |= {copy.name: (node.slot + n) % len(slots) for n, copy in enumerate(copies)}
-        for copy in copies:
-            if copy.location is not None and _exists(copy.location.slot, slots, run, copy.name):
-                at[copy.name] = copy.location.slot
+    sets = [copies for copies in run.plan.sets() if run.on_board(copies[0])]
+    at = scheduled(run.flow.name, sets, place, slots)
+    for copy in (copy for copies in sets for copy in copies):
+        if copy.location is not None and _exists(copy.location.slot, slots, run.flow.name, copy.name):
+            at[copy.name] = copy.location.slot
     return {**run.assignment, **{
         copy_name(operator, copy.copy): Location(run.gateway, at[copy.name])
-        for copies in sets.values()
+        for copies in sets
         for copy in copies
         for operator in copy.operators
     }}  # fmt: skip
 
 
-def _exists(slot: int, slots: Sequence[int], run: FlowRun, operator: str) -> bool:
+def scheduled(
+    flow: str, sets: Sequence[Sequence[PhysicalInstance]], place: Place, slots: Sequence[int]
+) -> dict[str, int]:
+    """The slot of each instance by name: as the document asks, else by `place`. `sets`: the copies of each instance
+    together; `slots` in the order in which they are to be taken."""
+    set_of = {copy.name: copies[0].name for copies in sets for copy in copies}
+    edges = dict.fromkeys(
+        (copies[0].name, set_of[o.instance]) for copies in sets for o in copies[0].outputs if o.instance in set_of
+    )
+    placed = place({copies[0].name: len(copies) for copies in sets}, list(edges), len(slots))
+    at = {copy.name: slots[placed[copies[0].name][n]] for copies in sets for n, copy in enumerate(copies)}
+    for copies in sets:
+        node = max(copies[0].nodes, key=lambda node: node.slot)
+        if _exists(node.slot, slots, flow, node.name):
+            at |= {copy.name: (node.slot + n) % len(slots) for n, copy in enumerate(copies)}
+    return at
+
+
+def _exists(slot: int, slots: Sequence[int], flow: str, operator: str) -> bool:
     if slot >= len(slots):
         log.warning(
             "flow %s: operator %s is to run in slot %d, and there are only %d, counted from 0: it runs where "
-            "pool.placement says", run.flow.name, operator, slot, len(slots),
+            "pool.placement says", flow, operator, slot, len(slots),
         )  # fmt: skip
     return 0 <= slot < len(slots)
 

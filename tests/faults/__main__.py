@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgert.flow.delivery import DELIVERIES, Delivery
+from edgert.flow.delivery import DELIVERIES
 from tests.brokers import MOSQUITTO
 from tests.faults import plan
 from tests.faults.run import Outcome, run
@@ -51,33 +51,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--delivery", choices=DELIVERIES, default=DELIVERIES[0],
         help="of the flow; at-least-once: up to the landing table, where a message may be counted more than once",
     )  # fmt: skip
+    parser.add_argument(
+        "--placed", action="store_true",
+        help="a flow on three slots goes on by other plans again and again (edgert place) while programs are killed",
+    )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--logs", type=Path, default=Path("build/faults"), help="folder (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="a summary in JSON, written after each seed")
     arguments = parser.parse_args(argv)
     if arguments.spark and arguments.delivery == "at-least-once":
         parser.error("--delivery at-least-once goes without --spark: the fleet table counts what landed")
+    if arguments.placed and (arguments.spark or arguments.delivery != DELIVERIES[0]):
+        parser.error("--placed goes without --spark and --delivery")
     chosen: Iterable[int] = arguments.seeds or itertools.count(arguments.endless or 0)
     if arguments.seed is not None:
         chosen = [arguments.seed]
     if arguments.plan:
         for seed in chosen:
-            print(plan.make(seed, arguments.spark, arguments.delivery))
+            print(_make(seed, arguments))
         return 0
     if MOSQUITTO is None:
         print("tests.faults: needs Mosquitto (apt-get install mosquitto)", file=sys.stderr)
         return 3
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what runs is ended
     try:
-        return _run(chosen, arguments.logs, arguments.spark, arguments.delivery, arguments.out)
+        return _run(chosen, arguments)
     except KeyboardInterrupt:
         return 130
 
 
-def _run(chosen: Iterable[int], logs: Path, spark: bool, delivery: Delivery, out: Path | None) -> int:
+def _make(seed: int, arguments: argparse.Namespace) -> plan.Plan:
+    if arguments.placed:
+        return plan.make_placed(seed)
+    return plan.make(seed, arguments.spark, arguments.delivery)
+
+
+def _run(chosen: Iterable[int], arguments: argparse.Namespace) -> int:
     outcomes: list[Outcome] = []
+    out: Path | None = arguments.out
     for seed in chosen:
-        outcomes.append(one(seed, logs, spark, delivery))
+        outcomes.append(one(seed, arguments))
         failed = [o.plan.seed for o in outcomes if o.failed]
         print(f"  {len(outcomes)} seeds, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
         if out is not None:
@@ -101,11 +114,11 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def one(seed: int, logs: Path, spark: bool, delivery: Delivery) -> Outcome:
+def one(seed: int, arguments: argparse.Namespace) -> Outcome:
     """Runs one seed and prints what came of it; its folder stays if it failed."""
-    made = plan.make(seed, spark, delivery)
+    made = _make(seed, arguments)
     print(made, flush=True)
-    folder = logs / f"seed-{seed}"
+    folder: Path = arguments.logs / f"seed-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     outcome = run(made, folder.absolute())
@@ -113,7 +126,8 @@ def one(seed: int, logs: Path, spark: bool, delivery: Delivery) -> Outcome:
         print("what was done:", *outcome.told, sep="\n  ")
     print(outcome, flush=True)
     if outcome.failed:
-        how = f"{' --spark' * spark}{f' --delivery {delivery}' * (delivery != DELIVERIES[0])}"
+        how = f"{' --spark' * arguments.spark}{' --placed' * arguments.placed}"
+        how += f" --delivery {made.delivery}" * (made.delivery != DELIVERIES[0])
         print(f"  kept: {folder}; again: python -m tests.faults --seed {seed}{how}", flush=True)
     else:
         shutil.rmtree(folder)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from edgert.control.client import call
+from edgert.core.errors import EdgertError
 from edgert.flow.document import to_toml
-from tests.faults.fault import DOWN, NOTHING, Fault, seconds
+from edgert.scheduling.locality_fairness import PLACEMENTS
+from tests.faults.fault import DOWN, NOTHING, STARTING, Fault, Spark, seconds
 from tests.faults.publisher import FLOW, WINDOW_S, document
 from tests.integration.rig import FLEET
+
+PLACED_SLOTS: Final = 3
+"""Seeds with so many slots are those of `--placed`."""
+LONGEST_S: Final = 60.0
 
 if TYPE_CHECKING:
     from tests.faults.path import Program, WholePath
@@ -38,6 +50,60 @@ class Redeploy(Fault):
         version = document(self.interval_s, path.delivery, self.wider, self.window_s)
         path.publish([(topic, to_toml(version).encode())], retain=True)
         return "published"
+
+
+@dataclass(frozen=True, slots=True)
+class Place(Fault):
+    """The flow goes on by another plan: by hand or by a scheduler. Nobody waits for the answer, so that other faults
+    fall into its midst; soon after it a slot or the gateway may be killed."""
+
+    by: str
+    """A scheduler; "": by hand."""
+    operator: str
+    slot: int
+    kill: Literal["", "slot", "gateway"]
+    after_s: float
+    """From the request to the kill."""
+    name = "place"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        by, operator = draw.choice(("", "", *PLACEMENTS)), draw.choice(("readings", "valid", "window", "central"))
+        kill: Literal["", "slot", "gateway"] = draw.choice(("", "slot", "slot", "gateway"))
+        after_s = round(draw.uniform(0.0, 0.15), 3)
+        return cls(seconds(draw, 0.1, 1.0), by, operator, draw.randrange(PLACED_SLOTS), kill, after_s)
+
+    @classmethod
+    def fits(cls, slots: int, spark: Spark) -> bool:
+        return slots == PLACED_SLOTS
+
+    def inject(self, path: WholePath) -> str:
+        status = path.status()
+        pids = [slot["pid"] for slot in status.get("slots", ()) if slot["running"]]
+        if not pids:
+            return DOWN if not status else STARTING
+        how = {"by": self.by} if self.by else {"moves": {self.operator: self.slot}}
+        asked = threading.Thread(target=self._ask, args=(path, how), daemon=True)
+        asked.start()
+        if not self.kill:
+            asked.join()
+            return f"{path.placed[-1]}"
+        time.sleep(self.after_s)  # no condition to wait for: it is the moment that is drawn
+        if self.kill == "gateway":
+            return "asked for; the gateway is killed" if path.end("gateway") else DOWN
+        with suppress(ProcessLookupError):
+            os.kill(pids[self.slot % len(pids)], signal.SIGKILL)
+        return "asked for; a slot is killed"
+
+    def _ask(self, path: WholePath, how: dict[str, Any]) -> None:
+        try:
+            answer = call(path.daemon.data / "control.sock", "place", {"flow": FLOW, **how}, LONGEST_S)
+            path.placed.append(f"plan {answer['plan']}: {answer['assignment']}")
+        except EdgertError as error:
+            path.placed.append(f"refused: {error}")
+
+    def heal(self, path: WholePath) -> None:
+        path.begin("gateway")
 
 
 @dataclass(frozen=True, slots=True)

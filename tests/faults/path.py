@@ -73,6 +73,8 @@ class WholePath(Rig):
             self._programs["fleet job"] = Job(folder, self.tables, master, env, plan.many)
         self.rivals: dict[Fault, Lease] = {}
         """Who has taken the fleet job's lease."""
+        self.placed: list[str] = []
+        """Answers to requests for another plan."""
         self._wanted: set[Program] = set()
         self._plan = plan
         self._publisher: Publisher | None = None

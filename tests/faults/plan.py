@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from edgert.flow.delivery import Delivery
-from tests.faults.changes import Redeploy, Stop
+from tests.faults.changes import PLACED_SLOTS, Place, Redeploy, Stop
 from tests.faults.clocks import ClockStep
 from tests.faults.disks import DiskFull, TornWrite
 from tests.faults.fault import Fault, Spark
@@ -52,6 +52,19 @@ JOB_KINDS: tuple[type[Fault], ...] = (
 """Of the fleet job: they come beside the others, where there is one."""
 PAIR_KINDS: tuple[type[Fault], ...] = (KillOneOfTwo, SleepOneOfTwo)
 """Of two collectors: they come beside the others, where there are two."""
+PLACED_KINDS: tuple[type[Fault], ...] = (
+    Place,
+    Place,
+    Place,
+    Place,
+    KillGateway,
+    KillGatewayAtCommit,
+    KillSlot,
+    KillSlot,
+    DiskFull,
+    Redeploy,
+)
+"""Of the seeds of `make_placed`."""
 DURATION_S, SPARK_DURATION_S = 8.0, 15.0
 """How long messages are published."""
 HALVED = 0.5
@@ -142,3 +155,13 @@ def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") ->
     drawn = [_halved(i) if isinstance(i.fault, Redeploy) and draw.random() < HALVED else i for i in drawn]
     injected = tuple(sorted(drawn, key=lambda i: i.at))
     return Plan(seed, pool, interval_s, rate, injected, duration_s, job, delivery, many, collectors, upkeep)
+
+
+def make_placed(seed: int) -> Plan:
+    """The plan of a seed in which a flow on three slots goes on by other plans again and again, while programs are
+    killed. All its operators are fused where they share a slot."""
+    draw = Random(seed)
+    pool = {"slots": PLACED_SLOTS, "fusion": "full", "placement": draw.choice(("locality", "even"))}
+    times = sorted(round(draw.uniform(0.3, 1.5 * DURATION_S), 2) for _ in range(draw.randint(8, 14)))
+    injected = tuple(Injection(at, draw.choice(PLACED_KINDS).draw(draw)) for at in times)
+    return Plan(seed, pool, draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0)), injected, 1.5 * DURATION_S)

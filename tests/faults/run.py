@@ -119,6 +119,7 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
             )
     status, landing = path.status(), path.tables_of("landing")
     ingest = status["ingest"]
+    outcome.told += [f"place: {answer}" for answer in path.placed]
     outcome.told += [f"counted as dropped: {drop}" for drop in status["drops"]]
     if (path.tables / "drops").exists():
         outcome.told += [

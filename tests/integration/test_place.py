@@ -1,0 +1,128 @@
+"""`edgert place` under load: the same results, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.cli.main import main
+from edgert.control.client import call
+from edgert.control.messages import VerbError
+from gateway.slot_deaths import MOST_DEATHS
+from tests.integration import truth
+from tests.integration.rig import Gateway, Rig
+from tests.integration.test_slots import counted
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+THREE: dict[str, Any] = {"slots": 3, "fusion": "full"}
+APART = {"readings": 0, "valid": 1, "window": 2, "central": 0}
+OPERATORS = tuple(APART)
+
+
+def explained(capsys: pytest.CaptureFixture[str], at: list[str]) -> str:
+    """What `edgert explain --running` shows."""
+    assert main(["explain", "city-air", "--running", *at]) == 0
+    return capsys.readouterr().out
+
+
+def socket_of(gateway: Gateway) -> Path:
+    return gateway.data / "control.sock"
+
+
+def slots_of(gateway: Gateway) -> dict[str, int]:
+    """The slot of each operator, as the raw figures say."""
+    found = call(socket_of(gateway), "figures")["flows"]["city-air"]["instances"]
+    return {operator: one["slot"] for one in found.values() for operator in one["operators"]}
+
+
+def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    base = truth.packs()
+    packs = [pack for n in range(4) for pack in truth.shifted(base, 120 * n)]
+    gateway, collector = rig.gateway(pool=THREE), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document(interval_s=0.3))["accepted"]
+    at = ["--socket", str(socket_of(gateway))]
+    publishing = rig.publishing(truth.as_messages(packs), rate=600.0)
+    gateway.wait(lambda s: s["ingest"]["messages"] > 200, "input")
+    assert len(set(slots_of(gateway).values())) == 1, "fused to one instance"
+    assert main(["place", "city-air", "--by", "even", "--json", *at]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["plan"], {name: answer["assignment"][name] for name in APART}) == (1, APART)
+    assert main(["place", "city-air", "window=0", "central=1", *at]) == 0
+    assert "flow city-air runs by plan 2" in capsys.readouterr().out
+    found = slots_of(gateway)
+    assert {name: found[name] for name in APART} == {**APART, "window": 0, "central": 1}
+    wait_until(lambda: "g1/0 → g1/1" in explained(capsys, at), "rows on the edges")
+    assert "plan 2, exactly-once, 4 instances on gateway g1" in explained(capsys, at)
+    assert main(["place", "city-air", "--by", "locality", *at]) == 0
+    assert len(set(slots_of(gateway).values())) == 1
+    plan = call(socket_of(gateway), "figures")["flows"]["city-air"]["plan"]
+    assert main(["place", "city-air", "--by", "locality", *at]) == 0, "where they are already"
+    assert call(socket_of(gateway), "figures")["flows"]["city-air"]["plan"] == plan
+    publishing.join()
+    rig.finish(gateway, "city-air", len(packs))
+    assert rig.counts("city-air") == counted(packs)
+    assert gateway.status()["drops"] == []
+
+
+def test_kill_9_of_gateway_and_slots_at_any_moment_of_a_place_changes_nothing(rig: Rig) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    base = truth.packs()
+    packs = [pack for n in range(6) for pack in truth.shifted(base, 120 * n)]
+    gateway, collector = rig.gateway(pool=THREE), rig.collector()
+    collector.start()
+    gateway.start_ready()
+    assert rig.deploy(gateway, truth.document(interval_s=0.3))["accepted"]
+    publishing = rig.publishing(truth.as_messages(packs), rate=500.0)
+    placed, killed = 0, 0
+    while publishing.is_alive():
+        kills = killed < MOST_DEATHS - 1 and draw.random() < 0.6  # more would stop the flow
+        placed += place_somehow(gateway, draw, kills)
+        killed += kills
+        if draw.random() < 0.3:
+            gateway.kill()
+            gateway.start_ready()
+            killed = 0
+    publishing.join()
+    assert placed
+    rig.finish(gateway, "city-air", 0)
+    assert rig.counts("city-air") == counted(packs)
+    assert gateway.status()["drops"] == []
+
+
+def place_somehow(gateway: Gateway, draw: random.Random, kills: bool) -> bool:
+    """By hand or by a scheduler; with `kills` a slot dies in its midst. False where it was refused."""
+    how: dict[str, Any] = draw.choice((
+        {"by": "even"}, {"by": "locality"}, {"moves": APART},
+        {"moves": {draw.choice(OPERATORS): draw.randrange(3)}},
+    ))  # fmt: skip
+    running = [slot["pid"] for slot in gateway.status()["slots"] if slot["running"]]
+    kill = threading.Timer(draw.uniform(0.0, 0.2), _kill, (draw.choice(running),)) if kills and running else None
+    if kill is not None:
+        kill.start()
+    try:
+        call(socket_of(gateway), "place", {"flow": "city-air", **how}, 60.0)
+        return True
+    except VerbError:
+        return False
+    finally:
+        if kill is not None:
+            kill.join()
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
