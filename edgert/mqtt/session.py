@@ -43,8 +43,8 @@ from edgert.mqtt.packets import (
     Suback,
     Subscription,
     Unsuback,
-    reason_text,
 )
+from edgert.mqtt.reasons import sentence
 from edgert.mqtt.requests import Requests
 from edgert.mqtt.states import TRANSITIONS, Input, State
 from edgert.mqtt.topics import check_filter
@@ -289,8 +289,7 @@ class Session:
         if packet.reason:
             self._move(Input.REFUSED)
             retry = self._versions.refused(packet.reason)
-            text = packet.properties.get("reason_string", "")
-            text = reason_text(packet.reason) + (f": {text}" if text else "")
+            text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
             events.append(Refused(packet.reason, f"the broker refused the connection: {text}", retry))
             return
         if packet.session_present and self.options.clean_start:
@@ -346,8 +345,7 @@ class Session:
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
         self._move(Input.LOST)
         self._versions.ended(unanswered=False)
-        text = packet.properties.get("reason_string", "")
-        text = reason_text(packet.reason) + (f": {text}" if text else "")
+        text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
         events.append(Closed(f"the broker disconnected us: {text}", packet.reason))
 
     def _on_unexpected(self, packet: Pubrec | Pubcomp, _events: list[Event]) -> None:

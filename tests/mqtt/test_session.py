@@ -115,7 +115,11 @@ def test_refusal_is_told_in_words() -> None:
     session = Session(SessionOptions("id", protocol="5"))
     session.connect(0.0)
     assert session.receive_untrusted(b"\x20\x08\x00\x87\x05\x1f\x00\x02no", 0.0) == [
-        Refused(0x87, "the broker refused the connection: not authorized (0x87): no")
+        Refused(
+            0x87,
+            "the broker refused the connection: not authorized (0x87): no; do the broker's access rules allow this user "
+            "to connect, and what it publishes and subscribes to?",
+        )
     ]
     assert session.state is State.IDLE
 
@@ -178,7 +182,11 @@ def test_broker_that_breaks_the_rules_is_left_after_its_good_packets_were_taken(
 def test_disconnect_of_the_broker_is_told_with_its_reason() -> None:
     session = connected()
     assert session.receive_untrusted(b"\xe0\x01\x8e", 1.0) == [
-        Closed("the broker disconnected us: session taken over (0x8E)", 0x8E)
+        Closed(
+            "the broker disconnected us: session taken over (0x8E); another client uses the id id: two gateways with "
+            "one identity?",
+            0x8E,
+        )
     ]
 
 
