@@ -26,7 +26,7 @@ from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.encode import check_topic
 from edgert.mqtt.paho_client import PahoClient
 from edgert.mqtt.reasons import TAKEN_OVER, sentence
-from edgert.mqtt.suspicion import Suspicion
+from edgert.mqtt.suspicion import STABLE_S, Suspicion
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,6 @@ MAX_PACKET_BYTES = 268_435_460
 MAX_PACKET_ID = 65_535
 LEAST_PACKET_BYTES = 1_024
 """A broker that hangs up at less does so for another reason than the size."""
-STABLE_S = 10.0
-"""A connection that lasted so long was a good one: the next attempt comes soon after its end."""
 MOST_SHORT = 3
 """So many connections in a row that end early are said to look like those of two clients with one id: not every broker
 says that another took a session over."""

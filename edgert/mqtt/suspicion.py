@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+STABLE_S: Final = 10.0
+"""A connection that lasted so long was a good one."""
+HUNG_UP: Final = 0x100
+"""In place of the broker's reason code, none of which has more than a byte: it hung up at the message, twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,11 @@ class Suspicion:
 
     def ended(self, early: bool, in_flight: Mapping[int, Sent]) -> int | None:
         """A connection is over; `early`: it was not stable before. `in_flight`: by packet id, in the order of sending.
-        Returns the packet id of the message at which the broker hung up while nothing else was in flight, twice where
-        other messages had been in flight before."""
+        Returns the packet id of the message that was alone in flight at two such ends one after the other."""
         if not early or not in_flight:
             self.clear()
             return None
-        was_alone, first = self.alone or len(in_flight) == 1, next(iter(in_flight))
+        was_alone, first = self.alone, next(iter(in_flight))
         again = was_alone and self._alone and first == self._first
         self._suspects, self._first, self._alone = set(in_flight), first, was_alone
         if not again:
