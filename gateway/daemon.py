@@ -87,6 +87,7 @@ class Daemon:
         self.uplink = Uplink(
             settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
             lambda topic, payload: bool(self.link and self.link.publish(topic, payload)), settings.uplink,
+            lambda: self.link.max_packet_bytes if self.link else 0,
         )  # fmt: skip
         self.checkpointer = Checkpointer(
             self.flow_registry, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s

@@ -11,6 +11,7 @@ from contextlib import suppress
 from edgert.core.mqtt_text import fitting
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import reason_text
+from edgert.mqtt.suspicion import HUNG_UP
 from edgert.mqtt.transport import MqttClient
 from edgert.operators.logic import PlainMessage
 from edgert.runtime.instance import Instance
@@ -53,8 +54,16 @@ class Publishing:
         """The broker's answer to a message, MQTT's reason code."""
         instance, message = self._unanswered.pop(packet_id, (None, None))
         if instance is not None and message is not None and reason >= 0x80:
-            instance.unsent[instance.giver(message)] += 1
-            log.debug("a message of %s was refused by the broker: %s", instance.name, reason_text(reason))
+            operator = instance.giver(message)
+            instance.unsent[operator] += 1
+            if reason == HUNG_UP:
+                log.error(
+                    "the sensors' broker hung up twice at a message of %s (operator %s) of %d bytes to %r: it is not "
+                    "sent again, and counted",
+                    instance.name, operator, len(message[1]), message[0],
+                )  # fmt: skip
+            else:
+                log.debug("a message of %s was refused by the broker: %s", instance.name, reason_text(reason))
         if not self._unanswered:
             self._answer.set()
 

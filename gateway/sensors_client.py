@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgert.core.settings import Sensors
-from edgert.mqtt.control_plane import read_password, tls_context
+from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.session import SessionOptions
 from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
 

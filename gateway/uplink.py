@@ -19,6 +19,7 @@ from typing import Any
 
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, StoreError
+from edgert.core.pieces import LEAST_DATA, PACKET_BYTES, cut, room
 from edgert.core.results import (
     HELLO_EPOCHS,
     Acknowledgement,
@@ -30,7 +31,7 @@ from edgert.core.results import (
 )
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
-from edgert.store.outbox import FIRST
+from edgert.store.outbox import FIRST, OutboxEntry
 from gateway import back_in_time
 from gateway.lost_by_tables import fill
 from gateway.sending import Sending
@@ -38,6 +39,8 @@ from gateway.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 
+MAX_PACKET_BYTES = 268_435_460
+"""What MQTT allows."""
 CHUNK = 16
 """Batches read from the database at a time: some 2 MB at most. After each, new results may go first."""
 BACKLOG = 16
@@ -81,6 +84,8 @@ class Uplink:
     publish: Callable[[str, bytes], bool]
     """Publishes with QoS 1; false when there is no connection."""
     settings: UplinkSettings = field(default_factory=UplinkSettings)
+    limit: Callable[[], int] = lambda: MAX_PACKET_BYTES
+    """Bytes of the largest packet that the broker takes."""
     status: UplinkStatus = field(default_factory=UplinkStatus)
     on_epoch: Callable[[str, int], None] = lambda flow, epoch: None
     """Told a flow's epoch when the collector has answered: it may be a new one."""
@@ -338,7 +343,7 @@ class Uplink:
             in_contact = stream[0] in self._answered and self._streams.get(stream) is sending  # it was, before the wait
             if not in_contact or not sending.room or self._is_limited(limits):
                 return False
-            if not self._publish(stream[0], entry.payload, limits):
+            if not self._publish_whole(stream, entry, limits):
                 return False
             sending.sends(entry.sequence, len(entry.payload))
         return len(entries) == CHUNK
@@ -349,6 +354,19 @@ class Uplink:
         if wait:
             self._limited = min(self._limited, wait)
         return wait > 0
+
+    def _publish_whole(self, stream: Stream, entry: OutboxEntry, limits: tuple[TokenBucket, ...]) -> bool:
+        """A batch in one message, or in pieces where the broker's limit is below it. Raises StoreError where that limit
+        leaves no room for any data."""
+        flow, limit = stream[0], self.limit()
+        topic = results_topic(self.fleet, self.gateway, flow)
+        if len(topic) + len(entry.payload) + PACKET_BYTES <= limit:
+            return self._publish(flow, entry.payload, limits)
+        size = room(limit, topic, self.gateway, flow)
+        if size < LEAST_DATA:
+            raise StoreError(f"expected a broker that takes results, got one with a limit of {limit} bytes per packet")
+        pieces = cut(entry.payload, size, self.gateway, flow, (stream[1], stream[2], entry.sequence))
+        return all(self._publish(flow, piece, limits) for piece in pieces)
 
     def _publish(self, flow: str, payload: bytes, limits: tuple[TokenBucket, ...]) -> bool:
         topic = results_topic(self.fleet, self.gateway, flow)

@@ -16,12 +16,14 @@ from edgert.central.frames import Batch
 from edgert.central.inbox import Message
 from edgert.central.landing import Landing, Report, key_of
 from edgert.central.lease import LeaseLost
+from edgert.central.reassembly import Reassembly
 from edgert.central.recent import Recent
 from edgert.central.tables import Conflict, TableError
 from edgert.central.troubles import Troubles
 from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
 from edgert.core.errors import EdgertError, PayloadError, show
+from edgert.core.pieces import Piece
 from edgert.core.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
 from edgert.core.results import Acknowledgement, Hello, Result, unpack_result_untrusted
 
@@ -57,6 +59,8 @@ class Counters:
     held: int = 0
     expired: int = 0
     not_held: int = 0
+    broken_results: int = 0
+    """Results in pieces of which one did not come: their gateways send them again."""
     refused_flows: int = 0
     failures: int = 0
     stuck_flows: int = 0
@@ -129,6 +133,7 @@ class Collector:
         self._taken_bytes = 0
         """Of results since the last call of the landing, before compression."""
         self._waiting: deque[Message] = deque()
+        self._pieces = Reassembly()
         self._troubles = Troubles()
         self._junk: list[tuple[str, bytes, str]] = []
         self._junk_waits = ""
@@ -195,8 +200,17 @@ class Collector:
     def _take_untrusted(self, message: Message) -> None:
         """Whatever is wrong with one message, others are taken."""
         try:
-            result = unpack_result_untrusted(message.payload)
-            _check_topic(message.topic, result)
+            result = _read_untrusted(message)
+            if isinstance(result, Piece):
+                payload = self._pieces.add(result)
+                self.counters.broken_results = self._pieces.broken
+                if payload is None:
+                    return
+                # instead of the last piece, should it have to be taken once more
+                self._waiting[0] = message = Message(message.topic, payload)
+                result = _read_untrusted(message)
+                if isinstance(result, Piece):
+                    raise PayloadError("expected a result in pieces, got pieces of a piece")
             if not self._troubles.rests(result.flow):
                 self._take(message, result)
                 self._troubles.worked(result.flow)
@@ -376,7 +390,13 @@ def partition_of_topic(topic: str) -> str:
     return topic.rsplit("/", 3)[-3] if topic.count("/") >= 3 else ""
 
 
-def _check_topic(topic: str, result: Result) -> None:
+def _read_untrusted(message: Message) -> Result | Piece:
+    result = unpack_result_untrusted(message.payload)
+    _check_topic(message.topic, result)
+    return result
+
+
+def _check_topic(topic: str, result: Result | Piece) -> None:
     """A broker lets a gateway publish under its own name only; so the topic says who speaks, not the payload."""
     if topic.split("/")[-2:] != [result.gateway, result.flow]:
         raise PayloadError(f"expected a result of {topic}, got one of {result.gateway}/{result.flow}: {show(result)}")

@@ -23,6 +23,7 @@ from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
 from edgert.core.packing import pack, unpack_untrusted
+from edgert.core.pieces import Piece, piece_untrusted
 from edgert.core.plain import is_integer, is_texts
 from edgert.core.result_schema import MOST_COUNT, Schema, schema_untrusted
 
@@ -147,6 +148,7 @@ class Acknowledgement:
 
 
 Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | Hello
+"""What a gateway says to the collector, whole."""
 
 
 def partition_of(gateway: str) -> int:
@@ -195,13 +197,15 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | DropsBatch | Hello) -
     return pack({**head, **body})
 
 
-def unpack_result_untrusted(payload: bytes) -> Result:
-    """Read one result, compressed or not. Raises `PayloadError` if not even its number can be read."""
+def unpack_result_untrusted(payload: bytes) -> Result | Piece:
+    """Read one result, compressed or not, or a piece. Raises `PayloadError` if not even its number can be read."""
     plain = _map_untrusted(expanded_untrusted(payload), "a result")
     gateway = _name(plain, "gateway", GATEWAY_NAME)
     flow = _name(plain, "flow", FLOW_NAME)
     if plain.get("kind") == "hello":
         return Hello(gateway=gateway, flow=flow, epochs=_epochs(plain.get("epochs", [])))
+    if plain.get("kind") == "piece":
+        return piece_untrusted(plain, gateway, flow)
     number: dict[str, Any] = {
         "gateway": gateway,
         "flow": flow,

@@ -7,12 +7,10 @@ this file: version 5 with 3.1.1 as fallback, TLS and credentials from settings, 
 from __future__ import annotations
 
 import logging
-import ssl
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -22,8 +20,13 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.errors import EdgertError, show
+from edgert.core.pieces import PACKET_BYTES
 from edgert.core.settings import Connection
+from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.encode import check_topic
+from edgert.mqtt.paho_client import PahoClient
+from edgert.mqtt.reasons import TAKEN_OVER, sentence
+from edgert.mqtt.suspicion import STABLE_S, Suspicion
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,14 @@ REMEMBER_S = 600.0
 QUEUED_MESSAGES = 1_000
 """Messages of ours that paho keeps; `publish` is false past them. The outbox keeps what it sends until it landed."""
 MAX_MESSAGE_BYTES = 1 << 20
+MAX_PACKET_BYTES = 268_435_460
+"""What MQTT allows where the broker does not say."""
+MAX_PACKET_ID = 65_535
+LEAST_PACKET_BYTES = 1_024
+"""A broker that hangs up at less does so for another reason than the size."""
+MOST_SHORT = 3
+"""So many connections in a row that end early are said to look like those of two clients with one id: not every broker
+says that another took a session over."""
 OnMessage = Callable[[str, bytes, "Request | None"], object]
 
 
@@ -98,6 +109,17 @@ class ControlConnection:
         """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
         self.oversized = 0
+        self.too_large = 0
+        """Messages of ours that the broker does not take for their size."""
+        self.hung_up = 0
+        """Messages of ours that are not sent any more, since the broker hung up at them."""
+        self._connected_at = 0.0
+        self._short = 0
+        """Connections in a row that ended before they were stable."""
+        self._stated = self._learned = MAX_PACKET_BYTES
+        self._receive_maximum = QUEUED_MESSAGES
+        self._suspicion = Suspicion()
+        self._noted = ""
         self._refused: dict[int, str] = {}
         """By packet id (so there are 65,535 at most): why the broker did not take a message."""
         self._client = self._make()
@@ -111,6 +133,11 @@ class ControlConnection:
     def address(self) -> str:
         """The broker, as host:port."""
         return f"{self._settings.host}:{self._settings.port}"
+
+    @property
+    def max_packet_bytes(self) -> int:
+        """The largest packet that the broker takes: as it says, or as it was found to hang up at larger ones."""
+        return min(self._stated, self._learned)
 
     # -- life
 
@@ -161,6 +188,7 @@ class ControlConnection:
             properties.CorrelationData = request.correlation
         try:
             check_topic(topic)
+            self._check_size(topic, payload)
             info = self._client.publish(topic, payload, qos, retain, properties)
         except ValueError as error:  # a response topic is whatever the asker wrote
             log.warning("nothing was published on %s: %s", show(topic), error)
@@ -177,6 +205,7 @@ class ControlConnection:
         client = self._client
         try:
             check_topic(topic)
+            self._check_size(topic, payload)
             info = client.publish(topic, payload, 1, retain)
             info.wait_for_publish(timeout_s)
         except (ValueError, RuntimeError) as error:
@@ -185,11 +214,17 @@ class ControlConnection:
             return f"no answer within {timeout_s:g} s"
         return self._refused.pop(info.mid, "")
 
+    def _check_size(self, topic: str, payload: bytes) -> None:
+        size = len(topic.encode()) + len(payload) + PACKET_BYTES
+        if size > self.max_packet_bytes:
+            self.too_large += 1
+            raise ValueError(f"expected at most {self.max_packet_bytes} bytes, the broker's limit, got {size}")
+
     # -- paho
 
-    def _make(self) -> paho.Client:
+    def _make(self) -> PahoClient:
         settings = self._settings
-        client = paho.Client(CallbackAPIVersion.VERSION2, self._client_id, protocol=self._version, **self._clean())
+        client = PahoClient(CallbackAPIVersion.VERSION2, self._client_id, protocol=self._version, **self._clean())
         if settings.username:
             client.username_pw_set(settings.username, read_password(settings.password_file))
         if settings.tls:
@@ -197,15 +232,20 @@ class ControlConnection:
         if self._will:
             client.will_set(*self._will, qos=1, retain=True)
         client.reconnect_delay_set(*RECONNECT_S)
-        client.max_inflight_messages_set(QUEUED_MESSAGES)
+        client.limit_in_flight(self._receive_maximum)
         client.max_queued_messages_set(QUEUED_MESSAGES)
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
         client.on_connect_fail, client.on_subscribe = self._unreachable, self._subscribed
         client.on_socket_open, client.on_publish = self._opened, self._published
         self._refused.clear()
+        self._suspicion.clear()
         return client
 
-    def _published(self, client: paho.Client, data: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
+    def _published(self, client: Any, data: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
+        was_alone = self._suspicion.alone
+        self._suspicion.answered(mid)
+        if was_alone and not self._suspicion.alone:
+            client.limit_in_flight(self._receive_maximum)
         self._refused.pop(mid, None)  # an earlier message of this number
         if reason.is_failure:
             self._refused[mid] = f"the broker refused: {reason}"
@@ -233,7 +273,7 @@ class ControlConnection:
             self._old_until = time.monotonic() + REMEMBER_S
             self._change_version()
 
-    def _connected(self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
+    def _connected(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         self._answered = True
         self._end_probe()
         if reason.is_failure:
@@ -241,8 +281,9 @@ class ControlConnection:
                 self._old_until = time.monotonic() + REMEMBER_S
                 self._change_version()
             else:
-                self._note(f"the broker refused: {reason}")
+                self._note(f"the broker refused: {reason}; {sentence(reason.value, self._client_id)}")
             return
+        self._heed(client, properties)
         self._spoke_5 = self._spoke_5 or self.protocol == "5"
         with self._subscribing:
             if self._subscriptions:
@@ -250,8 +291,16 @@ class ControlConnection:
             self.connected, self.error = True, ""
         self.connects += 1
         self._returns = 0
-        log.info("connected to %s, MQTT %s", self.address, self.protocol)
+        self._connected_at = time.monotonic()
+        log.log(logging.DEBUG if self._short else logging.INFO, "connected to %s, MQTT %s", self.address, self.protocol)
         self._guarded(self._on_connected)
+
+    def _heed(self, client: PahoClient, properties: Properties | None) -> None:
+        """The broker's limits, as its CONNACK says (MQTT 5, 3.2.2.3)."""
+        self._stated = getattr(properties, "MaximumPacketSize", MAX_PACKET_BYTES)
+        self._receive_maximum = min(QUEUED_MESSAGES, getattr(properties, "ReceiveMaximum", MAX_PACKET_ID))
+        if not self._suspicion.alone:
+            client.limit_in_flight(self._receive_maximum)
 
     def _subscribed(
         self, client: paho.Client, data: Any, packet_id: int, reasons: Sequence[ReasonCode], properties: Any
@@ -262,16 +311,52 @@ class ControlConnection:
                 log.error("%s", self.error)
         self._guarded(self._on_subscribed)
 
-    def _lost(self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
+    def _lost(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         was, self.connected = self.connected, False
         silent, self._answered = not was and not self._answered, False
+        if was and not self._stopping.is_set():
+            self._ended(client)
         if silent and self._may_fall_back:
             self._change_version()
         elif not self._stopping.is_set():
-            self._note(self.error or f"connection to {self.address} lost: {reason}")
+            self._note(self.error or f"connection to {self.address} lost: {reason}{self._meaning(reason)}")
             self._return_to_5()
         if was:
             self._guarded(lambda: self._on_disconnected(self.error))
+
+    def _ended(self, client: PahoClient) -> None:
+        """A connection is over that had stood. The wait before the next grows until one is stable."""
+        early = time.monotonic() - self._connected_at < STABLE_S
+        self._short = self._short + 1 if early else 0
+        shortest, longest = RECONNECT_S
+        client.reconnect_delay_set(min(longest, shortest << min(self._short, 20)), longest)
+        if not early:
+            self._noted = ""
+        unacknowledged = client.unacknowledged()
+        found = self._suspicion.ended(early, unacknowledged)
+        if found is not None:
+            sent = unacknowledged[found]
+            if sent.size > LEAST_PACKET_BYTES:
+                self._learned = max(LEAST_PACKET_BYTES, sent.size // 4)
+            gone = {n for n, m in unacknowledged.items() if n == found or m.size > self.max_packet_bytes}
+            client.forget(gone)
+            self.hung_up += len(gone)
+            for packet_id in gone:
+                self._suspicion.answered(packet_id)
+            log.error(
+                "the broker hung up at a message of %d bytes on %r, twice: it is not sent again, nor are %d others of "
+                "that size (%d so far)",
+                sent.size, sent.topic, len(gone) - 1, self.hung_up,
+            )  # fmt: skip
+        client.limit_in_flight(1 if self._suspicion.alone else self._receive_maximum)
+
+    def _meaning(self, reason: ReasonCode) -> str:
+        if self._short >= MOST_SHORT and reason.value != TAKEN_OVER:
+            return (
+                f"; several connections in a row ended within {STABLE_S:g} s: does another client use the id "
+                f"{self._client_id}, or does the broker not take what is sent?"
+            )
+        return f"; {sentence(reason.value, self._client_id)}" if reason.is_failure else ""
 
     def _unreachable(self, client: paho.Client, data: Any) -> None:
         why = sys.exc_info()[1]  # paho calls this while it handles the error, which it does not hand over
@@ -281,9 +366,9 @@ class ControlConnection:
 
     def _note(self, error: str) -> None:
         """Keeps the reason, and says it once."""
-        if error != self.error:
+        if error != self._noted:
             log.warning("%s; trying again", error)
-        self.error = error
+        self.error = self._noted = error
 
     @property
     def _may_fall_back(self) -> bool:
@@ -351,26 +436,3 @@ class ControlConnection:
             call()
         except Exception:
             log.exception("a message of the control plane could not be handled")
-
-
-def read_password(path: str) -> str | None:
-    """First line of the file; None without a path. Raises `EdgertError` naming the file, never its content."""
-    if not path:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise EdgertError(f"password_file {path}: {reason}") from None
-
-
-def tls_context(settings: Connection) -> ssl.SSLContext:
-    """A context that checks the broker's name and certificate. Raises `EdgertError` naming the file at fault."""
-    try:
-        context = ssl.create_default_context(cafile=settings.ca_file or None)
-        if settings.cert_file:
-            context.load_cert_chain(settings.cert_file, settings.key_file or None)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(f for f in (settings.ca_file, settings.cert_file, settings.key_file) if f)
-        raise EdgertError(f"TLS files {files or '(of the system)'}: {error}") from error
-    return context

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edgert.core.errors import EdgertError
 from edgert.mqtt import encode
 from edgert.mqtt.packets import MAX_PACKET_ID, Properties, reason_text
+from edgert.mqtt.suspicion import Sent
 
 
 class PublishRefused(EdgertError):
@@ -101,6 +102,14 @@ class Outgoing:
         self._forget(packet_id)
         return True
 
+    def in_flight(self) -> dict[int, Sent]:
+        """Messages that were sent and not acknowledged, by packet id, in the order of sending."""
+        return {n: Sent(m.topic, len(m.topic) + len(m.payload)) for n, m in self._messages.items() if m.sent}
+
+    def give_up(self, packet_id: int) -> None:
+        """A message is not sent again. Between two connections."""
+        self._forget(packet_id)
+
     def _forget(self, packet_id: int) -> None:
         self._bytes -= len(self._messages.pop(packet_id).payload)
 
@@ -111,9 +120,12 @@ class Outgoing:
             for message in self._messages.values():
                 message.sent = False
 
-    def send(self, level: int, limits: Limits, write: Callable[[bytes], None]) -> list[tuple[int, int]]:
-        """Write what the window allows; returns (packet id, reason) of what the broker would not take."""
-        window = min(limits.receive_maximum, self._max_in_flight)
+    def send(
+        self, level: int, limits: Limits, write: Callable[[bytes], None], alone: bool = False
+    ) -> list[tuple[int, int]]:
+        """Write what the window allows, `alone`: one message; returns (packet id, reason) of what the broker would not
+        take."""
+        window = 1 if alone else min(limits.receive_maximum, self._max_in_flight)
         refused: list[tuple[int, int]] = []
         while self._waiting and len(self._messages) - len(self._waiting) < window:
             packet_id = self._waiting.popleft()

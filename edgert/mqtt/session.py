@@ -43,10 +43,11 @@ from edgert.mqtt.packets import (
     Suback,
     Subscription,
     Unsuback,
-    reason_text,
 )
+from edgert.mqtt.reasons import sentence
 from edgert.mqtt.requests import Requests
 from edgert.mqtt.states import TRANSITIONS, Input, State
+from edgert.mqtt.suspicion import HUNG_UP, STABLE_S, Suspicion
 from edgert.mqtt.topics import check_filter
 from edgert.mqtt.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 
@@ -70,7 +71,8 @@ class Session:
         self._limits = Limits()
         self._requests = Requests()
         self._last_id = 0
-        self._began_at = 0.0
+        self._began_at = self._accepted_at = self._now = 0.0
+        self._suspicion = Suspicion()
         self._left = False
         """We have said good-bye, and the broker may not have read it yet."""
         self._keep_alive = KeepAlive(0.0, 0.0, 0.0)
@@ -109,7 +111,8 @@ class Session:
         self._decoder = Decoder(self._versions.level, self.options.max_packet_bytes)
         self._output.clear()
         self._requests.clear()
-        self._began_at, self._left = now, False
+        self._began_at = self._now = now
+        self._left = False
         return connect_packet(self.options, self._versions.level)
 
     def lost(self, text: str) -> list[Event]:
@@ -120,8 +123,17 @@ class Session:
 
     def _give_up(self, text: str) -> list[Event]:
         unanswered = self.state is State.CONNECTING
+        events = [] if unanswered else self._suspect()
         self._move(Input.LOST)
-        return [Closed(text, retry=self._versions.ended(unanswered))]
+        return [*events, Closed(text, retry=self._versions.ended(unanswered))]
+
+    def _suspect(self) -> list[Event]:
+        """A connection that had stood is over: a message at which the broker hung up twice is given up."""
+        found = self._suspicion.ended(self._now - self._accepted_at < STABLE_S, self._outgoing.in_flight())
+        if found is None:
+            return []
+        self._outgoing.give_up(found)
+        return [Published(found, HUNG_UP)]
 
     def disconnect(self, reason: int = 0) -> bool:
         """Say good-bye: returns whether there is one to say, a DISCONNECT in the output. The Will is not published
@@ -140,6 +152,7 @@ class Session:
 
         `reading` is False while the application lets nothing be read: then silence proves nothing.
         """
+        self._now = now
         if self.state is State.CONNECTING:
             limit = self.options.connect_timeout_s
             if self._versions.probing:
@@ -244,6 +257,7 @@ class Session:
     def receive_untrusted(self, data: bytes, now: float) -> list[Event]:
         """Events from `data`. A broker that breaks the rules yields `Closed`, after what was in order before."""
         events: list[Event] = []
+        self._now = now
         if self._idle():
             return self._behind_good_bye(data) if self._left else events
         self._keep_alive.received_at = now
@@ -281,6 +295,8 @@ class Session:
         early = self.state is State.CONNECTING
         if not early and self._versions.level == V5:
             self._output.append(encode.disconnect(self._versions.level, 0x82))
+        if not early:
+            events += self._suspect()
         self._move(Input.LOST)
         retry = self._versions.ended(unanswered=early)
         events.append(Closed(f"the broker broke the protocol: {fault}", 0x82, retry))
@@ -289,13 +305,13 @@ class Session:
         if packet.reason:
             self._move(Input.REFUSED)
             retry = self._versions.refused(packet.reason)
-            text = packet.properties.get("reason_string", "")
-            text = reason_text(packet.reason) + (f": {text}" if text else "")
+            text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
             events.append(Refused(packet.reason, f"the broker refused the connection: {text}", retry))
             return
         if packet.session_present and self.options.clean_start:
             raise ProtocolError("expected no session after a clean start, got one")
         self._move(Input.ACCEPTED)
+        self._accepted_at = now
         self.connection += 1
         self._versions.accepted()
         self._limits = Limits.of(packet.properties)
@@ -326,6 +342,7 @@ class Session:
 
     def _on_puback(self, packet: Puback, events: list[Event]) -> None:
         if self._outgoing.acknowledged(packet.packet_id):
+            self._suspicion.answered(packet.packet_id)
             events.append(Published(packet.packet_id, packet.reason))
             self._send_waiting(events)
 
@@ -344,10 +361,10 @@ class Session:
         self._keep_alive.answered()
 
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
+        events += self._suspect()
         self._move(Input.LOST)
         self._versions.ended(unanswered=False)
-        text = packet.properties.get("reason_string", "")
-        text = reason_text(packet.reason) + (f": {text}" if text else "")
+        text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
         events.append(Closed(f"the broker disconnected us: {text}", packet.reason))
 
     def _on_unexpected(self, packet: Pubrec | Pubcomp, _events: list[Event]) -> None:
@@ -382,5 +399,7 @@ class Session:
 
     def _send_waiting(self, events: list[Event]) -> None:
         if self.state is State.CONNECTED:
-            refused = self._outgoing.send(self._versions.level, self._limits, self._output.append)
+            refused = self._outgoing.send(
+                self._versions.level, self._limits, self._output.append, self._suspicion.alone
+            )
             events.extend(Published(packet_id, reason) for packet_id, reason in refused)

@@ -348,7 +348,7 @@ class _Wire(asyncio.Protocol):
         self.writable = True
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:

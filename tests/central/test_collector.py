@@ -17,6 +17,7 @@ from edgert.central.landing import Landing, Report
 from edgert.central.tables import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size
+from edgert.core.pieces import cut
 from edgert.core.results import MOST_STREAMS, GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
 from tests.central.results_examples import FLOW, Gateway, contribution
 
@@ -316,3 +317,15 @@ def test_every_stream_that_lands_is_acknowledged_and_named_again_when_it_is_aske
     (said,) = collector.handle([message(Hello(gateway="g1", flow=FLOW, epochs=(2 * EPOCH, 3 * EPOCH)))])
     assert {(FLOW, 2 * EPOCH, 0), (FLOW, 3 * EPOCH, 0)} <= said.acks.keys()
     assert (FLOW, EPOCH, 0) not in said.acks, "what nobody asks for is not repeated for ever"
+
+
+def test_a_result_in_pieces_lands_as_a_whole_one(collector: Collector) -> None:
+    g = Gateway("g1")
+    collector.handle([message(g.open())])
+    whole = message(g.rows(contribution(0, "a", 1.0)))
+    pieces = [Message(whole.topic, p) for p in cut(whole.payload, 20, "g1", FLOW, (EPOCH, 0, 2))]
+    assert len(pieces) > 3
+    assert collector.handle(pieces[:-1]) == []
+    (said,) = collector.handle(pieces[-1:])
+    assert said.acks == {(FLOW, EPOCH, 0): 2}
+    assert (collector.counters.rows, collector.counters.malformed) == (1, 0)

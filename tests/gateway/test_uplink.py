@@ -10,9 +10,12 @@ from typing import Any, Literal
 
 import pytest
 
+from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
-from edgert.core.results import GapBatch, OpenBatch
+from edgert.core.pieces import Piece
+from edgert.core.position import Position
+from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from gateway import uplink as uplink_module
 from gateway.sending import RESEND_MOST_S, RESEND_S, WINDOW
 from gateway.uplink import HELLO_S
@@ -347,3 +350,31 @@ async def test_results_may_leave_ahead_of_a_checkpoint_in_contact_or_where_nobod
     assert not rig.uplink.may_leave("f"), "the collector is silent"
     rig.uplink.disconnected()
     assert not rig.uplink.may_leave("f")
+
+
+@in_loop
+async def test_a_batch_above_the_brokers_limit_leaves_in_pieces_and_holds_up_nothing(rig: Rig) -> None:
+    rig.flow(E1)
+    columns = ("window_start", "window_end", "n")
+    rows = [[float(n), n + 60.0, n * 7919 % 1000] for n in range(1000)]
+    rig.database.commit([Checkpoint("f", Position(), [], b"", columns, rows)], {}, 1)
+    rig.rows(1)
+    await rig.admitted()
+    rig.uplink.limit = lambda: 1_000
+    await rig.turn()
+    pieces = [m for m in rig.sent if isinstance(m, Piece)]
+    assert {piece.of for piece in pieces} == {(E1, 0, 2)}
+    assert [piece.at for piece in pieces] == list(range(pieces[0].pieces))
+    whole = unpack_result_untrusted(b"".join(piece.data for piece in pieces))
+    assert isinstance(whole, RowsBatch)
+    assert whole.rows == rows
+    assert [m.sequence for m in rig.sent if not isinstance(m, Piece)] == [1, 3]
+
+
+@in_loop
+async def test_a_limit_without_room_for_results_is_said_and_not_tried(rig: Rig) -> None:
+    rig.flow(E1)
+    await rig.admitted()
+    rig.uplink.limit = lambda: 100
+    assert await rig.turn() == []
+    assert "limit of 100 bytes per packet" in rig.uplink.status.error

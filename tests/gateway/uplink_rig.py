@@ -11,6 +11,7 @@ from edgert.central.lineage import Opening, counted
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
 from edgert.core.ids import make_epoch
+from edgert.core.pieces import Piece
 from edgert.core.position import Position
 from edgert.core.result_schema import Schema
 from edgert.core.results import (
@@ -74,11 +75,14 @@ class Rig:
         await self.uplink.acknowledged_untrusted(pack_acknowledgement(message))
 
     async def turn(self) -> list[Any]:
-        """What one turn sends: hello as its flow's name, results as (epoch, sequence)."""
+        """What one turn sends: hello as its flow's name, results as (epoch, sequence) but for pieces."""
         self.sent.clear()
         self.uplink._wake.clear()
         await self.uplink._turn()
-        return [m.flow if isinstance(m, Hello) else (m.epoch, m.sequence) for m in self.sent]
+        return [
+            m.flow if isinstance(m, Hello) else m.of if isinstance(m, Piece) else (m.epoch, m.sequence)
+            for m in self.sent
+        ]
 
     async def admitted(self) -> None:
         self.uplink.connected()

@@ -10,6 +10,7 @@ from edgert.mqtt.events import Connected, Event
 from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.packets import V5
 from edgert.mqtt.session import Session
+from edgert.mqtt.suspicion import STABLE_S
 
 ACCEPT_5 = b"\x20\x03\x00\x00\x00"
 ACCEPT_5_SESSION = b"\x20\x03\x01\x00\x00"
@@ -25,6 +26,8 @@ def connected(answer: bytes = ACCEPT_5, **options: Any) -> Session:
 
 
 def reconnect(session: Session, answer: bytes = ACCEPT_5_SESSION, now: float = 100.0) -> list[Event]:
+    """After a connection that was stable."""
+    session.tick(now + STABLE_S, reading=False)
     session.lost("gone")
     session.connect(now)
     return session.receive_untrusted(answer, now)

@@ -135,6 +135,70 @@ def test_no_broker_a_refusal_and_a_false_certificate_are_told_apart(
             assert expected.lower() in made.error.lower()
 
 
+def test_the_limits_of_the_brokers_connack_are_heeded(mosquitto: MakeBroker) -> None:
+    broker = mosquitto(settings="max_packet_size 8000\nmax_inflight_messages 3")
+    got: list[bytes] = []
+    with connection(
+        broker.port, subscriptions=[("t", 1)], on_message=lambda topic, payload, request: got.append(payload)
+    ) as made:
+        wait_until(lambda: made.connected, "the connection")
+        assert made.max_packet_bytes == 8000
+        assert made._client.max_inflight_messages == 3
+        assert not made.publish("t", bytes(20_000))
+        assert "the broker's limit" in made.deliver("t", bytes(20_000))
+        assert made.too_large == 2
+        for n in range(20):
+            assert made.publish("t", b"%d" % n)
+        wait_until(lambda: len(got) == 20, "all messages")
+        assert (made.connects, made.hung_up) == (1, 0)
+
+
+def test_a_message_at_which_the_broker_hangs_up_stops_no_other(
+    mosquitto: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 3.1.1 a broker does not say its limit."""
+    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    broker = mosquitto(settings="max_packet_size 8000")
+    got: list[bytes] = []
+    with (
+        connection(
+            broker.port, subscriptions=[("t", 1)], on_message=lambda topic, payload, request: got.append(payload)
+        ) as reader,
+        connection(broker.port, settings={"protocol": "3.1.1"}) as made,
+    ):
+        wait_until(lambda: made.connected and reader.connected, "the connections")
+        assert made.max_packet_bytes == control_plane.MAX_PACKET_BYTES
+        assert made.publish("t", b"before")
+        assert made.publish("t", bytes(20_000))
+        assert made.publish("t", b"after")
+        wait_until(lambda: b"after" in got, "the message behind it", 20)
+        assert made.hung_up == 1
+        assert set(got) == {b"before", b"after"}
+        assert made.max_packet_bytes == 20_001 // 4
+        wait_until(lambda: made._client.max_inflight_messages > 1, "the window")
+
+
+def test_two_clients_with_one_id_are_named_in_one_line_and_leave_each_other_time(
+    mosquitto: MakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mosquitto 2.0 closes the connection without a reason."""
+    monkeypatch.setattr(control_plane, "MOST_SHORT", 2)
+    broker = mosquitto()
+    one, other = (ControlConnection(Connection(port=broker.port), "edgert-g1-central") for _ in range(2))
+    began = time.monotonic()
+    try:
+        one.start()
+        wait_until(lambda: one.connected, "the first")
+        other.start()
+        wait_until(lambda: one.connects + other.connects >= 5, "a few turns", 30)
+    finally:
+        one.stop()
+        other.stop()
+    assert time.monotonic() - began >= 1 + 1 + 2, "the wait grows although each CONNACK was good"
+    said = [r.getMessage() for r in caplog.records if "another client use the id edgert-g1-central" in r.getMessage()]
+    assert 1 <= len(said) <= 2  # once by each
+
+
 class FakeBroker:
     """Answers each connection as told, and remembers which version it asked for (5, or 4: 3.1.1)."""
 

@@ -10,6 +10,7 @@ from edgert.mqtt.events import Published
 from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.session import Session
+from edgert.mqtt.suspicion import STABLE_S
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, connected, reconnect, sent
 
 
@@ -28,6 +29,7 @@ def test_unacknowledged_messages_are_sent_again_with_dup_before_what_waited() ->
     for i in range(3):
         session.publish("t", b"%d" % i, qos=1)
     session.take_output()
+    session.tick(STABLE_S, reading=False)
     session.lost("gone")
     assert session.publish("t", b"3", qos=1) == 4
     session.connect(1.0)

@@ -10,6 +10,7 @@ from edgert.mqtt.events import (
     Closed,
     Connected,
     Messages,
+    Published,
     Refused,
     Released,
     Subscribed,
@@ -19,7 +20,8 @@ from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.packets import V5, V311, Oversized, Publish, Subscription, Will
 from edgert.mqtt.session import Session
 from edgert.mqtt.states import TRANSITIONS, Input, State
-from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311, connected, publish, reconnect
+from edgert.mqtt.suspicion import HUNG_UP, STABLE_S
+from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311, connected, publish, reconnect, sent
 
 # -- connecting
 
@@ -115,7 +117,11 @@ def test_refusal_is_told_in_words() -> None:
     session = Session(SessionOptions("id", protocol="5"))
     session.connect(0.0)
     assert session.receive_untrusted(b"\x20\x08\x00\x87\x05\x1f\x00\x02no", 0.0) == [
-        Refused(0x87, "the broker refused the connection: not authorized (0x87): no")
+        Refused(
+            0x87,
+            "the broker refused the connection: not authorized (0x87): no; do the broker's access rules allow this "
+            "user to connect, and what it publishes and subscribes to?",
+        )
     ]
     assert session.state is State.IDLE
 
@@ -178,7 +184,11 @@ def test_broker_that_breaks_the_rules_is_left_after_its_good_packets_were_taken(
 def test_disconnect_of_the_broker_is_told_with_its_reason() -> None:
     session = connected()
     assert session.receive_untrusted(b"\xe0\x01\x8e", 1.0) == [
-        Closed("the broker disconnected us: session taken over (0x8E)", 0x8E)
+        Closed(
+            "the broker disconnected us: session taken over (0x8E); another client uses the id id: two gateways with "
+            "one identity?",
+            0x8E,
+        )
     ]
 
 
@@ -397,3 +407,38 @@ def test_options_that_make_no_sense_are_refused() -> None:
         with pytest.raises(ValueError, match=message.replace(".", r"\.")):
             Session(SessionOptions(**({"client_id": "id"} | options)))
     assert "secret" not in repr(SessionOptions("id", username="u", password=b"secret", will=Will("t", b"")))
+
+
+def test_a_message_at_which_the_broker_hangs_up_is_given_up_and_stops_no_other() -> None:
+    """As in 3.1.1, where a broker does not say how large a message may be."""
+    session, connections = Session(SessionOptions("id", protocol="3.1.1")), 0
+    taken, given_up = list[bytes](), list[tuple[int, int]]()
+    ids = {session.publish("t", payload, qos=1): payload for payload in (b"a", bytes(20_000), b"b", b"c")}
+    large = next(n for n, payload in ids.items() if len(payload) > 1)
+    while session.outgoing:
+        connections += 1
+        assert connections < 10, "it goes on for ever"
+        session.connect(0.0)
+        events = session.receive_untrusted(b"\x20\x02\x01\x00", 0.0)
+        while (told := sent(session, V311)) and all(len(payload) == 1 for _, _, payload in told):
+            for packet_id, _, payload in told:
+                taken.append(payload)
+                events += session.receive_untrusted(b"\x40\x02" + packet_id.to_bytes(2, "big"), 0.2)
+        if session.outgoing:
+            events += session.lost("closed by the broker")
+        given_up += [(e.packet_id, e.reason) for e in events if isinstance(e, Published) and e.reason]
+    assert given_up == [(large, HUNG_UP)]
+    assert taken == [b"a", b"b", b"c"]
+    assert connections == 4
+
+
+def test_messages_in_flight_on_stable_connections_are_sent_again_however_often_these_end() -> None:
+    session = Session(SessionOptions("id", protocol="3.1.1"))
+    session.publish("t", b"a", qos=1)
+    for _ in range(5):
+        session.connect(0.0)
+        session.receive_untrusted(b"\x20\x02\x01\x00", 0.0)
+        assert session.take_output(0.1)
+        session.tick(STABLE_S)
+        assert not [e for e in session.lost("closed") if isinstance(e, Published)]
+    assert session.outgoing == 1

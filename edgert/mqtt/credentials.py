@@ -1,0 +1,32 @@
+"""What a connection to a broker needs from files: password and certificates."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from edgert.core.errors import EdgertError
+from edgert.core.settings import Connection
+
+
+def read_password(path: str) -> str | None:
+    """First line of the file; None without a path. Raises `EdgertError` naming the file, never its content."""
+    if not path:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise EdgertError(f"password_file {path}: {reason}") from None
+
+
+def tls_context(settings: Connection) -> ssl.SSLContext:
+    """A context that checks the broker's name and certificate. Raises `EdgertError` naming the file at fault."""
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(f for f in (settings.ca_file, settings.cert_file, settings.key_file) if f)
+        raise EdgertError(f"TLS files {files or '(of the system)'}: {error}") from error
+    return context
