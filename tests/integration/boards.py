@@ -12,6 +12,10 @@ from tests.integration.rig import Gateway, Rig
 from tests.waiting import wait_until
 
 
+class CoordinatorDied(Exception):
+    """At a step of a change of plan."""
+
+
 class LinkedGateways:
     """Gateways by name, linked to each other."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgert.control.messages import ControlError
 from tests.integration import truth
-from tests.integration.boards import Boards
+from tests.integration.boards import Boards, CoordinatorDied
 from tests.integration.rig import Rig
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -96,10 +96,6 @@ def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: 
     for gateway in boards.gateways.values():
         status = gateway.status()
         assert (status["drops"], status["links"]["drops"], status["links"]["gaps"]) == ([], [], {})
-
-
-class CoordinatorDied(Exception):
-    """At a step of a change of plan."""
 
 
 @pytest.mark.parametrize("slots", [(0, 0, 0), (0, 2, 0)], ids=str)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from edgert.control.messages import ControlError
 from tests.integration import truth
+from tests.integration.boards import CoordinatorDied
 from tests.lab.description import CENTRAL, BoardDescription, Description, ways
 from tests.lab.forwarding import Way
 from tests.lab.lab import Lab
@@ -60,6 +62,7 @@ class Outcome:
     """Of the temperatures, by window and sensor."""
     pauses_s: tuple[float, ...]
     """How long the flow stood still for each move that was made."""
+    moves_cut_short: int
     recovery_s: float
     """From the last fault's end until all results had landed."""
 
@@ -72,7 +75,8 @@ class Outcome:
         lines.append(f"  lost {self.lost}, doubled {self.doubled}, sums {'right' if self.sums_right else 'WRONG'}")
         lines.append(f"  {self.dropped_by_cuts} frames dropped by cuts")
         if self.pauses_s:
-            lines.append(f"  {len(self.pauses_s)} moves, the longest pause {max(self.pauses_s):.1f} s")
+            pause = f"the longest pause {max(self.pauses_s):.1f} s"
+            lines.append(f"  {len(self.pauses_s)} moves, {pause}; {self.moves_cut_short} times one was cut short")
         lines.append(f"  all results landed {self.recovery_s:.1f} s after the last fault")
         return "\n".join([*lines, ""])
 
@@ -136,15 +140,15 @@ def run(seed: int, folder: Path, duration_s: float = 12.0, moves: int = 0) -> Ou
     faults += draw_moves(random.Random(f"moves of {seed}"), duration_s, moves)
     packs = readings(draw, round(duration_s * RATE))
     with Lab(description(seed), folder).running() as lab:
-        placed = Placed(lab)
+        placed = Placed(lab, draw)
         source = lab.boards["g1"]
         with source.namespace.inside():
             publishing = source.rig.publishing(truth.as_messages(packs), RATE)
         inject(lab, faults, placed)
         healed = time.monotonic()
         publishing.join()
-        if placed.pauses_s:
-            placed.move(APART)
+        if placed.pauses_s or placed.cut_short:
+            placed.move(APART, dying=False)
         lab.linked.end(lab.central.rig, FLOW, 0, BOARDS)
         recovery_s = time.monotonic() - healed
         cut = sum(figures.get("cut", 0) for figures in lab.switch.figures().values())
@@ -152,7 +156,9 @@ def run(seed: int, folder: Path, duration_s: float = 12.0, moves: int = 0) -> Ou
         counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
     lost, doubled = differences({key: row["n"] for key, row in expected.items()}, counts)
     sums_right = sums == {key: row["total"] for key, row in expected.items()}
-    return Outcome(seed, tuple(faults), cut, lost, doubled, sums_right, tuple(placed.pauses_s), recovery_s)
+    return Outcome(
+        seed, tuple(faults), cut, lost, doubled, sums_right, tuple(placed.pauses_s), placed.cut_short, recovery_s
+    )
 
 
 def readings(draw: random.Random, number: int) -> list[dict[str, Any]]:
@@ -170,19 +176,42 @@ def readings(draw: random.Random, number: int) -> list[dict[str, Any]]:
 class Placed:
     """The flow in a laboratory, and where its operators are."""
 
-    def __init__(self, lab: Lab) -> None:
-        self._lab, self._document = lab, truth.document(interval_s=0.3)
+    def __init__(self, lab: Lab, draw: random.Random) -> None:
+        self._lab, self._draw, self._document = lab, draw, truth.document(interval_s=0.3)
         self._on: Mapping[str, str] = APART
         self._plan = 1
         self.pauses_s: list[float] = []
+        self.cut_short = 0
+        """Moves whose coordinator or one of whose gateways died on the way."""
         lab.linked.deploy(self._document, self._on, self._plan)
 
-    def move(self, on: Mapping[str, str]) -> None:
-        """Does nothing where a board that has to take part is down."""
-        if all(self._lab.boards[name].gateway.running for name in {*self._on.values(), *on.values()}):
-            self._plan += 1
-            self.pauses_s.append(self._lab.linked.move(self._document, self._on, on, self._plan))
+    def move(self, on: Mapping[str, str], dying: bool = True) -> None:
+        """Does nothing where a board that has to take part is down. `dying`: in half of the moves the coordinator dies
+        at a step, or a gateway is killed; another coordinator then finishes the move, or takes it back."""
+        everywhere = sorted({*self._on.values(), *on.values()})
+        if not all(self._lab.boards[name].gateway.running for name in everywhere):
+            return
+        self._plan += 1
+        steps, ends = iter(range(100)), self._draw.randrange(24) if dying else -1
+        killed = self._draw.choice(["", *everywhere])
+
+        def step() -> None:
+            if next(steps) == ends:
+                self.cut_short += 1
+                if not killed:
+                    raise CoordinatorDied
+                self._lab.kill(killed)
+
+        try:
+            self.pauses_s.append(self._lab.linked.move(self._document, self._on, on, self._plan, step))
             self._on = on
+        except (CoordinatorDied, ControlError):
+            if killed:
+                self._lab.start_board(killed)
+            if self._lab.linked.finish(FLOW, everywhere, self._plan, self._plan):
+                self._on = on
+        if killed:
+            self._lab.start_board(killed)
 
 
 def inject(lab: Lab, faults: Sequence[Fault], placed: Placed) -> None:
