@@ -131,17 +131,19 @@ class Board(Place):
             if process is not None and process.running:
                 process.kill()
 
-    def prepare_agent(self, key_file: Path, seeds: list[str], more: Mapping[str, Any] | None = None) -> None:
+    def prepare_agent(self, key_file: Path, seeds: list[str]) -> None:
         """Writes the agent's file; it starts with the board."""
         own_keys = self.folder / "fleet.key"
         own_keys.touch(mode=0o600)
         shutil.copyfile(key_file, own_keys)
         config = self.folder / "agent.toml"
-        config.write_text(to_toml({
+        settings: dict[str, dict[str, Any]] = {
             "gateway": {"id": self.name, "fleet": FLEET, "data_dir": str(self.gateway.data)},
             "agent": {"bind": self.address, "port": AGENT_PORT, "seeds": seeds, "key_file": str(own_keys)},
-            **(more or {}),
-        }))  # fmt: skip
+        }  # fmt: skip
+        for section, table in self.described.agent.items():
+            settings[section] = settings.get(section, {}) | dict(table)
+        config.write_text(to_toml(settings))
         self.agent = Process(["agent", "--config", str(config)], self.folder / "agent.log")
         self.agent.arguments = self.command(self.agent.arguments)
         self.rig.processes.append(self.agent)

@@ -36,6 +36,8 @@ class BoardDescription:
     slots: int = 0
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """More settings of its gateway, by section."""
+    agent: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """More settings of its agent, by section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +140,16 @@ def in_series(first: Way, second: Way) -> Way:
 
 
 def _board(table: Mapping[str, Any], where: str) -> BoardDescription:
-    _only(table, {"name", "cores", "memory_mb", "slots", "settings"}, where)
+    _only(table, {"name", "cores", "memory_mb", "slots", "settings", "agent"}, where)
     name = table.get("name")
     if not isinstance(name, str) or not GATEWAY_NAME.fullmatch(name):
         raise DescriptionError(f"{where}.name: expected a gateway's name, got {name!r}")
-    settings = table.get("settings", {})
-    if not isinstance(settings, dict) or not all(isinstance(section, dict) for section in settings.values()):
-        raise DescriptionError(f"{where}.settings: expected tables of a gateway's file, got {settings!r}")
+    more = {key: table.get(key, {}) for key in ("settings", "agent")}
+    for key, sections in more.items():
+        if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
+            raise DescriptionError(f"{where}.{key}: expected tables of a settings file, got {sections!r}")
     slots, memory = _number(table, "slots", where), _number(table, "memory_mb", where)
-    return BoardDescription(name, _number(table, "cores", where), int(memory), int(slots), settings)
+    return BoardDescription(name, _number(table, "cores", where), int(memory), int(slots), **more)
 
 
 def _way(table: Any, where: str) -> Way:

@@ -48,7 +48,7 @@ def test_ways_go_along_the_links_with_the_least_delay() -> None:
         ({"boards": [{"name": "a"}, {"name": "a"}]}, "different names"),
         ({"boards": [{"name": CENTRAL}]}, "none of them central"),
         ({"boards": [{"name": "a/b"}]}, r"boards\[0\].name: expected a gateway's name, got 'a/b'"),
-        ({"boards": [{"name": "a", "core": 1}]}, r"boards\[0\]: expected cores.*got core"),
+        ({"boards": [{"name": "a", "core": 1}]}, r"boards\[0\]: expected agent, cores.*got core"),
         ({"boards": [{"name": "a", "cores": -1}]}, r"boards\[0\].cores: expected a number, not negative, got -1"),
         ({"boards": [{"name": "a", "settings": {"pool": 1}}]}, r"boards\[0\].settings: expected tables"),
         (TWO, "expected a path from central to a"),

@@ -37,7 +37,7 @@ name = "g2"
 
 def test_results_are_right_whatever_is_cut_and_killed(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
-    outcome = faults.run(seed, tmp_path, duration_s=8.0)
+    outcome = faults.run(seed, tmp_path, duration_s=7.0, moves=2)
     print(f"seed {seed}: {outcome}")
     assert outcome.good
     assert outcome.dropped_by_cuts
