@@ -33,7 +33,7 @@ def seen(lab: Lab, deadline_s: float, expected: dict[str, str]) -> None:
 
 
 def test_a_one_way_cut_kills_nobody_and_an_isolated_board_returns(tmp_path: Path) -> None:
-    hasty = {"membership": {"probe_interval_s": 0.2, "probe_timeout_s": 0.15}}
+    hasty = {"membership": {"probe_interval_s": 0.4, "probe_timeout_s": 0.2}}
     boards = tuple(BoardDescription(name, agent=hasty) for name in BOARDS)
     described = Description(boards, ways([CENTRAL, *BOARDS], {}, Way(delay_s=0.002)))
     with Lab(described, tmp_path).running() as lab:
