@@ -18,6 +18,7 @@ from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.files import next_epoch, read_keys, stamp, store_epoch
 from agent.fleet_flows import FleetFlows
+from agent.fleet_rings import SECTION, FleetRings
 from agent.local_gateway import LocalGateway
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.keys import KeyFileError, KeyRing
@@ -66,6 +67,7 @@ class Agent:
         chosen = settings.coordinates
         round_parameters = RoundParameters(period_s=chosen.period_s, near=chosen.near, far=chosen.far)
         self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
+        self._capacity = capacity.capacity()
         self.gateway = LocalGateway(gateway_socket(settings, env, root), name)
         self.control: dict[str, ControlHandler] = {"fleet.status": self._status, "fleet.leave": self._leave}
         self.sched: OsScheduling | None = None
@@ -73,12 +75,12 @@ class Agent:
             self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
             self.control |= self.sched.handlers
         self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
-        self.control |= self.flows.control
+        self.rings = FleetRings(self.membership.roster, self.gateway, self._capacity)
+        self.control |= self.flows.control | self.rings.control
         self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
         self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
         self.stopping = asyncio.Event()
-        self._capacity = capacity.capacity()
         self._load_told = float("-inf")
 
     def _advertised(self, port: int) -> Address:
@@ -186,9 +188,12 @@ class Agent:
         self._tell("board", board)
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
+        load = capacity.load()
+        ring = self.rings.look(load["load"])
         if now - self._load_told >= STATE_PER_MEMBER_S * membership.roster.present:
             self._load_told = now
-            self._tell("load", capacity.load())
+            self._tell("load", load)
+            membership.publish(SECTION, ring)
         self.transport.step()
 
     def _tell(self, section: str, value: Mapping[str, Any]) -> None:

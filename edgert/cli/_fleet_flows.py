@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.errors import EdgertError
 
+BARS: Final = "▁▂▃▄▅▆▇█"
 AddSocket = Callable[[argparse.ArgumentParser], None]
 Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 """(command line, verb, arguments) -> the agent's answer."""
@@ -31,6 +32,8 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
     move.add_argument("operator", help="an operator, or a copy of one (minute#2)")
     move.add_argument("gateway", help="the board that is to run it")
     move.set_defaults(act=lambda args: _move(args, call))
+    text = "the load that each board predicts for the next three minutes"
+    _action(actions, "rings", text, add_socket).set_defaults(act=lambda args: _rings(args, call))
     remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)
     remove.add_argument("flow")
     remove.set_defaults(act=lambda args: _remove(args, call))
@@ -81,6 +84,30 @@ def _move(args: argparse.Namespace, call: Call) -> int:
     said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}; {pause}"
     print(json.dumps(found, indent=2) if args.json else said)
     return 0
+
+
+def _rings(args: argparse.Namespace, call: Call) -> int:
+    from edgert.cli._control import table
+
+    found = call(args, "fleet.rings", {})
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    boards = {name: one for name, one in sorted(found["boards"].items()) if "mean_cpu" in one}
+    rows = [
+        (name, *(f"{100 * part:.0f} %" for part in one["mean_cpu"].values()), _bars(one["cpu"], found["seconds"]))
+        for name, one in boards.items()
+    ]
+    head = ("board", "10 s", "1 min", "3 min", "CPU from now to in 3 minutes")
+    print("\n".join(table(head, rows)) if rows else "no board has told a prediction yet")
+    return 0
+
+
+def _bars(parts: Sequence[float], seconds: Sequence[float]) -> str:
+    """The use of the cores over the next three minutes, a sign for six seconds."""
+    each = [part for part, length in zip(parts, seconds, strict=True) for _ in range(round(length))]
+    means = [sum(each[at : at + 6]) / 6 for at in range(0, len(each) - 5, 6)]
+    return "".join(BARS[max(0, min(len(BARS) - 1, int(mean * len(BARS))))] for mean in means)
 
 
 def _remove(args: argparse.Namespace, call: Call) -> int:

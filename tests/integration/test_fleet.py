@@ -101,6 +101,9 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     )
     publishing.join()
     fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    wait_until(lambda: len(fleet.ask("g2", "fleet.rings", {})["boards"]) == 3, "a prediction of each board", 30.0)
+    assert main(["fleet", "rings", *asked]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["board", "g1", "g2", "g3"]
     assert main(["fleet", "flows", *asked]) == 0
     assert "running" in capsys.readouterr().out
     assert main(["fleet", "remove", "city-air", *asked]) == 0

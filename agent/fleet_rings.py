@@ -1,0 +1,69 @@
+"""The predicted load of the boards: this board's ring in the gossip, and all rings for whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from agent.fleet_status import section_untrusted
+from agent.interference.forecasts import Forecasts
+from agent.interference.ring import SECONDS, STARTS, Ring, pack, unpack_untrusted
+from agent.local_gateway import LocalGateway
+from agent.membership.members import State
+from agent.membership.roster import Roster
+from edgert.core.errors import ProtocolError
+
+SECTION: Final = "ring"
+REFERENCE_SPEED: Final = 20.0
+"""Million loops per second (`agent.capacity`) of the core that rings are counted in."""
+SHOWN_S: Final = (10.0, 60.0, 180.0)
+"""How far the means that people see look ahead."""
+Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
+
+
+class FleetRings:
+    """The agent's part that predicts."""
+
+    def __init__(self, roster: Roster, gateway: LocalGateway, capacity: Mapping[str, Any]) -> None:
+        self._roster, self._gateway, self._capacity = roster, gateway, capacity
+        self.forecasts = Forecasts()
+        self.control: dict[str, Handler] = {"fleet.rings": self._rings}
+
+    def look(self, load: float) -> bytes:
+        """Reads what the gateway said last; returns the board's ring, packed."""
+        if self._gateway.connected:
+            self.forecasts.observe(self._gateway.figures)
+        return pack(self.forecasts.board(self._capacity["speed"] / REFERENCE_SPEED, load))
+
+    async def _rings(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Gateway -> predicted use of its cores (parts of them) in the next seconds, and bytes per second it sends."""
+        found: dict[str, Any] = {}
+        for member in self._roster:
+            section = member.sections.get(SECTION)
+            if member.state is not State.ALIVE or section is None:
+                continue
+            board = section_untrusted(member, "board")
+            cores, speed = board.get("cores"), board.get("speed")
+            if not isinstance(cores, int) or not isinstance(speed, int | float) or cores < 1 or speed <= 0:
+                continue
+            try:
+                ring = unpack_untrusted(section.payload)
+            except ProtocolError as error:
+                found[member.name] = {"error": str(error)}
+                continue
+            capacity = cores * speed / REFERENCE_SPEED
+            found[member.name] = {
+                "cores": cores,
+                "cpu": [value / capacity for value in ring.cpu],
+                "link": list(ring.link),
+                "mean_cpu": {f"{seconds:g} s": _mean(ring, seconds) / capacity for seconds in SHOWN_S},
+            }
+        return {"seconds": list(SECONDS), "boards": found}
+
+
+def _mean(ring: Ring, seconds: float) -> float:
+    """Mean use of the cores in the next `seconds`."""
+    inside = [
+        (value, length) for value, length, start in zip(ring.cpu, SECONDS, STARTS, strict=True) if start < seconds
+    ]
+    return sum(value * length for value, length in inside) / sum(length for _, length in inside)
