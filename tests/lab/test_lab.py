@@ -16,6 +16,7 @@ from edgert.control.client import call
 from tests.integration.rig import ROOT
 from tests.lab import faults
 from tests.lab.__main__ import main
+from tests.lab.cgroups import remove_left_behind
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -58,6 +59,7 @@ def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.communicate()
+        remove_left_behind()
 
 
 @pytest.fixture
