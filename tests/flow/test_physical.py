@@ -316,7 +316,7 @@ def test_a_chain_that_begins_with_a_marker_runs_where_its_operators_are_placed()
             "in": {"type": "mqtt_source", "topic": "a/{source}"},
             "by": {"type": "key_by", "input": "in", "keys": ["source"]},
             "more": {"type": "map", "input": "by", "set": {"x": "1"}},
-            "out": {"type": "ship", "input": "more"},
+            "out": {"type": "publish", "input": "more", "topic": "out/{source}"},
         },
     }
     before = {name: Location("g", 0) for name in ("in", "by", "more", "out")}
