@@ -172,16 +172,20 @@ class Slots:
 
     def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
         hosted = self._settle(new, blobs, queue)
-        begin = self._copies.adapt(hosted, blobs, queue)
+        build = self._packed(hosted, *self._copies.adapt(hosted, blobs, queue))  # fails before `old` is gone, if at all
 
         def switch() -> None:
             before = self._hosted[old]
             with before.lock:
-                fed = list(before.fed)
+                fed, since = list(before.fed), None if before.down else before.since
+            models = self._models.get(old)
             self.remove(old)
+            if models is not None:
+                self._models[new] = models
             with hosted.lock:
                 hosted.deaths = before.deaths
-                self._build(hosted, *begin)
+                self._send_build(hosted, build)
+                hosted.since = hosted.since if since is None else since  # for its slots' deaths it just lives on
                 self._enter(hosted)
                 for one in fed:
                     instance = new.heir(one.instance)
@@ -191,8 +195,6 @@ class Slots:
                     hosted.keep(instance, one.source, one.batch, one.producer)
                     self._feed(hosted, instance, one.source, one.batch, one.producer, again=True)
 
-        if models := self._models.get(old):
-            self._models[new] = models
         return switch
 
     def go_on(self, run: FlowRun) -> None:
@@ -205,21 +207,30 @@ class Slots:
 
     def _build(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> None:
         """Raises `MisfitError` for a checkpoint that is too large to be sent to a slot."""
+        self._send_build(hosted, self._packed(hosted, blobs, queue))
+
+    def _packed(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> bytes:
+        """The frame with which a life of the flow begins, under the next number. Raises as `_build`."""
         run = hosted.run
         with self._building:
             self._last += 1
-            try:
-                build = frame(
-                    frames.BUILD, self._last, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
-                    self._fission, run.gateway, run.plan.assignment(), run.plan.number, list(blobs), queue,
-                )  # fmt: skip
-            except TooLarge as error:
-                raise MisfitError(f"its checkpoint is too large for a slot: {error}") from error
-            hosted.number = self._last
+            number = self._last
+        try:
+            build = frame(
+                frames.BUILD, number, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
+                self._fission, run.gateway, run.plan.assignment(), run.plan.number, list(blobs), queue,
+            )  # fmt: skip
+        except TooLarge as error:
+            raise MisfitError(f"its checkpoint is too large for a slot: {error}") from error
+        hosted.number = number
+        return build
+
+    def _send_build(self, hosted: Hosted, build: bytes) -> None:
+        with self._building:
             self._orders.by_number[hosted.number] = hosted
             hosted.since = self._clock.monotonic()
             self._orders.to_all(hosted, build)
-        for operator, document in list(self._models.get(run, {}).items()):
+        for operator, document in list(self._models.get(hosted.run, {}).items()):
             self._orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
         self._tell_weights(hosted)
 

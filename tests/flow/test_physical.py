@@ -10,7 +10,7 @@ from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, fields_needed, plan
-from edgert.flow.plan import Plan
+from edgert.flow.plan import Location, Plan
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
@@ -307,3 +307,21 @@ def test_an_operator_with_a_slot_of_its_own_is_fused_only_with_those_of_the_same
         from_plain({"name": "f", "operators": by}, REGISTRY)
     with pytest.raises(DocumentError, match=r"operators\.a\.slot: expected"):
         from_plain({"name": "f", "operators": {**operators, "a": {**operators["a"], "slot": 64}}}, REGISTRY)
+
+
+def test_a_chain_that_begins_with_a_marker_runs_where_its_operators_are_placed() -> None:
+    document = {
+        "name": "f",
+        "operators": {
+            "in": {"type": "mqtt_source", "topic": "a/{source}"},
+            "by": {"type": "key_by", "input": "in", "keys": ["source"]},
+            "more": {"type": "map", "input": "by", "set": {"x": "1"}},
+            "out": {"type": "publish", "input": "more", "topic": "out/{source}"},
+        },
+    }
+    before = {name: Location("g", 0) for name in ("in", "by", "more", "out")}
+    made = plan(from_plain(document, REGISTRY), REGISTRY, assignment={**before, "more": Location("g", 1)})
+    assert made.assignment()["more"] == Location("g", 1)
+    assert {name: str(i.location) for name, i in made.instances.items()} == {
+        "in": "g/0", "by+more": "g/1", "out": "g/0",
+    }  # fmt: skip

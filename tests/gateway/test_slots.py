@@ -361,6 +361,17 @@ def test_a_checkpoint_that_is_too_large_for_a_slot_keeps_its_own_flow_from_start
     assert process.link.backlog_bytes == before
 
 
+def test_a_plan_that_a_slot_cannot_be_told_of_leaves_the_flow_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 2)
+    walk.slots.begin(walk.run)
+    new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
+    monkeypatch.setattr(frames, "MAX_FRAME", 10_000)
+    with pytest.raises(MisfitError, match="its checkpoint is too large for a slot"):
+        walk.slots.succeed(walk.run, new, [pack_state({"in": random.Random(1).randbytes(10_000)})], b"")
+    assert list(walk.slots._hosted) == [walk.run]
+    assert walk.slots.where(walk.run)
+
+
 def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pytest.LogCaptureFixture) -> None:
     def where(document: dict[str, Any], placement: str, slots: int) -> dict[str, int]:
         walk = Walk(random.Random(1), document, placement, slots, "none")
