@@ -369,7 +369,7 @@ def test_a_plan_that_a_slot_cannot_be_told_of_leaves_the_flow_as_it_was(monkeypa
     with pytest.raises(MisfitError, match="its checkpoint is too large for a slot"):
         walk.slots.succeed(walk.run, new, [pack_state({"in": random.Random(1).randbytes(10_000)})], b"")
     assert list(walk.slots._hosted) == [walk.run]
-    assert walk.slots.where(walk.run)
+    assert walk.slots.figures.where(walk.run)
 
 
 def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pytest.LogCaptureFixture) -> None:
