@@ -104,9 +104,8 @@ class Daemon:
         """Messages of the control plane, by reason."""
         self.links = self._make_links() if settings.links.enabled else None
         self.status = self._make_status()
-        commands = Commands(
-            self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
-        )
+        about = self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
+        commands = Commands(*about)
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self._publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
