@@ -25,7 +25,7 @@ from edgert.core.clock import VirtualClock
 from tests import waiting
 from tests.faults import clocks, keeping, plan, repetitions, routes
 from tests.faults.__main__ import summary
-from tests.faults.changes import Redeploy
+from tests.faults.changes import PLACED_SLOTS, Place, Redeploy
 from tests.faults.disks import committed_bytes, tear
 from tests.faults.plan import JOB_KINDS, KINDS, PAIR_KINDS
 from tests.faults.proxy import packets, with_dup
@@ -103,6 +103,16 @@ def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind(spark: boo
     windows = [i.fault.window_s for p in plans for i in p.injections if isinstance(i.fault, Redeploy)]
     assert set(windows) == {WINDOW_S, WINDOW_S / 2}
     assert all(p.collectors == 2 for p in plans if any(isinstance(i.fault, PAIR_KINDS) for i in p.injections))
+    assert all(i.fault.fits(p.pool["slots"], p.spark) for p in plans for i in p.injections)
+
+
+def test_placed_seeds_mean_the_same_each_time_and_place_by_hand_and_by_both_schedulers() -> None:
+    plans = [plan.make_placed(seed) for seed in range(50)]
+    assert plans == [plan.make_placed(seed) for seed in range(50)]
+    placed = [i.fault for p in plans for i in p.injections if isinstance(i.fault, Place)]
+    assert {fault.by for fault in placed} == {"", "locality", "even"}
+    assert {fault.kill for fault in placed} == {"", "slot", "gateway"}
+    assert {p.pool["slots"] for p in plans} == {PLACED_SLOTS}
     assert all(i.fault.fits(p.pool["slots"], p.spark) for p in plans for i in p.injections)
 
 

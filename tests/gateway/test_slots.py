@@ -372,6 +372,21 @@ def test_a_plan_that_a_slot_cannot_be_told_of_leaves_the_flow_as_it_was(monkeypa
     assert walk.slots.figures.where(walk.run)
 
 
+def test_models_go_with_a_flow_to_its_next_plan() -> None:
+    walk = Walk(random.Random(1), CHAINED, "locality", 2)
+    walk.slots.begin(walk.run)
+    walk.slots.offer_model(walk.run, "more", {"version": 3})
+    new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
+    switch = walk.slots.succeed(walk.run, new, [], b"")
+    walk.slots.offer_model(walk.run, "more", {"version": 4})  # while the flow stands still
+    sent: list[bytes] = []
+    walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
+    switch()
+    number = walk.slots._hosted[new].number
+    assert sent[-1] == frames.frame(frames.MODEL, number, "more", {"version": 4})
+    assert list(walk.slots._hosted) == [new]
+
+
 def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pytest.LogCaptureFixture) -> None:
     def where(document: dict[str, Any], placement: str, slots: int) -> dict[str, int]:
         walk = Walk(random.Random(1), document, placement, slots, "none")
