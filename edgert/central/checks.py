@@ -17,6 +17,8 @@ from edgert.core.results import INT64, RowsBatch
 LATEST_S: Final = 9_223_372_036.0
 """2262-04-11: past it times cannot be told in ns, as some readers of the tables do."""
 _LONGEST_TEXT: Final = 65_536
+MOST_REFUSED: Final = 100
+"""Rows of a batch that are kept in quarantine one by one."""
 
 
 @dataclass(slots=True)
@@ -63,7 +65,8 @@ def check_rows(batch: RowsBatch, schema: Schema, first_s: float = 0.0) -> Checke
     """Sort the rows of a batch into those that may land and those that may not, as windows that begin before `first_s`
     (s since the epoch).
 
-    Raises `PayloadError` if its columns are not those of its epoch's schema, in their order.
+    Raises `PayloadError` if its columns are not those of its epoch's schema, in their order, or if more than
+    `MOST_REFUSED` rows are refused: no gateway sends such a batch, so it is kept as one.
     """
     names = row_columns(schema)
     if tuple(batch.columns) != names:
@@ -77,6 +80,10 @@ def check_rows(batch: RowsBatch, schema: Schema, first_s: float = 0.0) -> Checke
             good.append(row)
         else:
             refused.append((row, reason))
+            if len(refused) > MOST_REFUSED:
+                raise PayloadError(
+                    f"rows: expected at most {MOST_REFUSED} that are refused, got more; the first: {refused[0][1]}"
+                )
     columns = {name: [row[i] for row in good] for i, name in enumerate(names)}
     for name in names[:2]:
         columns[name] = [round(bound * 1e6) for bound in columns[name]]

@@ -25,6 +25,10 @@ _TYPES: Final = {
 }
 _DAY_US: Final = 86_400_000_000
 KEPT_BYTES: Final = 65_536
+KEPT_ROWS: Final = 100
+"""Of a whole batch in quarantine."""
+WHOLE: Final = object()
+"""In place of a row: the whole batch is refused. Nothing that a gateway can send."""
 _NUMBER: Final = (
     ("gateway", pa.string()),
     ("epoch", pa.int64()),
@@ -149,11 +153,11 @@ def drop_rows(batches: Sequence[DropsBatch], wall: float) -> pa.Table:
 
 
 def refused_rows(refused: Sequence[tuple[Batch, Any, str]], wall: float) -> pa.Table:
-    """(batch, row or None for the whole batch, reason) as rows of `quarantine`."""
+    """(batch, row or `WHOLE`, reason) as rows of `quarantine`."""
     rows = []
     for batch, row, reason in refused:
         payload = batch.payload[:KEPT_BYTES] if isinstance(batch, RefusedBatch) else None
-        text = _text(row) if row is not None else None if payload else _text(_body(batch))
+        text = _text(row) if row is not WHOLE else None if payload else _text(_body(batch))
         rows.append({**_number(batch), **_received(wall), "reason": reason, "row": text, "payload": payload})
     return pa.Table.from_pylist(rows, schema=_QUARANTINE)
 
@@ -193,7 +197,7 @@ def _body(batch: Batch) -> Any:
         return batch.schema.plain()
     if isinstance(batch, DropsBatch):
         return list(batch.drops)
-    return {"columns": batch.columns, "rows": batch.rows} if isinstance(batch, RowsBatch) else None
+    return {"columns": batch.columns, "rows": batch.rows[:KEPT_ROWS]} if isinstance(batch, RowsBatch) else None
 
 
 def _text(value: Any) -> str:

@@ -264,7 +264,7 @@ class Landing:
             self._drops.append(frames.drop_rows(new_drops, self._wall()), _versions(new_drops, opened))
             self._drops.settle()
         if new := [j for j in refused if epoch_of(j.batch) not in opened or not self._is_kept(j.batch)]:
-            rows = [(j.batch, None, j.reason) for j in new]
+            rows = [(j.batch, frames.WHOLE, j.reason) for j in new]
             self._quarantine.append(frames.refused_rows(rows, self._wall()), _versions((j.batch for j in new), opened))
             self._quarantine.settle()
             report.refused_batches += len(new)
@@ -315,7 +315,9 @@ class Landing:
     ) -> None:
         refused = [(j.batch, row, reason) for j in judged if j.checked for row, reason in j.checked.refused]
         # Their own identifier: these batches' numbers are taken only when the good rows land.
-        new = [r for r in refused if r[0].sequence > self._quarantine.version(f"rows/{application(key_of(r[0]))}")]
+        streams = {key_of(batch) for batch, _, _ in refused}
+        kept = {key: self._quarantine.version(f"rows/{application(key)}") for key in streams}
+        new = [r for r in refused if r[0].sequence > kept[key_of(r[0])]]
         if new:
             versions = {f"rows/{name}": n for name, n in _versions(b for b, _, _ in new).items()}
             self._quarantine.append(frames.refused_rows(new, self._wall()), versions)

@@ -36,6 +36,8 @@ told, and however many collectors there are (16 at most with work to do), no gat
 HELLO_EPOCHS: Final = 8
 """Epochs that a hello names at most."""
 
+MOST_ROWS: Final = 10_000
+"""Rows of one batch; gateways send a tenth of it."""
 MOST_DROPS: Final = 256
 """Entries of one batch of drops."""
 MOST_NAME: Final = 256
@@ -226,6 +228,8 @@ def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
         columns, rows = plain.get("columns"), plain.get("rows")
         if not is_texts(columns) or not isinstance(rows, list):
             raise PayloadError(f"rows: expected columns (texts) and rows (a list), got {show(columns)}, {show(rows)}")
+        if len(rows) > MOST_ROWS:
+            raise PayloadError(f"rows: expected at most {MOST_ROWS}, got {len(rows)}")
         return RowsBatch(**number, columns=tuple(columns), rows=rows)
     if kind == "open":
         parent = plain.get("parent")

@@ -76,6 +76,17 @@ class Devices:
             del self.heard[device], self.latest[device]
         return idle
 
+    def take_back(self, limit: float) -> list[str]:
+        """The clock was ahead: times beyond `limit` are forgotten, and the watermark that they led to. Returns the
+        devices whose times these were."""
+        gone = [device for device, time in self.latest.items() if time > limit]
+        for device in gone:
+            self.latest.pop(device)
+            self.heard.pop(device, None)
+        self.greatest = max(self.latest.values(), default=NO_WATERMARK)
+        self.watermark = NO_WATERMARK
+        return gone
+
     def sit(self, arrival: float) -> Standing:
         """Tells the other copies of its devices, as they are after a batch that arrived at `arrival`."""
         own = Standing(min(self.latest.values(), default=math.inf), self.greatest, self.last_heard, arrival)

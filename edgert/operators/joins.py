@@ -16,9 +16,8 @@ from edgert.operators.division import shared_by_key
 from edgert.operators.fields import field_name, field_names, key_reader
 from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
 from edgert.operators.logic import Build, Emission, Now
+from edgert.operators.marks import AHEAD_S, SLACK_S
 
-AHEAD_S = 60.0
-"""How far a remembered row's time may be ahead of the clock."""
 ROW_BYTES: Final = 100
 FIELD_BYTES: Final = 60
 """What is remembered of a key takes so much, and so much per field, as measured; long text and lists beside it."""
@@ -53,14 +52,15 @@ class JoinLatest(Inlinable):
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
 
     def _remember(self, rows: Sequence[Row], limit: float) -> None:
-        """`limit`: a time beyond it counts as it, or one wrong clock would keep out all that come after."""
+        """`limit`: a time beyond it counts as it, or one wrong clock would keep out all that come after. So does a time
+        that is kept from when our own clock was ahead."""
         fields, key_of, latest, dirty = self._fields, self._key_of, self.latest, self._by_key.changed
         weighs, heavy = self._by_key.weighs, self._by_key.heavy
         for row in rows:
             key = key_of(row)
             kept = latest.get(key)
             time = min(row["time"], limit)
-            if kept is None or time >= kept[0]:
+            if kept is None or time >= kept[0] or kept[0] > limit + SLACK_S:
                 values = [row.get(name) for name in fields]
                 latest[key] = (time, *values)
                 dirty[key] = None

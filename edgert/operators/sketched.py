@@ -20,13 +20,12 @@ from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
 from edgert.operators.inline import Fields, Inlinable, Lines
 from edgert.operators.logic import Build, Emission, Now
+from edgert.operators.marks import AHEAD_S, SLACK_S, TAKEN_BACK
 from edgert.sketches import hyperloglog, second_moment
 from edgert.sketches.hashing import hash_of
 from edgert.sketches.hyperloglog import HyperLogLog, precision_for
 from edgert.sketches.second_moment import SecondMoment, width_for
 
-AHEAD_S: Final = 60.0
-"""How far a row's time may be ahead of the clock: one wrong clock must not begin a period for all."""
 MEMORY_BYTES: Final = 32 * 1024 * 1024
 """For the sketches of all keys together, as they are resident."""
 OBJECTS_BYTES: Final = 440
@@ -75,6 +74,7 @@ class Sketched(Inlinable, ABC):
         span = self._period_s
         out = []
         bad = late = period = 0
+        most = (limit + SLACK_S) // span if span else math.inf
         for row in rows:
             key = key_of(row)
             if span:
@@ -83,6 +83,10 @@ class Sketched(Inlinable, ABC):
             if held is None or held.period < period:
                 if held is None:
                     self._by_key.weighs(key)
+                held = kept[key] = Kept(period, self.fresh())
+                dirty[key] = None
+            elif held.period > most:  # our own clock was ahead
+                self.drops[TAKEN_BACK] += 1
                 held = kept[key] = Kept(period, self.fresh())
                 dirty[key] = None
             elif held.period > period:

@@ -26,6 +26,7 @@ from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
 from edgert.operators.devices import Board, Devices
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
+from edgert.operators.marks import TAKEN_BACK, is_ahead
 
 RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
@@ -109,7 +110,18 @@ class Source(Logic):
         looks = self.heeded and now.monotonic >= self._next_look
         if looks:
             self._tell()  # before this batch: what waits was heard when its own batch came, maybe long ago
+            if is_ahead(max(self.devices.watermark, self.devices.greatest), now.wall, self._ahead_tolerance_s):
+                self._take_back(now.wall + self._ahead_tolerance_s)
         return looks
+
+    def _take_back(self, limit: float) -> None:
+        """The clock was ahead when the times came that led to the watermark: it is found anew, from those before
+        `limit`."""
+        gone = self.devices.take_back(limit)
+        self._gone += gone
+        for device in gone:
+            self._dirty.pop(device, None)
+        self.drops[TAKEN_BACK] += 1
 
     def rows_of(self, batch: RawBatch) -> list[Row]:
         """The rows of a batch, their times taken note of; but for those that went to a tail (`Fusible`)."""

@@ -4,6 +4,7 @@ stands still for it."""
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from edgert.central.landing import Landing
 from edgert.central.query import query
 from edgert.central.sketches import is_kll
 from edgert.core.clock import VirtualClock
+from edgert.core.compression import compressed
 from edgert.core.result_schema import row_columns
-from edgert.core.results import RefusedBatch, pack_result, results_topic, unpack_result_untrusted
+from edgert.core.results import OpenBatch, RefusedBatch, RowsBatch, pack_result, results_topic, unpack_result_untrusted
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 
 EPOCH = 1 << 32
@@ -172,3 +174,43 @@ def test_a_fault_of_the_whole_is_told_and_tried_again(collector: Collector, monk
     monkeypatch.undo()
     (said,) = collector.handle([])
     assert said.acks == {(FLOW, EPOCH, 0): 1}
+
+
+@pytest.mark.parametrize("row", [None, 0, [], DEEP], ids=["nil", "0", "empty", "deep"])
+@pytest.mark.parametrize("rows", [200, 9_000, 100_000])
+def test_a_batch_of_nothing_but_bad_rows_is_one_row_in_quarantine_and_holds_up_no_other(
+    collector: Collector, tmp_path: Path, row: Any, rows: int
+) -> None:
+    """A few hundred bytes once they are compressed; each row of it cost as much as the whole."""
+    hostile, honest = Gateway("g1"), Gateway("g2")
+    rows = rows if row is not DEEP else rows // 100
+    bad = sent("g1", compressed(packed(hostile, kind="open", schema=SCHEMA.plain(), parent=None, cut={})))
+    many = sent("g1", compressed(packed(hostile, kind="rows", columns=COLUMNS, rows=[row] * rows)))
+    assert len(many.payload) < 4_000
+    good: list[OpenBatch | RowsBatch] = [honest.open(), honest.rows(contribution(0, "a", 1.0))]
+    messages = [bad, many, *(sent("g2", pack_result(batch)) for batch in good)]
+    tracemalloc.start()
+    try:
+        said = collector.handle(messages)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
+    assert {a.gateway: a.acks for a in said} == {"g1": {(FLOW, EPOCH, 0): 2}, "g2": {(FLOW, EPOCH, 0): 2}}
+    kept = quarantine(tmp_path)
+    if rows <= 100:  # few: each for itself
+        assert len(kept) == rows
+    else:
+        (only,) = kept
+        assert only["reason"].startswith("rows: expected at most")
+        assert len(only["row"] or only["payload"]) <= frames.KEPT_BYTES
+
+
+def test_a_nil_row_is_kept_as_a_row(collector: Collector, tmp_path: Path) -> None:
+    g = Gateway("g1")
+    batch = packed(g, kind="open", schema=SCHEMA.plain(), parent=None, cut={})
+    rows = packed(g, kind="rows", columns=COLUMNS, rows=[None, contribution(0, "a", 1.0)])
+    collector.handle([sent("g1", batch), sent("g1", rows)])
+    (only,) = quarantine(tmp_path)
+    assert only["row"] == "null"
+    assert collector.counters.rows == 1

@@ -1,0 +1,138 @@
+"""A clock that was ahead for two seconds, then right: what it left behind is taken back, live and after a restart.
+
+clock    now ── now + 20 years (2 s) ── now + 3 s ──▶       rows have no time of their own: theirs is their arrival
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from edgert.codecs.registry import make
+from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch
+from edgert.core.packing import pack, unpack
+from edgert.core.topic_template import TopicTemplate
+from edgert.operators.aggregates import parse_aggregate
+from edgert.operators.joins import JoinLatest
+from edgert.operators.logic import Now
+from edgert.operators.marks import TAKEN_BACK
+from edgert.operators.observations import JoinObservations
+from edgert.operators.sketched import DistinctCount
+from edgert.operators.source import Source
+from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
+
+START = CLOCK_IS_SET + 1e8
+STEPS = pytest.mark.parametrize("step_s", [3_600.0, 86_400.0, 20 * 365.25 * 86_400], ids=["hour", "day", "20 years"])
+
+
+def source() -> Source:
+    return Source(TopicTemplate("room/{source}"), make("json", None))
+
+
+def window() -> TumblingWindow:
+    aggregates = (parse_aggregate("n", "count()"),)
+    return TumblingWindow("minute", 10.0, aggregates, (("source", "string"),), ports=frozenset((RESULT, CONTRIBUTION)))
+
+
+class World:
+    """A source and a window, turn by turn; each turn is a second and brings one row without a time."""
+
+    def __init__(self, step_s: float) -> None:
+        self.step_s = step_s
+        self.source, self.window = source(), window()
+        self.monotonic = 0.0
+        self.counted = 0.0
+
+    def turn(self, ahead: bool = False, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.monotonic += 1.0
+        wall = START + self.monotonic + (self.step_s if ahead else 0.0)
+        now = Now(self.monotonic, wall)
+        raw = RawBatch(["room/a"], [json.dumps({"v": 1, **fields}).encode()], self.monotonic, wall)
+        for emission in self.source.process(raw, 0, now):
+            for given in self.window.process(emission.batch, 0, now):
+                if given.port == CONTRIBUTION:
+                    self.counted += sum(row["n"] for row in given.batch.rows)
+
+    def restart(self) -> None:
+        for name, fresh in (("source", source()), ("window", window())):
+            state = getattr(self, name).snapshot()
+            fresh.restore(unpack(pack(state)))
+            setattr(self, name, fresh)
+        self.source.resumed(Now(self.monotonic, START + self.monotonic))
+
+    def end(self) -> None:
+        for given in self.window.flush(Now(self.monotonic, 0.0)):
+            if given.port == CONTRIBUTION:
+                self.counted += sum(row["n"] for row in given.batch.rows)
+
+
+@STEPS
+@pytest.mark.parametrize("restarts", [False, True], ids=["live", "restarted"])
+def test_after_the_clock_was_ahead_for_two_seconds_no_row_is_late(step_s: float, restarts: bool) -> None:
+    world = World(step_s)
+    for _ in range(30):
+        world.turn()
+    for _ in range(2):
+        world.turn(ahead=True)
+    if restarts:
+        world.restart()
+    for _ in range(40):
+        world.turn()
+    assert world.window.drops["late"] == 0
+    assert (world.source.drops[TAKEN_BACK], world.window.drops[TAKEN_BACK]) == (1, 1)
+    assert START < world.source.devices.watermark < START + world.monotonic
+    world.end()
+    assert world.counted == 72
+
+
+def test_marks_of_a_clock_that_was_never_wrong_stay() -> None:
+    world = World(0.0)
+    for n in range(200):
+        # one device is ahead of time by more than the tolerance, as long as it likes
+        world.turn(fields={"time": START + 1e9} if n % 3 == 0 else {})
+    assert world.source.drops[TAKEN_BACK] == world.window.drops[TAKEN_BACK] == 0
+
+
+def _times(step_s: float) -> list[tuple[float, Now]]:
+    """(time of a row, clock) before, while and after the clock is ahead."""
+    return [
+        (START + 1.0, Now(1.0, START + 1.0)),
+        (START + step_s, Now(2.0, START + step_s)),
+        (START + 3.0, Now(3.0, START + 3.0)),
+    ]
+
+
+@STEPS
+def test_join_latest_takes_the_setpoint_that_comes_after_it(step_s: float) -> None:
+    made = JoinLatest(["source"], ["m"])
+    for value, (time, now) in enumerate(_times(step_s)):
+        made.process(Batch([{"time": time, "source": "a", "m": value}], 0.0, NO_WATERMARK), 1, now)
+    (given,) = made.process(Batch([{"time": START + 4.0, "source": "a"}], 0.0, NO_WATERMARK), 0, now)
+    assert given.batch.rows[0]["m"] == 2
+
+
+@STEPS
+def test_distinct_count_counts_on_after_it(step_s: float) -> None:
+    made = DistinctCount("v", "n", ["source"], 60.0, 0.05)
+    given = [
+        made.process(Batch([{"time": time, "source": "a", "v": 1}], 0.0, 0.0), 0, now)[0].batch.rows[0]["n"]
+        for time, now in _times(step_s)
+    ]
+    assert given == [1, 1, 1]
+    assert made.drops == {TAKEN_BACK: 1}
+
+
+@STEPS
+def test_observations_wait_again_after_it(step_s: float) -> None:
+    made = JoinObservations(["source"], ["x", "y"])
+    for time, now in _times(step_s):
+        made.process(Batch([], 0.0, time - 2.0), 0, now)
+    assert made.watermark == START + 1.0
+    assert made.drops == {TAKEN_BACK: 1}
+    made.process(Batch([{"time": START + 3.0, "source": "a", "x": 1}], 0.0, START + 1.0), 0, now)
+    (given,) = made.process(Batch([{"time": START + 3.0, "source": "a", "y": 2}], 0.0, START + 1.0), 0, now)
+    assert given.batch.rows == [{"time": START + 3.0, "source": "a", "x": 1, "y": 2}]
