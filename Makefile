@@ -3,15 +3,16 @@
 
 SHELL := /bin/sh
 ARGS ?=
+BOARD ?= virt
 # A plain user's PATH may lack the folder of mosquitto.
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test lint format bench docs lock clean
+.PHONY: help demo test lint format bench image image-test docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 demo: ## sensors of this machine -> gateway -> Spark table, with a page on loopback; Ctrl-C ends it
 	@scripts/setup demo
@@ -32,6 +33,15 @@ format: ## rewrites the code in the house style
 bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
 	@scripts/setup test
 	@$(with_java); exec .venv/bin/python -m benchmarks $(ARGS)
+
+image: ## the image of a board: make image BOARD=virt (needs root; virt, amd64, pi4)
+	@scripts/setup image
+	@.venv/bin/python images/build.py $(BOARD) $(ARGS)
+
+image-test: ## boots an image in QEMU, sends it messages, cuts its power: make image-test BOARD=amd64 (some 3 minutes)
+	@scripts/setup image
+	@.venv/bin/python images/build.py $(BOARD) --open-broker $(ARGS)
+	@.venv/bin/python images/boot.py $(BOARD)
 
 docs: ## writes anew what the docs take from the code
 	@scripts/setup lint

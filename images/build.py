@@ -37,6 +37,11 @@ NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
 FOREIGN: Final = {"qemu-aarch64-static": "qemu-user-static"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
 UNITS: Final = ("edgert-gateway.service",)
+MASKED: Final = (
+    "systemd-update-done.service", "systemd-journal-catalog-update.service", "systemd-hwdb-update.service",
+    "ldconfig.service", "getty@tty1.service", "serial-getty@.service",
+)  # fmt: skip
+"""They would write to the root file system at each start, or offer a login to nobody."""
 DATA_MIB: Final = 256
 
 
@@ -133,13 +138,17 @@ class Image:
         for name, module in (("edgert-gateway", "gateway"), ("edgert-agent", "agent"), ("edgert", "edgert")):
             script = folder / "bin" / name
             script.parent.mkdir(exist_ok=True)
-            script.write_text(f"#!/bin/sh\nPYTHONPATH=/opt/edgert/lib exec python3 -P -m {module} \"$@\"\n")
+            script.write_text(f'#!/bin/sh\nPYTHONPATH=/opt/edgert/lib exec python3 -P -m {module} "$@"\n')
             script.chmod(0o755)
 
     def _configure(self) -> None:
         """No host key, password or machine id is in an image; the root file system is never written."""
         shutil.copytree(FILES, self.tree, dirs_exist_ok=True)
-        broker = "listener 1883\nallow_anonymous true\n" if self.open_broker else "listener 1883 127.0.0.1\nallow_anonymous true\n"
+        broker = (
+            "listener 1883\nallow_anonymous true\n"
+            if self.open_broker
+            else "listener 1883 127.0.0.1\nallow_anonymous true\n"
+        )
         (self.tree / "etc/mosquitto/conf.d/listener.conf").write_text(broker)
         settings = self.tree / "var/edgert/gateway.toml"
         settings.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +163,8 @@ class Image:
             shutil.copy(ROOT / "systemd" / unit, self.tree / "etc/systemd/system" / unit)
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
         (wanted / "systemd-networkd.service").symlink_to("/usr/lib/systemd/system/systemd-networkd.service")
+        for unit in MASKED:
+            (self.tree / "etc/systemd/system" / unit).symlink_to("/dev/null")
         (self.tree / "etc/hostname").write_text(f"edgert-{self.board}\n")
         (self.tree / "etc/machine-id").write_text("")
         for name in ("var/lib/dbus/machine-id", "etc/resolv.conf", "var/lib/systemd/random-seed"):

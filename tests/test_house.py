@@ -196,7 +196,7 @@ def test_a_circle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
 def test_setup_refuses_an_unknown_kind() -> None:
     done = subprocess.run([str(ROOT / "scripts/setup"), "all"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "usage: scripts/setup demo|test|lint|ci\n"
+    assert done.stderr == "usage: scripts/setup demo|test|lint|image|ci\n"
 
 
 UNITS = sorted((ROOT / "systemd").glob("*.service"))
