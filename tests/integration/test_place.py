@@ -19,7 +19,7 @@ from edgert.control.messages import VerbError
 from gateway.hosts.slot_recovery import MOST_DEATHS
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
-from tests.integration.test_slots import counted
+from tests.integration.test_slots import COUNTING, counted
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -74,6 +74,32 @@ def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, caps
     rig.finish(gateway, "city-air", len(packs))
     assert rig.counts("city-air") == counted(packs)
     assert gateway.status()["drops"] == []
+
+
+@pytest.mark.parametrize(
+    ("pool", "arguments", "why"),
+    [
+        (THREE, ["other", "window=1"], "expected a running flow, one of counting, got 'other'"),
+        (
+            THREE,
+            ["counting", "x=1"],
+            "expected an operator of flow counting, one of central, readings, seconds, got 'x'",
+        ),
+        (THREE, ["counting", "seconds=3"], "expected a slot from 0 to 2 for seconds, got 3"),
+        (THREE, ["counting", "by_source=1"], "operator by_source (key_by) only names keys"),
+        ({}, ["counting", "seconds=0"], "this gateway has no slots between which operators could move"),
+        ({}, ["counting", "--by", "even"], "this gateway has no slots between which operators could move"),
+    ],
+)
+def test_what_cannot_be_placed_is_refused_with_the_reason(
+    rig: Rig, pool: dict[str, Any], arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = rig.gateway(pool=pool)
+    gateway.start_ready()
+    assert rig.deploy(gateway, COUNTING)["accepted"]
+    assert main(["place", *arguments, "--socket", str(socket_of(gateway))]) == 1
+    assert why in capsys.readouterr().err
+    assert call(socket_of(gateway), "figures")["flows"]["counting"]["plan"] == 0
 
 
 def test_kill_9_of_gateway_and_slots_at_any_moment_of_a_place_changes_nothing(rig: Rig) -> None:
