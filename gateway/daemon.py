@@ -31,6 +31,7 @@ from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
 from gateway.control.agent_socket import AgentSocket
 from gateway.control.commands import Commands
+from gateway.control.mailbox import Mailbox, Received
 from gateway.deploy import Deployment
 from gateway.flows.files import deploy_files
 from gateway.flows.flows import Flows
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Inbound = asyncio.Queue[tuple[str, bytes, "Request | None"]]
+Inbound = asyncio.Queue[Received] | Mailbox
 FILES_S = 60.0
 """So long a start waits for the documents of `flows.files`: a change may wait for a full disk, and what frees it waits
 for the start."""
@@ -115,7 +116,7 @@ class Daemon:
         self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
         self.web: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._documents: Inbound = asyncio.Queue(1_000)
+        self._documents = Mailbox()
         self._commands: Inbound = asyncio.Queue(1_000)
         self._acks: Inbound = asyncio.Queue(1_000)
         self._stop = asyncio.Event()

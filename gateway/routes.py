@@ -69,6 +69,7 @@ class Routes:
     def _keep(self, key: object, route: Route) -> Route:
         if len(self._routes) >= CACHED_TOPICS:
             self._routes.clear()
+            self._shared.clear()  # sets of identifiers are the broker's choice, too
         self._routes[key] = route
         return route
 

@@ -87,11 +87,11 @@ async def test_control_messages_that_cannot_be_handled_or_do_not_fit_are_counted
         raise ValueError("no")
 
     for _ in range(1_002):
-        made._message_untrusted("edgert/v1/x/config", b"{}", None)
-    serving = asyncio.create_task(made._serve(made._documents, fail))
+        made._message_untrusted(f"{made.deployment.base}/cmd/status", b"{}", None)
+    serving = asyncio.create_task(made._serve(made._commands, fail))
     for _ in range(2_000):
         await asyncio.sleep(0)
-    assert made._documents.empty()
+    assert made._commands.empty()
     serving.cancel()
     assert [(drop["reason"], drop["rows"]) for drop in made.status._drops()] == [
         ("control message that could not be handled", 1_000),
