@@ -28,6 +28,7 @@ BOOT_S: Final = 900.0
 ANSWER_S: Final = 300.0
 MESSAGES: Final = 60
 MEMORY_MIB: Final = 1024
+QUIET: Final = "quiet systemd.show_status=false"
 FLOW: Final = """
 name = "counts"
 [checkpoint]
@@ -86,7 +87,7 @@ class Machine:
         command = [
             self._qemu["command"], *self._qemu["arguments"], "-m", str(MEMORY_MIB), "-nographic", "-no-reboot",
             "-kernel", str(self._images / "vmlinuz"), "-initrd", str(self._images / "initrd.img"),
-            "-append", f"root=LABEL=edgert-root ro console={self._qemu['console']} panic=5 quiet systemd.show_status=false",
+            "-append", f"root=LABEL=edgert-root ro console={self._qemu['console']} panic=5 {QUIET}",
             "-drive", f"file={self._folder / 'root.ext4'},format=raw,if=virtio,readonly=on",
             "-drive", f"file={self._folder / 'data.ext4'},format=raw,if=virtio",
             "-netdev", f"user,id=n,{forwards}", "-device", "virtio-net-pci,netdev=n", "-device", "virtio-rng-pci",
