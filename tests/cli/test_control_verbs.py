@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -235,8 +236,11 @@ def test_top_in_a_terminal_ends_with_q_and_leaves_it_as_it_was(gateway: Callable
 @pytest.mark.integration
 def test_top_without_a_terminal_prints_until_it_is_interrupted(gateway: Callable[[Answers], Path]) -> None:
     path = gateway({"figures": FIGURES})
-    command = [sys.executable, "-m", "edgert.cli.main", "top", "--every", "0.1", "--socket", str(path)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    # a shell that runs tests in the background has them ignore Ctrl-C, and all that they start
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "edgert.cli.main", "top", "--every", "0.1"]
+    with subprocess.Popen(
+        [*command, "--socket", str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
         assert process.stdout is not None
         heads = 0
         while heads < 3:
@@ -244,7 +248,7 @@ def test_top_without_a_terminal_prints_until_it_is_interrupted(gateway: Callable
             assert line, "it ended by itself"
             heads += line.startswith("gateway g1")
             assert "\x1b" not in line
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
 
 
