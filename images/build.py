@@ -34,8 +34,11 @@ PACKAGES: Final = (
     "systemd", "systemd-sysv", "udev", "dbus", "python3", "mosquitto", "iproute2", "initramfs-tools", "zstd",
 )  # fmt: skip
 NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
-FOREIGN: Final = {"qemu-aarch64-static": "qemu-user-static"}
+FOREIGN: Final = {"qemu-aarch64-static": "qemu-user-static", "arch-test": "arch-test"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
+BINFMT: Final = Path("/proc/sys/fs/binfmt_misc")
+ARM64_MAGIC: Final = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+ARM64_MASK: Final = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 UNITS: Final = ("edgert-gateway.service",)
 MASKED: Final = (
     "systemd-update-done.service", "systemd-journal-catalog-update.service", "systemd-hwdb-update.service",
@@ -76,6 +79,11 @@ class Image:
         self.work = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp") / f"edgert-image-{board}"
         self.tree = self.work / "root"
 
+    @property
+    def _foreign(self) -> bool:
+        """Whether this machine runs the board's programs by emulation only."""
+        return os.uname().machine != {"amd64": "x86_64", "arm64": "aarch64"}[self.spec["architecture"]]
+
     def build(self) -> None:
         """All steps."""
         self._check()
@@ -102,13 +110,14 @@ class Image:
     def _check(self) -> None:
         if os.geteuid():
             raise BuildError("expected root: file owners of the image are set")
-        foreign = os.uname().machine != {"amd64": "x86_64", "arm64": "aarch64"}[self.spec["architecture"]]
-        needed = NEEDED | (FOREIGN if foreign else {}) | (CARD if "card" in self.spec else {})
+        needed = NEEDED | (FOREIGN if self._foreign else {}) | (CARD if "card" in self.spec else {})
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
         if missing := sorted(package for command, package in needed.items() if not shutil.which(command, path=path)):
             raise BuildError(f"missing here: apt-get install {' '.join(missing)}")
 
     def _bootstrap(self) -> None:
+        if self._foreign:
+            _emulate_arm64()
         key = hashlib.sha256(json.dumps([SUITE, self.packages]).encode()).hexdigest()[:12]
         kept = self.cache / f"{self.board}-{key}.tar"
         if not kept.exists():
@@ -213,6 +222,16 @@ class Image:
         (self.work / "empty").mkdir()
         run("genimage", "--config", described, "--rootpath", self.work / "empty", "--tmppath", self.work / "tmp",
             "--inputpath", "/", "--outputpath", self.out)  # fmt: skip
+
+
+def _emulate_arm64() -> None:
+    """Lets the kernel run arm64 programs by QEMU; it stays so until the next start of this machine."""
+    if (BINFMT / "qemu-aarch64").exists():
+        return
+    if not (BINFMT / "register").exists():
+        run("mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT)
+    emulator = shutil.which("qemu-aarch64-static")
+    (BINFMT / "register").write_text(f":qemu-aarch64:M::{ARM64_MAGIC}:{ARM64_MASK}:{emulator}:F")
 
 
 def _ext4(tree: Path, image: Path, label: str, mib: int) -> None:
