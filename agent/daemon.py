@@ -18,6 +18,7 @@ from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.files import next_epoch, read_keys, stamp, store_epoch
 from agent.fleet_flows import FleetFlows
+from agent.fleet_plans import FleetPlans
 from agent.fleet_rings import SECTION, FleetRings
 from agent.local_gateway import LocalGateway
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
@@ -75,6 +76,7 @@ class Agent:
             self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
             self.control |= self.sched.handlers
         self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
+        FleetPlans(self.membership.roster, self.rounds, self.flows, Random(random.getrandbits(64)))
         self.rings = FleetRings(self.membership.roster, self.gateway, self._capacity)
         self.control |= self.flows.control | self.rings.control
         self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway

@@ -35,8 +35,8 @@ Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
 """(gateway, verb, arguments, time-out in seconds) -> the answer of that board's agent."""
 
 VERBS: Final = frozenset({
-    "status", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export", "part.prepare",
-    "part.commit", "part.abort",
+    "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
+    "part.prepare", "part.commit", "part.abort",
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 LOOK_S: Final = 2.0
@@ -52,15 +52,19 @@ class FleetFlows:
 
     def __init__(self, name: str, roster: Roster, gateway: LocalGateway, request: Request) -> None:
         self._name, self._roster, self._gateway, self._request = name, roster, gateway, request
-        self.control: dict[str, Handler] = {
-            f"fleet.{verb}": self._by_coordinator(verb) for verb in ("deploy", "move", "remove")
-        }
-        self.control["fleet.flows"] = self._flows
-        self._do = {"deploy": self._deploy, "move": self._move, "remove": self._remove}
+        self.control: dict[str, Handler] = {"fleet.flows": self._flows}
+        self._do: dict[str, Handler] = {}
+        for verb, do in (("deploy", self._deploy), ("move", self._move), ("remove", self._remove)):
+            self.add(verb, do)
         self._busy: dict[str, asyncio.Lock] = {}
         """By flow: held while this agent changes it."""
         self._left: dict[str, int] = {}
         """Flows whose change of plan nobody goes on with, and for how many looks."""
+
+    def add(self, verb: str, do: Handler) -> None:
+        """A verb `fleet.<verb>` that the coordinator of the flow carries out, whichever agent is asked."""
+        self._do[verb] = do
+        self.control[f"fleet.{verb}"] = self._by_coordinator(verb)
 
     # -- between agents
 
@@ -96,11 +100,22 @@ class FleetFlows:
     def _alive(self) -> list[str]:
         return sorted(member.name for member in self._roster if member.state is State.ALIVE)
 
-    async def _parts(self, flow: str = "") -> dict[str, dict[str, Any]]:
+    async def ask_all(self, gateways: Iterable[str], verb: str) -> dict[str, dict[str, Any]]:
+        """The answers of those that answer."""
+        names = list(gateways)
+        answers = await asyncio.gather(*(self._ask(name, verb, {}) for name in names), return_exceptions=True)
+        return {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, dict)}
+
+    async def check(self, document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+        """The operator copies of a document in topological order."""
+        found: Mapping[str, Mapping[str, Any]] = (await self._ask(self._name, "part.check", {"document": document}))[
+            "operators"
+        ]
+        return found
+
+    async def parts(self, flow: str = "") -> dict[str, dict[str, Any]]:
         """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer."""
-        alive = self._alive()
-        answers = await asyncio.gather(*(self._ask(name, "part.status", {}) for name in alive), return_exceptions=True)
-        found = {name: answer for name, answer in zip(alive, answers, strict=True) if isinstance(answer, dict)}
+        found = await self.ask_all(self._alive(), "part.status")
         return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found
 
     # -- what can be asked for
@@ -112,10 +127,9 @@ class FleetFlows:
         if not isinstance(document, dict) or not isinstance(pins, Mapping):
             raise EdgertError(f"expected a document and pins, got {show(document)} and {show(pins)}")
         flow = _flow_of(args)
-        async with self._lock(flow):
-            checked = await self._ask(self._name, "part.check", {"document": document})
-            on = _assignment(checked["operators"], pins, str(asked))
-            known = await self._parts()
+        async with self.lock(flow):
+            on = _assignment(await self.check(document), pins, str(asked))
+            known = await self.parts()
             self._check_boards(on, known)
             before = {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
             if before:
@@ -130,7 +144,7 @@ class FleetFlows:
         """The same document with other pins moves operators; another one must wait until the flow is removed."""
         if any(part["document"] != document for part in parts.values()):
             raise EdgertError(f"flow {flow} runs with another document: remove it first (edgert fleet remove {flow})")
-        return await self._change(flow, parts, on)
+        return await self.change(flow, parts, on)
 
     async def _deploy_new(self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], fence: int) -> None:
         assignment = {operator: [gateway, -1] for operator, gateway in on.items()}
@@ -150,29 +164,29 @@ class FleetFlows:
         flow, moves = _flow_of(args), args.get("moves")
         if not isinstance(moves, Mapping) or not moves:
             raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
-        async with self._lock(flow):
-            parts = await self._running(flow)
+        async with self.lock(flow):
+            parts = await self.running(flow)
             before = _before(parts)
             for operator in moves:
                 if operator not in before:
                     raise EdgertError(
                         f"expected an operator of flow {flow}, one of {_list(before)}, got {show(operator)}"
                     )
-            return await self._change(flow, parts, {**before, **moves})
+            return await self.change(flow, parts, {**before, **moves})
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
         hold is worked off in order."""
         flow = _flow_of(args)
-        async with self._lock(flow):
-            parts = await self._running(flow)
+        async with self.lock(flow):
+            parts = await self.running(flow)
             before = _before(parts)
             document = next(iter(parts.values()))["document"]
-            operators = (await self._ask(self._name, "part.check", {"document": document}))["operators"]
+            operators = await self.check(document)
             sources = {before[name] for name, operator in operators.items() if operator["source"]}
             if len(sources) == 1 and set(before.values()) != sources:
-                await self._change(flow, parts, dict.fromkeys(before, *sources))
-                parts = await self._running(flow)
+                await self.change(flow, parts, dict.fromkeys(before, *sources))
+                parts = await self.running(flow)
             fence = 1 + max(part["fence"] for part in parts.values())
             for gateway in dict.fromkeys(before[name] for name in operators if before[name] in parts):
                 await self._ask(gateway, "part.remove", {"flow": flow, "fence": fence})
@@ -195,7 +209,7 @@ class FleetFlows:
         """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet."""
         found: dict[str, dict[str, Any]] = {}
         alive = self._alive()
-        for gateway, parts in (await self._parts()).items():
+        for gateway, parts in (await self.parts()).items():
             for flow, part in parts.items():
                 if not part.get("assignment"):
                     continue
@@ -208,14 +222,14 @@ class FleetFlows:
 
     # -- changes of plan
 
-    async def _change(
+    async def change(
         self, flow: str, parts: Mapping[str, Mapping[str, Any]], after: Mapping[str, str]
     ) -> Mapping[str, Any]:
         before = _before(parts)
         plan = max(part["plan"] for part in parts.values())
         if after == before:
             return {"flow": flow, "plan": plan, "assignment": before, "pause_s": 0.0, "coordinator": self._name}
-        known = await self._parts()
+        known = await self.parts()
         self._check_boards({**before, **after}, known)
         self._check_boards(before, known)
         fences = [part.get("fence", 0) for found in known.values() if (part := found.get(flow))]
@@ -227,9 +241,9 @@ class FleetFlows:
             "flow": flow, "plan": change.plan, "assignment": dict(after), "pause_s": pause_s, "coordinator": self._name,
         }  # fmt: skip
 
-    async def _running(self, flow: str) -> dict[str, dict[str, Any]]:
+    async def running(self, flow: str) -> dict[str, dict[str, Any]]:
         """The parts of a flow that runs, all of it by one plan."""
-        parts = {name: part for name, part in (await self._parts(flow)).items() if part.get("assignment")}
+        parts = {name: part for name, part in (await self.parts(flow)).items() if part.get("assignment")}
         if not parts:
             raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
         boards = set().union(*map(participants, parts.values()))
@@ -246,7 +260,7 @@ class FleetFlows:
                     f"{operator}: expected a gateway that answers, one of {_list(known)}, got {show(gateway)}"
                 )
 
-    def _lock(self, flow: str) -> asyncio.Lock:
+    def lock(self, flow: str) -> asyncio.Lock:
         return self._busy.setdefault(flow, asyncio.Lock())
 
     # -- what runs beside
@@ -277,17 +291,17 @@ class FleetFlows:
         """A change of plan is left when its coordinator died, or could not reach a gateway. The coordinator of now ends
         it, when all gateways that take part answer."""
         alive = self._alive()
-        known = await self._parts()
+        known = await self.parts()
         stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}
-        mine = {flow for flow in stands if coordinator(flow, alive) == self._name and not self._lock(flow).locked()}
+        mine = {flow for flow in stands if coordinator(flow, alive) == self._name and not self.lock(flow).locked()}
         self._left = {flow: self._left.get(flow, 0) + 1 for flow in mine}
         for flow in [flow for flow, looks in self._left.items() if looks * LOOK_S >= MEND_S]:
-            async with self._lock(flow):
+            async with self.lock(flow):
                 await self._end_change(flow)
             self._left.pop(flow, None)
 
     async def _end_change(self, flow: str) -> None:
-        parts = await self._parts(flow)
+        parts = await self.parts(flow)
         boards = set().union(*map(participants, parts.values()))
         if lacking := boards - set(self._alive()):
             log.warning("flow %s stands still: its plan is being changed, and %s does not answer", flow, _list(lacking))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from edgert.cli import _fleet_plans
 from edgert.core.errors import EdgertError
 
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -32,6 +33,7 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
     move.add_argument("operator", help="an operator, or a copy of one (minute#2)")
     move.add_argument("gateway", help="the board that is to run it")
     move.set_defaults(act=lambda args: _move(args, call))
+    _fleet_plans.add(actions, _action, add_socket, call)
     text = "the load that each board predicts for the next three minutes"
     _action(actions, "rings", text, add_socket).set_defaults(act=lambda args: _rings(args, call))
     remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)

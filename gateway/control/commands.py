@@ -134,8 +134,8 @@ class Commands:
         return {"peers": sorted(peers)}
 
     async def check_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"document": ...}`: the operator copies of a flow in topological order, each with its inputs and whether it
-        is a source."""
+        """`{"document": ...}`: the operator copies of a flow in topological order, each with its type, its inputs and
+        whether it is a source."""
         document = arguments.get("document")
         if not isinstance(document, Mapping):
             raise EdgertError(f"expected a document, got {show(document)}")
@@ -147,6 +147,7 @@ class Commands:
             "operators": {
                 copy: {
                     "source": registry[node.type].role == "source",
+                    "type": node.type,
                     "inputs": [other for i in node.inputs for other in copies[i]],
                 }
                 for name, node in flow.nodes.items()

@@ -112,6 +112,37 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     assert fleet.rig.counts("city-air") == counts_of(packs)
 
 
+def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.start()
+    base = truth.packs()
+    packs = [pack for n in range(6) for pack in truth.shifted(base, 120 * n)]
+    fleet.ask("g1", "fleet.deploy", {"document": truth.document(interval_s=0.3), "pins": PLACE})
+    publishing = fleet.rig.publishing(truth.as_messages(packs), rate=150)
+    time.sleep(2.0)
+    asked = ["--config", str(fleet.agents["g2"].config)]
+    assert main(["fleet", "plan", "city-air", "--keep", "central", *asked]) == 0
+    told = capsys.readouterr().out
+    assert "better: window to g" in told, told
+    assert fleet.where("g1")["plan"] == 1, "a plan that is shown is not made"
+    found = fleet.ask("g3", "fleet.replace", {"flow": "city-air"})
+    assert (found["changed"], found["plan"]) == (True, 2), found
+    assert set(found["assignment"].values()) == {"g1"}, "the source's board has room for all"
+    assert min(found["now"]["edges"], found["now"]["rows"]) > 0, "rows between boards were counted"
+    assert found["then"]["edges"] == 0
+    assert main(["fleet", "replace", "city-air", *asked]) == 0
+    assert "city-air stays: hybrid finds no better placement" in capsys.readouterr().out
+    with pytest.raises(ControlError, match="heuristic: expected one of hybrid"):
+        fleet.ask("g1", "fleet.plan", {"flow": "city-air", "heuristic": "best"})
+    publishing.join()
+    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    fleet.ask("g1", "fleet.remove", {"flow": "city-air"})
+    for gateway in fleet.boards.gateways.values():
+        fleet.rig.drained(gateway)
+    assert fleet.rig.counts("city-air") == counts_of(packs)
+
+
 def test_a_coordinator_that_dies_in_the_midst_of_a_change_is_followed_by_another(fleet: Fleet) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -1,0 +1,142 @@
+"""Where a flow of the fleet should run, by a heuristic: shown (`fleet.plan`), and made so (`fleet.replace`).
+
+The flow's coordinator reads the figures of all boards twice, some seconds apart, and asks `agent.placement` for a
+better placement. Capacities and distances are those that membership spreads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from random import Random
+from typing import Any, Final
+
+from agent.coordinates.rounds import Rounds
+from agent.fleet_flows import FleetFlows
+from agent.fleet_rings import REFERENCE_SPEED
+from agent.fleet_status import coordinate_of, section_untrusted
+from agent.membership.members import Member
+from agent.membership.roster import Roster
+from agent.placement.budget import Budget
+from agent.placement.proposal import Proposal, Reading, propose
+from agent.placement.registry import HEURISTICS
+from edgert.core.errors import EdgertError, show
+
+HEURISTIC: Final = "hybrid"
+READ_S: Final = 3.0
+"""Time between the two readings: a gateway's figures of its slots are up to a second old."""
+SEARCH_S: Final = 0.3
+UNKNOWN_RTT_S: Final = 0.001
+"""Round trip of two boards of which neither coordinates nor a measurement are known yet."""
+PUBLISH: Final = "publish"
+"""Operators of this type stay: they publish to the broker of their own board, where the devices are."""
+
+
+class FleetPlans:
+    """The agent's part that asks the heuristics."""
+
+    def __init__(self, roster: Roster, rounds: Rounds, flows: FleetFlows, random: Random) -> None:
+        self._roster, self._rounds, self._flows, self._random = roster, rounds, flows, random
+        flows.add("plan", self._plan)
+        flows.add("replace", self._replace)
+
+    async def _plan(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "heuristic": name, "keep": [operator]}`: the placement now and the one that the heuristic
+        finds, each with its score by term. Nothing changes."""
+        flow = str(args["flow"])
+        parts = await self._flows.running(flow)
+        return _plain(flow, args, await self._propose(flow, parts, args))
+
+    async def _replace(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `_plan`; where the other placement is better, the flow's plan is changed to it."""
+        flow = str(args["flow"])
+        async with self._flows.lock(flow):
+            parts = await self._flows.running(flow)
+            proposal = await self._propose(flow, parts, args)
+            found = _plain(flow, args, proposal)
+            if not proposal.better or not proposal.moves:
+                return {**found, "changed": False}
+            return {**found, **await self._flows.change(flow, parts, proposal.after), "changed": True}
+
+    async def _propose(self, flow: str, parts: Mapping[str, Mapping[str, Any]], args: Mapping[str, Any]) -> Proposal:
+        heuristic, keep = args.get("heuristic", HEURISTIC), args.get("keep", [])
+        if heuristic not in HEURISTICS:
+            raise EdgertError(f"heuristic: expected one of {', '.join(HEURISTICS)}, got {show(heuristic)}")
+        if not isinstance(keep, list) or not all(isinstance(operator, str) for operator in keep):
+            raise EdgertError(f"keep: expected a list of operators, got {show(keep)}")
+        newest = max(parts.values(), key=lambda part: part["plan"])
+        on = {operator: at[0] for operator, at in newest["assignment"].items()}
+        if unknown := sorted(name for name in keep if name not in on and name not in {o.partition("#")[0] for o in on}):
+            raise EdgertError(f"keep: expected operators of flow {flow}, among {', '.join(on)}, got {unknown[0]!r}")
+        checked = await self._flows.check(newest["document"])
+        keep = [*keep, *(o for o, told in checked.items() if told["source"] or told["type"] == PUBLISH)]
+        readings, fleet = await self._readings()
+        profiles = [profile for member in self._roster if (profile := _profile_untrusted(member)) is not None]
+        profiles = [profile for profile in profiles if profile["gateway"] in readings]
+        known = {profile["gateway"] for profile in profiles}
+        if lacking := sorted(set(on.values()) - known):
+            raise EdgertError(
+                f"flow {flow}: the figures or the capacity of {', '.join(lacking)} are not known; try again"
+            )
+        readings = {gateway: reading for gateway, reading in readings.items() if gateway in known}
+        budget = Budget(seconds=SEARCH_S, clock=time.monotonic)
+        # In a thread: the membership's probes must be answered meanwhile.
+        return await asyncio.to_thread(
+            propose, flow, heuristic, readings, on, fleet, keep, profiles, self._distances(known), budget,
+            self._random.random,
+        )  # fmt: skip
+
+    async def _readings(self) -> tuple[dict[str, Reading], set[str]]:
+        """The figures of the boards that can take part, and the names of the fleet's flows."""
+        known = await self._flows.parts()
+        earlier = await self._flows.ask_all(known, "figures")
+        await asyncio.sleep(READ_S)
+        later = await self._flows.ask_all(earlier, "figures")
+        fleet = {flow for parts in known.values() for flow, part in parts.items() if part.get("assignment")}
+        return {gateway: (earlier[gateway], now) for gateway, now in later.items()}, fleet
+
+    def _distances(self, gateways: set[str]) -> Any:
+        """(gateway, gateway) -> round trip in seconds: measured where this board is one of them, else by coordinates.
+        Of all pairs now, as the roster changes while a heuristic searches in its thread."""
+        members = {member.name: member for member in self._roster if member.name in gateways}
+        table = {(a, b): self._rtt_s(members[a], members[b]) for a in members for b in members}
+        return lambda a, b: table[a, b]
+
+    def _rtt_s(self, a: Member, b: Member) -> float:
+        own = self._roster.own
+        measured = self._rounds.filter.get(b.name if a is own else a.name) if own in (a, b) else None
+        if measured is not None:
+            return measured / 1e3
+        first, second = coordinate_of(a), coordinate_of(b)
+        estimate = self._rounds.algorithm.estimate_ms(first, second) if first and second else float("inf")
+        return estimate / 1e3 if estimate < float("inf") else UNKNOWN_RTT_S
+
+
+def _profile_untrusted(member: Member) -> dict[str, Any] | None:
+    """What `agent.placement.build` needs of a board; None of one that takes no batches of others, or tells nonsense."""
+    board = section_untrusted(member, "board")
+    cores, speed, memory, link = (board.get(key) for key in ("cores", "speed", "memory_mib", "link"))
+    numbers = [n for n in (cores, speed, memory) if isinstance(n, int | float) and not isinstance(n, bool) and n > 0]
+    if len(numbers) < 3 or not isinstance(link, list) or len(link) != 2 or not link[1]:
+        return None
+    labels = board.get("labels")
+    told = [f"{key}={value}" for key, value in labels.items()] if isinstance(labels, dict) else []
+    cores, speed, memory = numbers
+    relative = speed / REFERENCE_SPEED
+    return {
+        "gateway": member.name, "cpu": cores * relative, "speed": relative, "memory": int(memory * 2**20),
+        "labels": told, "slots": 1,
+    }  # fmt: skip
+
+
+def _plain(flow: str, args: Mapping[str, Any], proposal: Proposal) -> dict[str, Any]:
+    return {
+        "flow": flow,
+        "heuristic": args.get("heuristic", HEURISTIC),
+        "assignment": proposal.before,
+        "moves": proposal.moves,
+        "better": proposal.better,
+        "now": proposal.now.plain(),
+        "then": proposal.then.plain(),
+    }

@@ -1,0 +1,59 @@
+"""`edgert fleet plan | replace`: where a heuristic would run a flow's operators, and the change to it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
+TERMS: Final = (
+    ("violation", "violation of limits", "{:.3f}"),
+    ("score", "score", "{:.6f}"),
+    ("latency_ms", "latency of the longest path, ms", "{:.3f}"),
+    ("boards", "boards used / boards", "{:.3f}"),
+    ("edges", "edges between boards / edges", "{:.3f}"),
+    ("rows", "rows between boards / rows", "{:.3f}"),
+)
+"""Key in the agent's answer, what people read, format. Less is better in each."""
+
+
+def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket: Any, call: Call) -> None:
+    """Adds the actions."""
+    for verb, text in (
+        ("plan", "where a heuristic would run the flow's operators, with the score by term; nothing changes"),
+        ("replace", "move the flow's operators to where a heuristic wants them, if that is better"),
+    ):
+        one = action(actions, verb, text, add_socket)
+        one.add_argument("flow")
+        one.add_argument("--heuristic", default="hybrid", metavar="NAME", help="default: hybrid")
+        one.add_argument(
+            "--keep", action="append", default=[], metavar="OPERATOR",
+            help="let the operator where it is; sources and operators that publish always stay",
+        )  # fmt: skip
+        one.set_defaults(act=lambda args, verb=verb: _run(args, call, verb))
+
+
+def _run(args: argparse.Namespace, call: Call, verb: str) -> int:
+    asked = {"flow": args.flow, "heuristic": args.heuristic, "keep": args.keep}
+    found = call(args, f"fleet.{verb}", asked)
+    print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
+    return 0
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The answer for a terminal."""
+    from edgert.cli._control import table
+
+    rows = [(text, form.format(found["now"][key]), form.format(found["then"][key])) for key, text, form in TERMS]
+    yield from table(("less is better", "now", found["heuristic"]), rows)
+    yield ""
+    moves = "; ".join(f"{operator} to {gateway}" for operator, gateway in found["moves"].items()) or "no moves"
+    if not found["better"]:
+        yield f"flow {found['flow']} stays: {found['heuristic']} finds no better placement ({moves})"
+    elif not found.get("changed"):
+        yield f"better: {moves} (edgert fleet replace {found['flow']})"
+    else:
+        pause = f"it stood still for {1e3 * found['pause_s']:.0f} ms"
+        yield f"flow {found['flow']} runs by plan {found['plan']}: {moves}; {pause}"
