@@ -40,7 +40,7 @@ image: ## the image of a board: make image BOARD=virt (needs root; virt, amd64, 
 
 image-test: ## boots an image in QEMU, sends it messages, cuts its power: make image-test BOARD=amd64 (some 3 minutes)
 	@scripts/setup image
-	@.venv/bin/python images/build.py $(BOARD) --open-broker $(ARGS)
+	@.venv/bin/python images/build.py $(BOARD) $(ARGS)
 	@.venv/bin/python images/boot.py $(BOARD)
 
 docs: ## writes anew what the docs take from the code

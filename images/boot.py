@@ -55,6 +55,18 @@ input = "seconds"
 """
 
 
+PROVISIONING: Final = """
+[gateway]
+id = "probe-board"
+[broker]
+listen = "0.0.0.0"
+control = true
+[web]
+host = "0.0.0.0"
+"""
+"""The image opens nothing to the network: the board is told to."""
+
+
 class BootError(Exception):
     """The board did not do what it should; the message says what was awaited."""
 
@@ -81,6 +93,14 @@ class Machine:
             if not (images / name).exists():
                 raise BootError(f"expected {images / name}: build the image first (make image BOARD={board})")
             shutil.copy(images / name, folder / name)
+        self._stick = folder / "stick.vfat"
+        given = folder / "edgert.toml"
+        given.write_text(PROVISIONING)
+        for command in (
+            ("mkfs.vfat", "-C", "-n", "EDGERT", self._stick, "8192"),
+            ("mcopy", "-i", self._stick, given, "::"),
+        ):
+            subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
         forwards = f"hostfwd=tcp:127.0.0.1:{self.broker}-:1883,hostfwd=tcp:127.0.0.1:{self.page}-:8080"
@@ -90,6 +110,7 @@ class Machine:
             "-append", f"root=LABEL=edgert-root ro console={self._qemu['console']} panic=5 {QUIET}",
             "-drive", f"file={self._folder / 'root.ext4'},format=raw,if=virtio,readonly=on",
             "-drive", f"file={self._folder / 'data.ext4'},format=raw,if=virtio",
+            "-drive", f"file={self._stick},format=raw,if=virtio",
             "-netdev", f"user,id=n,{forwards}", "-device", "virtio-net-pci,netdev=n", "-device", "virtio-rng-pci",
         ]  # fmt: skip
         with self.log.open("ab") as log:
@@ -100,6 +121,11 @@ class Machine:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def left_on_stick(self) -> list[str]:
+        """The files on the stick with the provisioning file."""
+        listed = subprocess.run(["mdir", "-b", "-i", str(self._stick)], capture_output=True, text=True, check=False)
+        return listed.stdout.split()
 
     @property
     def running(self) -> bool:
@@ -187,7 +213,9 @@ def try_board(board: str, images: Path) -> int:
             print(f"boot: broker answers after {outside.connect():.0f} s", flush=True)
             outside.wait(lambda: bool(outside.online()), "the gateway")
             gateway = outside.online()
-            print(f"boot: gateway {gateway} is online", flush=True)
+            if gateway != "probe-board" or machine.left_on_stick():
+                raise BootError(f"expected probe-board and a wiped file, got {gateway} and {machine.left_on_stick()}")
+            print(f"boot: gateway {gateway} is online, and its provisioning file is wiped", flush=True)
             outside.deploy(gateway)
             outside.measure()
             print("boot: results of the flow came out", flush=True)

@@ -27,6 +27,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 BOARDS: Final = Path(__file__).with_name("boards")
 FILES: Final = Path(__file__).with_name("files")
+SAMPLE: Final = Path(__file__).with_name("provisioning.sample.toml")
 SUITE: Final = "trixie"
 PYTHON: Final = "313"
 """Python of the suite."""
@@ -158,7 +159,10 @@ class Image:
             if self.open_broker
             else "listener 1883 127.0.0.1\nallow_anonymous true\n"
         )
-        (self.tree / "etc/mosquitto/conf.d/listener.conf").write_text(broker)
+        listener = self.tree / "var/edgert/mosquitto/listener.conf"  # provisioning writes another
+        listener.parent.mkdir(parents=True)
+        listener.write_text(broker)
+        (self.tree / "etc/mosquitto/conf.d/listener.conf").symlink_to("/var/edgert/mosquitto/listener.conf")
         settings = self.tree / "var/edgert/gateway.toml"
         settings.parent.mkdir(parents=True, exist_ok=True)
         page = 'host = "0.0.0.0"\n' if self.open_broker else ""
@@ -171,6 +175,7 @@ class Image:
         for unit in UNITS:
             shutil.copy(ROOT / "systemd" / unit, self.tree / "etc/systemd/system" / unit)
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
+        (wanted / "edgert-provision.service").symlink_to("/etc/systemd/system/edgert-provision.service")
         (wanted / "systemd-networkd.service").symlink_to("/usr/lib/systemd/system/systemd-networkd.service")
         for unit in MASKED:
             (self.tree / "etc/systemd/system" / unit).symlink_to("/dev/null")
@@ -208,6 +213,7 @@ class Image:
         shutil.copy(next(self.tree.glob(f"usr/lib/linux-image-*/{card['device_tree']}")), fat)
         for name in ("vmlinuz", "initrd.img"):
             shutil.copy(self.out / name, fat)
+        shutil.copy(SAMPLE, fat / "edgert.sample.toml")
         (fat / "config.txt").write_text(card["config"].lstrip())
         (fat / "cmdline.txt").write_text(f"root=LABEL=edgert-root ro rootwait console={card['console']} panic=10\n")
         described = self.work / "genimage.cfg"

@@ -1,0 +1,100 @@
+"""On the board, before network and broker: takes `edgert.toml` from the FAT partition once, applies what is stored.
+
+    python3 -m provisioning.on_board
+
+Every partition labelled EDGERT is looked at: that of the card and that of a USB stick.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from edgert.core.errors import DocumentError
+from provisioning.document import files_untrusted
+
+LABEL: Final = "EDGERT"
+MOUNTED: Final = Path("/run/edgert-provision")
+STORED: Final = Path("/var/edgert")
+NETWORKS: Final = Path("/run/systemd/network")
+FILE: Final = "edgert.toml"
+ERRORS: Final = "edgert-errors.txt"
+LIMIT_BYTES: Final = 1 << 20
+
+
+def main() -> int:
+    """Returns 0 also when the file is wrong: the board goes on as before, and the errors stand beside the file."""
+    MOUNTED.mkdir(mode=0o700, exist_ok=True)
+    found = subprocess.run(
+        ["blkid", "-t", f"LABEL={LABEL}", "-o", "device"], capture_output=True, text=True, check=False
+    )
+    for device in found.stdout.split():
+        done = subprocess.run(["mount", "-t", "vfat", "-o", "umask=077,nosuid", device, MOUNTED], check=False)
+        if done.returncode == 0:
+            try:
+                take_untrusted(MOUNTED, STORED)
+            finally:
+                subprocess.run(["umount", MOUNTED], check=False)
+    _apply(STORED)
+    return 0
+
+
+def take_untrusted(boot: Path, stored: Path) -> bool:
+    """Stores below `stored` what the file in folder `boot` says, then wipes the file: whether there was one to take.
+
+    A faulty file stays, and a file with its errors is written beside it.
+    """
+    source = boot / FILE
+    if not source.exists():
+        return False
+    with source.open("rb") as file:
+        content = file.read(LIMIT_BYTES)
+    try:
+        files = files_untrusted(content.decode(errors="replace"))
+    except DocumentError as error:
+        print(f"edgert-provision: {error}", file=sys.stderr)
+        (boot / ERRORS).write_text(f"{error}\n")
+        return False
+    for name, text in files.items():
+        _write(stored / name, text)
+    os.sync()  # before the only other copy goes
+    _wipe(source)
+    (boot / ERRORS).unlink(missing_ok=True)
+    print(f"edgert-provision: {FILE} is stored on the board and wiped from its partition")
+    return True
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text)
+    part.chmod(0o644)  # read by the accounts of broker and gateway; secrets stand in files of their own
+    part.replace(path)
+
+
+def _wipe(path: Path) -> None:
+    """Overwrites the file, then removes it. (The card may keep the old blocks where no file system finds them.)"""
+    with path.open("r+b") as file:
+        file.write(b"\0" * os.fstat(file.fileno()).st_size)
+        file.flush()
+        os.fsync(file.fileno())
+    path.unlink()
+    os.sync()
+
+
+def _apply(stored: Path) -> None:
+    """Sets the host name, and gives networkd the file of a fixed address, if the board was told."""
+    hostname, network = stored / "network/hostname", stored / "network/lan.network"
+    if hostname.exists():
+        socket.sethostname(hostname.read_text().strip())
+    if network.exists() and network.stat().st_size:
+        NETWORKS.mkdir(mode=0o755, parents=True, exist_ok=True)
+        (NETWORKS / "10-lan.network").write_text(network.read_text())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The provisioning file: what a board is told, and how faults are answered."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.core.config import parse
+from edgert.core.errors import DocumentError
+from edgert.core.settings import GatewaySettings
+from provisioning.document import files_untrusted
+
+SAMPLE = Path(__file__).parents[2] / "images/provisioning.sample.toml"
+
+
+def settings(files: dict[str, str]) -> GatewaySettings:
+    return parse(GatewaySettings, files["gateway.toml"], {})
+
+
+def test_an_empty_file_opens_nothing_to_the_network() -> None:
+    files = files_untrusted("")
+    assert files["mosquitto/listener.conf"] == "listener 1883 127.0.0.1\nallow_anonymous true\n"
+    assert settings(files) == GatewaySettings()
+    assert files["network/lan.network"] == ""
+
+
+def test_the_sample_is_taken_as_it_is_and_with_every_comment_removed() -> None:
+    text = SAMPLE.read_text()
+    assert settings(files_untrusted(text)).gateway.id == "gateway-1"
+    header, rest = text.split("\n\n", 1)
+    assert header.startswith("#")
+    whole = files_untrusted(re.sub(r"(?m)^# ", "", rest))
+    assert settings(whole).central.host == "broker.example"
+    assert settings(whole).central.port == 1883
+    assert "Address=192.168.1.20/24\nGateway=192.168.1.1\nDNS=192.168.1.1\n" in whole["network/lan.network"]
+
+
+def test_with_a_listener_on_the_network_the_gateway_uses_one_of_its_own() -> None:
+    files = files_untrusted('[broker]\nlisten = "0.0.0.0"\n')
+    assert (settings(files).sensors.port, settings(files).central.port) == (1884, 1884)
+    assert "listener 1884 127.0.0.1" in files["mosquitto/listener.conf"]
+
+
+def test_a_port_or_a_broker_that_is_named_stays() -> None:
+    files = files_untrusted('[broker]\nlisten = "0.0.0.0"\n[central]\nhost = "b.example"\n[sensors]\nport = 1999\n')
+    assert (settings(files).sensors.port, settings(files).central.port) == (1999, 1883)
+
+
+def test_sensors_of_the_network_cannot_control_the_gateway_unless_told() -> None:
+    closed = files_untrusted('[broker]\nlisten = "0.0.0.0"\n')
+    opened = files_untrusted('[broker]\nlisten = "0.0.0.0"\ncontrol = true\n')
+    network = closed["mosquitto/listener.conf"].split("listener 1883")[1]
+    assert "acl_file /var/edgert/mosquitto/sensors.acl" in network
+    assert "deny edgert/#" in closed["mosquitto/sensors.acl"]
+    assert "acl_file" not in opened["mosquitto/listener.conf"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("id = 1", r"id: expected a table \[id\]"),
+        ("[gateway", "file: expected TOML"),
+        ('[gateway]\nid = "a b"', "gateway.id: expected"),
+        ("[sensor]\n", "sensor: expected a known section"),
+        ('[broker]\nlisten = "0.0.0.0\\nlistener 1"', "broker.listen: expected an IP address"),
+        ('[broker]\nlisten = "0.0.0.0"\nport = 1884', "broker.port: expected another port"),
+        ('[network]\naddress = "192.168.1.20"', "network.address: expected an address with prefix length"),
+        ('[network]\ngateway = "router"', "network.gateway: expected an IP address"),
+        ('[network]\nhostname = "a\\nb"', "network.hostname: expected letters"),
+        ("[gateway]\nid = 2020-01-01", "gateway.id: expected"),
+        ("[gateway]\nid = { a = 1 }", "expected"),
+        ("[pool]\nworkers = inf", "expected"),
+    ],
+)
+def test_a_fault_is_named_with_its_place(text: str, says: str) -> None:
+    with pytest.raises(DocumentError, match=says):
+        files_untrusted(text)
+
+
+def test_faults_of_board_and_gateway_are_told_at_once() -> None:
+    with pytest.raises(DocumentError) as caught:
+        files_untrusted('[gateway]\nid = "a b"\n[network]\ngateway = "router"\n')
+    assert [problem.path for problem in caught.value.problems] == ["gateway.id", "network.gateway"]
+
+
+@given(st.text())
+def test_any_text_is_taken_or_refused_with_the_one_error(text: str) -> None:
+    try:
+        files_untrusted(text)
+    except DocumentError:
+        return
+
+
+@given(
+    st.dictionaries(st.sampled_from(["ca_file", "username", "host"]), st.text(st.characters(exclude_categories=["Cs"])))
+)
+def test_texts_come_through_unchanged(values: dict[str, str]) -> None:
+    lines = "".join(f"{name} = {quoted(value)}\n" for name, value in values.items())
+    files = files_untrusted(f"[central]\n{lines}")
+    assert tomllib.loads(files["gateway.toml"]).get("central", {}) == values
+
+
+def quoted(text: str) -> str:
+    return '"' + "".join(f"\\U{ord(c):08x}" for c in text) + '"'
