@@ -20,7 +20,7 @@ from gateway import back_in_time
 from gateway import fallback as fallback_at_start
 from gateway.ahead import Ahead
 from gateway.checkpointer import Checkpointer
-from gateway.hosts.in_process import InProcess
+from gateway.hosts.in_process import PoolCheckpoints
 from gateway.hosts.slotted_flow import Hosted
 from gateway.routes import Routes
 from gateway.subscriptions import Subscriptions
@@ -241,7 +241,7 @@ def _every_flow_leaves_ahead_of_its_checkpoint() -> Patch:
 
 
 def _what_could_not_leave_ahead_is_dropped() -> Patch:
-    return mock.patch.object(InProcess, "give_back", return_value=None)
+    return mock.patch.object(PoolCheckpoints, "give_back", return_value=None)
 
 
 def _repetitions_are_not_foreseen() -> Patch:
@@ -257,7 +257,7 @@ def _who_cannot_write_a_fallback_begins() -> Patch:
         except EdgertError as error:
             raise DamagedError(str(error)) from error
 
-    return mock.patch("gateway.flows.resumption", passed_over)
+    return mock.patch("gateway.flows.flows.resumption", passed_over)
 
 
 def _a_fallback_voids_nothing() -> Patch:
@@ -316,7 +316,7 @@ def _a_spill_is_in_no_position() -> Patch:
 
 
 def _what_is_kept_outlives_its_spill() -> Patch:
-    return mock.patch.object(InProcess, "spilled", return_value=None)
+    return mock.patch.object(PoolCheckpoints, "spilled", return_value=None)
 
 
 def _a_slot_is_not_fed_again() -> Patch:
