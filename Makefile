@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 ARGS ?=
-BOARD ?= virt
+BOARD ?= amd64
 # A plain user's PATH may lack the folder of mosquitto.
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
@@ -34,11 +34,11 @@ bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
 	@scripts/setup test
 	@$(with_java); exec .venv/bin/python -m benchmarks $(ARGS)
 
-image: ## the image of a board: make image BOARD=virt (needs root; virt, amd64, pi4)
+image: ## the image of a board: make image BOARD=amd64 (needs root)
 	@scripts/setup image
 	@.venv/bin/python images/build.py $(BOARD) $(ARGS)
 
-image-test: ## boots an image in QEMU, sends it messages, cuts its power: make image-test BOARD=amd64 (some 3 minutes)
+image-test: ## boots an image in QEMU, sends it messages, cuts its power: make image-test BOARD=amd64 (some 6 minutes)
 	@scripts/setup image
 	@.venv/bin/python images/build.py $(BOARD) $(ARGS)
 	@.venv/bin/python images/boot.py $(BOARD)

@@ -144,9 +144,7 @@ class Outside:
         self.connected = False
         self.client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
         self.client.on_connect = self._on_connect
-        self.client.on_message = lambda _client, _data, message: self.seen.append(
-            (message.topic, bytes(message.payload))
-        )
+        self.client.on_message = self._on_message
 
     def _on_connect(self, client: paho.Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         self.connected = not reason.is_failure

@@ -134,10 +134,11 @@ class Image:
 
     def _install(self) -> None:
         pip = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "-q")
-        wheels = self.cache / f"wheels-{self.spec['architecture']}"
+        locked = ROOT / "requirements" / "device.txt"
+        key = hashlib.sha256(locked.read_bytes()).hexdigest()[:12]
+        wheels = self.cache / f"wheels-{self.spec['architecture']}-{key}"
         platform = [argument for name in self.spec["wheels"] for argument in ("--platform", name)]
         target = ("--python-version", PYTHON, "--only-binary=:all:", "--no-deps", *platform)
-        locked = ROOT / "requirements" / "device.txt"
         run(*pip, "download", "--require-hashes", "-r", locked, *target, "-d", wheels)
         ours = self.work / "ours"
         run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", ours, ROOT)
