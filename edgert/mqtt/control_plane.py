@@ -318,7 +318,7 @@ class ControlConnection:
             self._ended(client)
         if silent and self._may_fall_back:
             self._change_version()
-        elif not self._stopping.is_set():
+        elif not self._stopping.is_set() and not self._replacing:  # else it is we who end it
             self._note(self.error or f"connection to {self.address} lost: {reason}{self._meaning(reason)}")
             self._return_to_5()
         if was:

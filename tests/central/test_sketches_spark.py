@@ -114,7 +114,8 @@ def test_spark_reads_and_unites_whatever_the_collector_let_in(spark: SparkSessio
                 whole = row(source, [])
                 whole[4 + number] = data
                 rows.append(whole)
-    report = landing.land([g.rows(*rows)])
+    batches = [g.rows(*rows[at : at + 100]) for at in range(0, len(rows), 100)]  # of more, a batch is refused whole
+    report = landing.land(batches)
     assert report.rows + report.refused_rows == len(rows)
     assert report.rows > 100
     assert report.refused_rows > 1000
