@@ -99,6 +99,19 @@ def test_stopping_in_the_middle_of_the_change_of_version_leaves_nothing_behind(m
     wait_until(lambda: set(threading.enumerate()) <= before, "the end of all threads")
 
 
+def test_a_change_of_version_that_meets_a_late_answer_is_no_lost_connection(
+    mosquitto: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy broker answers just as the patience with it is over. `edgert deploy` gives up at the first error."""
+    noted: list[str] = []
+    monkeypatch.setattr(ControlConnection, "_note", lambda self, error: noted.append(error))
+    with connection(mosquitto().port) as made:
+        wait_until(lambda: made.connected, "the connection")
+        made._change_version()
+        wait_until(lambda: made.connects == 2, "the next connection")
+        assert (made.protocol, noted) == ("3.1.1", [])
+
+
 def test_messages_that_the_broker_kept_come_apart_from_those_of_now(mosquitto: MakeBroker) -> None:
     broker = mosquitto()
     with connection(broker.port) as writer:
