@@ -15,7 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from importlib.util import find_spec
+from operator import add
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from edgert.core.batch import GREATEST
@@ -386,6 +388,12 @@ def _merge_moments(into: Slots, other: Slots, at: int) -> None:
     merged_m2 = m2 + other_m2 + delta * delta * n * m / count
     # kept as shifted sums about the merged mean: the sum is zero there and the squares are M2 itself
     into[at : at + 4] = [count, mean + delta * m / count, 0.0, merged_m2]
+
+
+def plain_sum(values: Iterable[float]) -> float:
+    """Added from left to right, as a window adds its rows. `sum` has compensated for rounding since Python 3.12: with
+    it a result would depend on the interpreter."""
+    return reduce(add, values, 0.0)
 
 
 def compile_function(name: str, source: str, **names: Any) -> Callable[..., Any]:

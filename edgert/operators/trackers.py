@@ -15,6 +15,7 @@ from typing import Any
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
+from edgert.operators.aggregates import plain_sum
 from edgert.operators.by_key import SLOT_BYTES, ByKey, forgets
 from edgert.operators.division import as_they_are, shared_by_key
 from edgert.operators.fields import field_name, key_reader, new_field
@@ -186,7 +187,7 @@ class SlidingRegression(Tracker):
         track = [*track[1:], value] if len(track) >= self._window else [*track, value]
         if len(track) < self._window:
             return track, None
-        return track, sum([weight * y for weight, y in zip(self._weights, track, strict=True)])
+        return track, plain_sum([weight * y for weight, y in zip(self._weights, track, strict=True)])
 
 
 class Interpolate(Tracker):
@@ -211,7 +212,7 @@ class Interpolate(Tracker):
         return ["if track is None:", f"    tracks[key] = [{number}]", "else:", *indented(more)]
 
     def absent(self, track: Track | None) -> float | None:
-        return sum(track) / len(track) if track else None
+        return plain_sum(track) / len(track) if track else None
 
 
 def _fields(node: Node) -> FieldUse:

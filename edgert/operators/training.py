@@ -20,7 +20,7 @@ from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem, show
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.aggregates import compile_function
+from edgert.operators.aggregates import compile_function, plain_sum
 from edgert.operators.by_key import SHORT, SLOT_BYTES, ByKey, forgets
 from edgert.operators.columns import key_names
 from edgert.operators.division import as_they_are, shared_by_key
@@ -158,12 +158,12 @@ def fit(sums: Sums) -> tuple[float, list[float], float]:
     used = _eliminate(left, size, _TOLD * rounding)
     coefficients = [0.0] * size
     for a in reversed(used):
-        known = sum([left[a][b] * coefficients[b] for b in used if b > a])
+        known = plain_sum([left[a][b] * coefficients[b] for b in used if b > a])
         coefficients[a] = (left[a][size] - known) / left[a][a]
-    told = sum([left[a][size] * left[a][size] / left[a][a] for a in used])
+    told = plain_sum([left[a][size] * left[a][size] / left[a][a] for a in used])
     error = max(1 - told, rounding * (1 + told))
     coefficients = [c * scale[size] / scale[a] if scale[a] else 0.0 for a, c in enumerate(coefficients)]
-    intercept = means[size] - sum([c * mean for c, mean in zip(coefficients, means[:size], strict=True)])
+    intercept = means[size] - plain_sum([c * mean for c, mean in zip(coefficients, means[:size], strict=True)])
     return intercept, coefficients, scale[size] * math.sqrt(error / sums.count)
 
 
