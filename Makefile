@@ -1,4 +1,4 @@
-# Two commands do all set-up themselves: `make demo` shows the main job, `make test` runs every test.
+# Two commands do all set-up themselves: `make demo` shows the main job, `make test` runs the tests.
 # ARGS go to the command: make demo ARGS="--port 9000", make test ARGS="tests/mqtt -x", make bench ARGS="ingest --quick".
 
 SHELL := /bin/sh
@@ -8,7 +8,7 @@ BOARD ?= amd64
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test lint format bench image image-test docs lock clean
+.PHONY: help demo test test-unit test-all lint format bench image image-test docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -18,9 +18,17 @@ demo: ## sensors of this machine -> gateway -> Spark table, with a page on loopb
 	@scripts/setup demo
 	@$(with_java); exec .venv/bin/edgert demo $(ARGS)
 
-test: ## every test; those whose needs are missing say so
+test: ## the tests, in parallel; with ARGS these ones, one after the other; what is missing here is said
 	@scripts/setup test
-	@$(with_java); exec .venv/bin/pytest $(ARGS)
+	@$(with_java); if [ -n "$(ARGS)" ]; then exec .venv/bin/pytest $(ARGS); else exec scripts/test; fi
+
+test-unit: ## those that start no process
+	@scripts/setup test
+	@exec .venv/bin/pytest -m "not integration and not spark and not long" -n 2 $(ARGS)
+
+test-all: ## every test, the long ones too
+	@scripts/setup test
+	@$(with_java); exec scripts/test all
 
 lint: ## style, types and layers
 	@scripts/setup lint
