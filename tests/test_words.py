@@ -1,0 +1,41 @@
+"""The glossary: each term once, and none of the words that it rules out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+GLOSSARY = ROOT / "docs" / "glossary.md"
+TERMS, NOT_USED = GLOSSARY.read_text().split("## Words not used")
+OF_OTHERS = ("benchmarks.md", "placement.md")
+"""Pages that compare with papers and products, by their own words."""
+
+
+def first_column(text: str) -> list[str]:
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
+    return rows[2:]  # the head of the table, and the line below it
+
+
+def test_terms_stand_in_order_and_once() -> None:
+    terms = first_column(TERMS)
+    assert len(terms) > 30
+    assert terms == sorted(set(terms))
+
+
+def test_words_that_the_glossary_rules_out_are_not_used() -> None:
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    code = [
+        file
+        for room in ("edgert", "gateway", "agent", "provisioning", "images")
+        for file in ROOT.glob(f"{room}/**/*.py")
+    ]
+    words = re.compile(r"\b(" + "|".join(first_column(NOT_USED)) + r")s?\b", re.IGNORECASE)
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {match[0]}"
+        for file in (*pages, *code)
+        if file != GLOSSARY and file.name not in OF_OTHERS
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if (match := words.search(line))
+    ]
+    assert not found
