@@ -34,8 +34,6 @@ ROOMS = ("edgert", "gateway", "agent")
 CIRCLES_LEFT = (
     # The data types of an edge: an instance has targets, a target an instance. `Instance` is to be split.
     {"edgert.runtime.instance", "edgert.runtime.targets", "edgert.runtime.turn"},
-    # Most of the gateway lies in one folder still, which its first rooms use.
-    {"gateway", "gateway.control", "gateway.flows", "gateway.hosts", "gateway.links"},
 )
 """Groups within which circles are known. A line goes when its circle is opened."""
 

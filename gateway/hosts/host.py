@@ -17,7 +17,7 @@ from edgert.runtime.instance import Instance
 from edgert.runtime.queue import Entry
 from edgert.runtime.report import Report
 from edgert.scheduling.consumption import Consumption
-from gateway.weights import Weights
+from gateway.hosts.weights import Weights
 
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
 Turned = Callable[[], None]

@@ -20,7 +20,7 @@ from edgert.runtime.targets import Target
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.host import Arrival, Entries, Position, Send, Turned, Waiting
-from gateway.weights import Weights
+from gateway.hosts.weights import Weights
 
 TURN_S: Final = 1.0
 """So long a turn has at the end of the process, when queues are not worked on any more. What took longer is not in the

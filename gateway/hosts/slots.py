@@ -40,7 +40,7 @@ from gateway.hosts.slot_figures import SlotFigures
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slot_recovery import SlotDeaths
 from gateway.hosts.slotted_flow import Answer, Hosted, assign
-from gateway.weights import Weights
+from gateway.hosts.weights import Weights
 
 log = logging.getLogger(__name__)
 
