@@ -1,5 +1,6 @@
-"""Large state is merged into a snapshot by a process of its own: `python -m gateway.checkpoint.compaction DATABASE FLOW LAST
-FUSION FISSION` writes the snapshot of a flow's state up to number LAST to its standard output, and a checksum behind it.
+"""Large state is merged into a snapshot by a process of its own: `python -m gateway.checkpoint.compaction DATABASE FLOW
+LAST FUSION FISSION` writes the snapshot of a flow's state up to number LAST to its standard output, and a checksum
+behind it.
 
 In the gateway that would take the interpreter for a second per 100,000 keys, in steps of a tenth of a second in which
 nothing is read or acknowledged, and as much memory again as the state has. Checkpoints go on meanwhile.
