@@ -23,7 +23,7 @@ from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
 from edgert.runtime.garbage import Garbage
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database

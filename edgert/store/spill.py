@@ -17,7 +17,7 @@ from edgert.core.position import Position
 from edgert.store.records import Spill, Spilled
 
 QUOTA_BYTES: Final = 8_388_608
-"""As large as queued input that is owed an acknowledgement can get (`edgert.runtime.queue.OWED_BYTES`)."""
+"""As large as queued input that is owed an acknowledgement can get (`edgert.runtime.instance.queue.OWED_BYTES`)."""
 
 
 def put(db: sqlite3.Connection, spill: Spill) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
-from edgert.runtime.figures import COUNTERS, GAUGES, Figures, mean_latency_s
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.figures import COUNTERS, GAUGES, Figures, mean_latency_s
 from edgert.runtime.threads import roles, threads_of
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host

@@ -36,8 +36,8 @@ from edgert.links.messages import NOTHING, Number
 from edgert.operators.logic import Now
 from edgert.runtime import departures, resume
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry
 from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared

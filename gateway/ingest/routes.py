@@ -9,7 +9,7 @@ import xxhash
 from edgert.core.batch import RawBatch
 from edgert.mqtt.topics import TopicTrie
 from edgert.runtime.inbox import NOWHERE, InboxCounters, Reader, Route
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from gateway.ingest.subscriptions import Source, Subscriptions
 
 CACHED_TOPICS = 50_000

@@ -21,9 +21,9 @@ from edgert.flow.physical import Fusion
 from edgert.operators.registry import REGISTRY
 from edgert.runtime import flow_run
 from edgert.runtime.inbox import Inbox, Route
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool import Pool
-from edgert.runtime.turn import Turn
 from edgert.store.database import Database
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead
