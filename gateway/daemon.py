@@ -23,28 +23,28 @@ from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
 from edgert.runtime.garbage import Garbage
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database
-from gateway.ahead import Ahead
-from gateway.checkpointer import Checkpointer
+from gateway.base.tasks import to_its_end
+from gateway.checkpoint.checkpointer import Checkpointer
+from gateway.checkpoint.early_results import Ahead
 from gateway.control.agent_socket import AgentSocket
 from gateway.control.commands import Commands
+from gateway.control.live_settings import apply_settings
 from gateway.control.mailbox import Mailbox, Received
-from gateway.deploy import Deployment
+from gateway.control.mqtt_api import Deployment
 from gateway.flows.files import deploy_files
 from gateway.flows.flows import Flows
-from gateway.flows.registry import FlowRegistry
+from gateway.flows.parts import Parts
 from gateway.hosts.host import Host
 from gateway.hosts.in_process import InProcess
-from gateway.ingest import Ingest
-from gateway.parts import Parts
-from gateway.sections import central_section, ingest_drops, ingest_section
-from gateway.settings_from_afar import apply_settings
-from gateway.status import Status
-from gateway.tasks import to_its_end
-from gateway.uplink import Uplink
+from gateway.ingest.ingest import Ingest
+from gateway.registry.registry import FlowRegistry
+from gateway.status.sections import central_section, ingest_drops, ingest_section
+from gateway.status.status import Status
+from gateway.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks

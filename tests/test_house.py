@@ -33,9 +33,7 @@ FOREIGN_TO_A_BOARD = {
 ROOMS = ("edgert", "gateway", "agent")
 CIRCLES_LEFT = (
     # The data types of an edge: an instance has targets, a target an instance. `Instance` is to be split.
-    {"edgert.runtime.instance", "edgert.runtime.targets", "edgert.runtime.turn"},
-    # Most of the gateway lies in one folder still, which its first rooms use.
-    {"gateway", "gateway.control", "gateway.flows", "gateway.hosts", "gateway.links"},
+    {"edgert.runtime.instance.instance", "edgert.runtime.instance.edges", "edgert.runtime.instance.turn"},
 )
 """Groups within which circles are known. A line goes when its circle is opened."""
 

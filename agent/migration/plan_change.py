@@ -3,7 +3,7 @@
 Each step is done on all gateways of the old and the new plan before the next one begins. Until all have prepared, any
 failure is answered by an abort everywhere, and the flow goes on by its old plan; after that there is only forward. A
 coordinator that takes over reads from what the parts say which of the two it is (`decision`). The gateways' side, and
-what they keep across a crash, is `gateway.parts`.
+what they keep across a crash, is `gateway.flows.parts`.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pools import make_pool
 from edgert.store.database import Database
 from edgert.store.records import Spill
-from gateway.checkpointer import Checkpointer
+from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
-from gateway.flows.registry import FlowRegistry
 from gateway.hosts.in_process import InProcess
-from gateway.ingest import Ingest
+from gateway.ingest.ingest import Ingest
+from gateway.registry.registry import FlowRegistry
 
 AHEAD: Final = 4
 """Reads that may wait in the source's queue."""

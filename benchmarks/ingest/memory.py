@@ -21,8 +21,8 @@ from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.scheduling.consumption import at_most
 from gateway.hosts.in_process import InProcess
-from gateway.ingest import Ingest
-from gateway.subscriptions import Source
+from gateway.ingest.ingest import Ingest
+from gateway.ingest.subscriptions import Source
 
 AHEAD = 4
 """Reads that may wait in the queue: the loop must not be ahead of the worker by more than the queue's budget."""

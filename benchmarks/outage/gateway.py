@@ -30,7 +30,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.mqtt.control_plane import ControlConnection
 from edgert.store.database import Database
 from edgert.store.records import StoredFlow
-from gateway.uplink import Uplink
+from gateway.uplink.uplink import Uplink
 
 INTERVAL_S: Final = 5
 """Seconds of rows in a batch of the backlog: the default interval of checkpoints."""

@@ -25,7 +25,7 @@ from edgert.flow.document import from_plain
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.progress import Progress
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES

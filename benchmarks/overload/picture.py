@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.pictures import save
 from benchmarks.report import Report
-from edgert.runtime.build import QUEUE_BYTES
+from edgert.runtime.instance.build import QUEUE_BYTES
 
 
 def draw(report: Report, folder: Path) -> Path:

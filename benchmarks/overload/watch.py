@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.hand import Hand
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.hand import Hand
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.report import report
+from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool import Pool
-from edgert.runtime.queue import Entry
-from edgert.runtime.report import report
-from edgert.runtime.turn import Turn
 
 NOT_ROWS: Final = ("(values)", "(kept)", "(keys)")
 """Reasons that end so count something else than rows that are gone."""
@@ -76,9 +76,10 @@ class WatchedPool(Pool):
 def ledger(run: FlowRun, fed: int, sent: Mapping[str, int]) -> dict[str, int]:
     """Where the rows are, while nothing runs: of `fed` messages, and of the messages `sent` by each instance.
 
-    All is taken from the counters that users see (`edgert.runtime.report`). `missing`: messages fed that were neither
-    decoded nor dropped with a count and do not wait either. `amiss`: rows that one operator gave and the next did not
-    take and that do not wait in front of it (or the other way round), and rows that reached a sink and were not sent.
+    All is taken from the counters that users see (`edgert.runtime.instance.report`). `missing`: messages fed that
+    were neither decoded nor dropped with a count and do not wait either. `amiss`: rows that one operator gave and
+    the next did not take and that do not wait in front of it (or the other way round), and rows that reached a sink
+    and were not sent.
     """
     reports = {name: report(place, 0.0) for name, place in run.places.items()}
     sources = [instance.name for _, copies in run.sources() for instance in copies]

@@ -9,7 +9,7 @@ from typing import Any
 from edgert.core.batch import RawBatch
 from edgert.operators.logic import Now
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.targets import Target
+from edgert.runtime.instance.edges import Target
 
 
 def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:

@@ -25,7 +25,7 @@ from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import PlainMessage
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
 

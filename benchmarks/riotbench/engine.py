@@ -27,8 +27,8 @@ from edgert.flow.physical import Fusion
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
-from edgert.runtime.latency import Latency, quantile_s
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.latency import Latency, quantile_s
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import OWPOA, make_pool
 from edgert.runtime.progress import Progress

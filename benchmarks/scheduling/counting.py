@@ -20,11 +20,11 @@ from edgert.flow.physical import Fusion
 from edgert.operators.logic import Emission, Now
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.region import Region, Step, Waiting
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.turn import Turn
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
-from edgert.runtime.queue import Entry
-from edgert.runtime.turn import Turn
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import at_most
 

@@ -19,7 +19,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.latency import quantile_s
+from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.progress import Progress
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slots import Slots

@@ -22,7 +22,7 @@ from edgert.operators.division import CopiesByTopic
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.doing import Doing
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.slot import Slot
 
 BATCH_ROWS: Final = 100

@@ -14,8 +14,8 @@ from edgert.core.batch import Batch
 from edgert.core.errors import DamagedError, PayloadError, show
 from edgert.flow.plan import PhysicalInstance, copy_name
 from edgert.links.frames import pack_rows, unpack_rows
+from edgert.runtime.instance.edges import Target
 from edgert.runtime.state import pack_state, unpack_state
-from edgert.runtime.targets import Target
 
 
 class Departure(NamedTuple):

@@ -26,16 +26,16 @@ from edgert.operators.guard import as_errors
 from edgert.operators.logic import Now, PlainMessage
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
-from edgert.runtime.build import Built, build, schema_of
 from edgert.runtime.departures import Departure, departure, pack
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.build import Built, build, schema_of
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.report import drops_of
 from edgert.runtime.interpreter import switching
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry
-from edgert.runtime.report import drops_of
 from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
-from edgert.runtime.targets import Target
 
 log = logging.getLogger(__name__)
 

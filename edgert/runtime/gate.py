@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.policies import Policy
 

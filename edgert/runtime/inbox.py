@@ -15,7 +15,7 @@ import xxhash
 from edgert.core.batch import RawBatch
 from edgert.mqtt.packets import Publish, PublishRun
 from edgert.runtime.id_table import DOUBTFUL, EARLIER, SENT, IdTable
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.progress import Progress
 
 

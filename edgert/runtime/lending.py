@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.scheduling.consumption import SLOW_S
 
 FAST_TURNS: Final = 20

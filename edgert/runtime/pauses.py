@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from edgert.core.clock import Clock
 from edgert.runtime.gate import Gate
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.scheduling.policies import Policy
 
 

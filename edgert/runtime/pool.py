@@ -15,13 +15,13 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime.doing import Doing
-from edgert.runtime.hand import Hand
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.hand import Hand
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.turn import Turn
 from edgert.runtime.lending import FAST_TURNS, MOST_WORKERS, Lending, Mine, fast
 from edgert.runtime.pauses import Pauses
-from edgert.runtime.queue import Entry
-from edgert.runtime.targets import Target
-from edgert.runtime.turn import Turn
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
 from edgert.scheduling.policies import Policy

@@ -26,11 +26,11 @@ from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.region import Region, Waiting
 from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
-from edgert.runtime.build import Built, Place
-from edgert.runtime.instance import Instance
-from edgert.runtime.queue import Entry
+from edgert.runtime.instance.build import Built, Place
+from edgert.runtime.instance.edges import Outgoing
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.state import unpack_parts
-from edgert.runtime.targets import Outgoing
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.logic import PlainMessage
 from edgert.runtime.doing import Doing
 from edgert.runtime.garbage import Garbage
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool import Pool
 from edgert.runtime.pools import make_pool
 from edgert.runtime.slot_run import SlotRun

@@ -27,12 +27,12 @@ from edgert.operators.fused import Fused
 from edgert.operators.logic import Now
 from edgert.operators.sinks import Ship
 from edgert.operators.source import Source
-from edgert.runtime.figures import of_instance
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.edges import Spread, Target
+from edgert.runtime.instance.figures import of_instance
+from edgert.runtime.instance.report import report
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.report import report
-from edgert.runtime.targets import Spread, Target
 from edgert.runtime.under_way import UnderWay, told_bytes
 
 MOST_INSTANCES: Final = 65_536

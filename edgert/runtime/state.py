@@ -13,7 +13,7 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.core.errors import DamagedError, PayloadError, show
 from edgert.core.packing import pack, unpack
 from edgert.links.frames import pack_rows, unpack_rows
-from edgert.runtime.queue import Entry
+from edgert.runtime.instance.queue import Entry
 
 _LEVEL = 3
 _PARTS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])

@@ -1,7 +1,7 @@
 """Which numbers of a stream may have left the board, inside a transaction of the one database.
 
 Two bounds are kept in `stream`, each written before what it allows is sent: `departed` tells what this database says of
-a stream from what a later state of it said (`gateway/back_in_time.py`), `leaving` what may not be shed (`quota`).
+a stream from what a later state of it said (`gateway/uplink/reconcile.py`), `leaving` what may not be shed (`quota`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It stands behind the flow's last checkpoint, as if it waited in its queues, until the next one covers it. So it may be
 acknowledged: a start feeds it again. No more is kept than `QUOTA_BYTES` per flow: what is older has left the queues of
 the running flow as well, which hold no more than that, so it is lost only to a crash, and counted then. (Of a flow that
-does not run nothing is given that has no `room`: `gateway.blocked`.)
+does not run nothing is given that has no `room`: `gateway.checkpoint.input_spill`.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgert.core.position import Position
 from edgert.store.records import Spill, Spilled
 
 QUOTA_BYTES: Final = 8_388_608
-"""As large as queued input that is owed an acknowledgement can get (`edgert.runtime.queue.OWED_BYTES`)."""
+"""As large as queued input that is owed an acknowledgement can get (`edgert.runtime.instance.queue.OWED_BYTES`)."""
 
 
 def put(db: sqlite3.Connection, spill: Spill) -> None:

@@ -15,9 +15,9 @@ from edgert.flow.document import from_plain
 from edgert.flow.plan import Location, operator_copies
 from gateway.control import figures
 from gateway.flows.flows import Flows
+from gateway.flows.parts import Parts
 from gateway.hosts.host import Host
-from gateway.parts import Parts
-from gateway.status import Status
+from gateway.status.status import Status
 
 if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
@@ -181,7 +181,7 @@ class Commands:
         return self._parts.status()
 
     async def stop_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `gateway.parts`; so are the next ones. `{"flow": name, "fence": number}`."""
+        """See `gateway.flows.parts`; so are the next ones. `{"flow": name, "fence": number}`."""
         flow = _text(arguments, "flow")
         await self._fence(flow, arguments)
         return await self._parts.stop(flow)

@@ -20,12 +20,12 @@ from typing import Any
 
 from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
-from edgert.runtime.figures import COUNTERS, GAUGES, Figures, mean_latency_s
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.figures import COUNTERS, GAUGES, Figures, mean_latency_s
 from edgert.runtime.threads import roles, threads_of
-from gateway.checkpointer import Checkpointer
-from gateway.flows.registry import FlowRegistry
+from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
+from gateway.registry.registry import FlowRegistry
 
 
 def figures(gateway: str, flow_registry: FlowRegistry, host: Host, clock: Clock) -> dict[str, Any]:

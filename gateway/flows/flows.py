@@ -18,20 +18,20 @@ from edgert.flow.spec import Registry
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.store.records import StoredFlow
-from gateway.back_in_time import successor
-from gateway.checkpointer import Checkpointer
-from gateway.drop_counts import DropCounts
-from gateway.fallback import resumption
+from gateway.base.epochs import successor
+from gateway.base.tasks import Tasks
+from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.models import Models
 from gateway.flows.plans import Plans
-from gateway.flows.registry import AGAIN, FlowRegistry
 from gateway.flows.retire import Retirement
 from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, NewVersion, Removal
-from gateway.gaps import say_gap, say_no_room, write_gap
 from gateway.hosts.host import Host
-from gateway.ingest import Ingest
-from gateway.subscriptions import Source, sources_of
-from gateway.tasks import Tasks
+from gateway.ingest.ingest import Ingest
+from gateway.ingest.subscriptions import Source, sources_of
+from gateway.ledger.drop_counts import DropCounts
+from gateway.ledger.gaps import say_gap, say_no_room, write_gap
+from gateway.registry.recovery import resumption
+from gateway.registry.registry import AGAIN, FlowRegistry
 
 log = logging.getLogger(__name__)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from edgert.core.errors import EdgertError, show
-from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
@@ -18,15 +16,15 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from edgert.store.records import StoredFlow
-from gateway.back_in_time import successor
-from gateway.checkpointer import Checkpointer
-from gateway.drop_counts import DropCounts
-from gateway.flows.registry import FlowRegistry
+from gateway.base.epochs import first_epoch, successor
+from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.retire import Retirement
 from gateway.hosts.host import Host
 from gateway.hosts.slotted_flow import scheduled
-from gateway.ingest import Ingest
-from gateway.subscriptions import Source, sources_of
+from gateway.ingest.ingest import Ingest
+from gateway.ingest.subscriptions import Source, sources_of
+from gateway.ledger.drop_counts import DropCounts
+from gateway.registry.registry import FlowRegistry
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ class Plans:
         """What is to be stored of the next version of a flow."""
         before = self._flow_registry.stored.get(flow.name)
         version = before.version + 1 if before else 1
-        epoch = successor(before.epoch) if before else make_epoch(1, secrets.randbits(32))
+        epoch = successor(before.epoch) if before else first_epoch()
         return StoredFlow(flow.name, flow.document, version, origin, False, epoch, Position())
 
     def attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:

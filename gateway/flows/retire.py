@@ -13,12 +13,12 @@ from typing import Final
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.runtime.flow_run import FlowRun
-from gateway.checkpointer import Checkpointer
-from gateway.flows.registry import FlowRegistry
-from gateway.gaps import ABANDONED
+from gateway.base.once import Once
+from gateway.base.tasks import to_its_end
+from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host, Send
-from gateway.once import Once
-from gateway.tasks import to_its_end
+from gateway.ledger.gaps import ABANDONED
+from gateway.registry.registry import FlowRegistry
 
 log = logging.getLogger(__name__)
 

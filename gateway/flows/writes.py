@@ -13,11 +13,11 @@ from edgert.core.errors import DamagedError, StoreError
 from edgert.core.position import Position
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.records import StoredFlow
-from gateway.back_in_time import successor
-from gateway.checkpointer import Checkpointer
-from gateway.flows.registry import RETRY_S, FlowRegistry
-from gateway.gaps import ABANDONED, last_of_failed
-from gateway.once import Once
+from gateway.base.epochs import successor
+from gateway.base.once import Once
+from gateway.checkpoint.checkpointer import Checkpointer
+from gateway.ledger.gaps import ABANDONED, last_of_failed
+from gateway.registry.registry import RETRY_S, FlowRegistry
 
 log = logging.getLogger(__name__)
 

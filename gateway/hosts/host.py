@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position as Covered
 from edgert.operators.logic import PlainMessage
-from edgert.runtime.figures import Figures
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
-from edgert.runtime.queue import Entry
-from edgert.runtime.report import Report
+from edgert.runtime.instance.figures import Figures
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.report import Report
 from edgert.scheduling.consumption import Consumption
-from gateway.weights import Weights
+from gateway.hosts.weights import Weights
 
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
 Turned = Callable[[], None]

@@ -12,15 +12,15 @@ from edgert.core.position import Position as Covered
 from edgert.flow.plan import DAEMON
 from edgert.operators.logic import Now
 from edgert.runtime import flow_run
-from edgert.runtime.figures import Figures, of_instance
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.figures import Figures, of_instance
+from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool import Pool
-from edgert.runtime.report import Report, report
-from edgert.runtime.targets import Target
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.host import Arrival, Entries, Position, Send, Turned, Waiting
-from gateway.weights import Weights
+from gateway.hosts.weights import Weights
 
 TURN_S: Final = 1.0
 """So long a turn has at the end of the process, when queues are not worked on any more. What took longer is not in the

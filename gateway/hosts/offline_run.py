@@ -11,7 +11,7 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.operators.logic import Now
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.queue import Entry
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.state import pack_queues, pack_state
 from gateway.hosts.host import Recovery, Send, Turned
 from gateway.hosts.slotted_flow import Hosted

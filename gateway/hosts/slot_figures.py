@@ -7,9 +7,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from edgert.flow.plan import DAEMON
-from edgert.runtime.figures import Figures
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.report import Report
+from edgert.runtime.instance.figures import Figures
+from edgert.runtime.instance.report import Report
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slotted_flow import Hosted
 

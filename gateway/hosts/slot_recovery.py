@@ -15,9 +15,9 @@ from typing import Final
 
 from edgert.core.clock import Clock
 from edgert.runtime.flow_run import FlowRun
+from gateway.base.tasks import Tasks
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slotted_flow import Hosted
-from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

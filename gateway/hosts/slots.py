@@ -24,12 +24,12 @@ from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
 from edgert.runtime.departures import departure
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.report import Report
 from edgert.runtime.owpoa import UNWEIGHED
 from edgert.runtime.pools import OWPOA
-from edgert.runtime.report import Report
 from edgert.runtime.slot_run import slot_of
-from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosts.host import Arrival, Entries, Recovery, Send
@@ -40,7 +40,7 @@ from gateway.hosts.slot_figures import SlotFigures
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slot_recovery import SlotDeaths
 from gateway.hosts.slotted_flow import Answer, Hosted, assign
-from gateway.weights import Weights
+from gateway.hosts.weights import Weights
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from edgert.flow.plan import DAEMON, Assignment, Location, PhysicalInstance, cop
 from edgert.links import frames
 from edgert.runtime.departures import Departure
 from edgert.runtime.flow_run import Captured, FlowRun
-from edgert.runtime.instance import Instance
-from edgert.runtime.queue import Entry
-from edgert.runtime.report import Report
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.report import Report
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from edgert.links.tls import Identity
 from edgert.runtime import departures
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
-from gateway.back_in_time import successor
+from gateway.base.epochs import successor
+from gateway.base.tasks import Tasks
 from gateway.hosts.host import Arrival, Host
-from gateway.ingest import Ingest
+from gateway.ingest.ingest import Ingest
 from gateway.links.link_store import Stream
 from gateway.links.peers import Peers
-from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

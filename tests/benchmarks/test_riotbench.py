@@ -28,10 +28,10 @@ from edgert.flow.physical import Fusion
 from edgert.operators.bloom import Known
 from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
-from edgert.runtime.queue import Entry
 from edgert.scheduling.ranked import MinMemory
 
 ROWS = 3_000

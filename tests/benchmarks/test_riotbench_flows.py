@@ -34,8 +34,8 @@ from edgert.operators.fused import Fused
 from edgert.operators.logic import Message, Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
 from tests.named import named
 from tests.operators.test_cart import tried

@@ -13,8 +13,8 @@ from edgert.central.inbox import Message
 from edgert.central.landing import Landing
 from edgert.core.results import GapBatch, pack_acknowledgement, pack_result, results_topic
 from edgert.store.outbox import LOST
-from gateway.sending import RESEND_S
-from gateway.uplink import HELLO_S
+from gateway.uplink.send_window import RESEND_S
+from gateway.uplink.uplink import HELLO_S
 from tests.central.test_landing import read
 from tests.gateway.uplink_rig import E1, Rig
 from tests.waiting import in_loop

@@ -17,9 +17,9 @@ from edgert.central.landing import Landing
 from edgert.core.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
 from edgert.store import departures
 from edgert.store.quota import FULL
-from gateway import sending
-from gateway.sending import RESEND_S
-from gateway.uplink import HELLO_S
+from gateway.uplink import send_window
+from gateway.uplink.send_window import RESEND_S
+from gateway.uplink.uplink import HELLO_S
 from tests.central.results_examples import Gateway, contribution
 from tests.central.test_landing import read
 from tests.gateway.uplink_rig import Rig
@@ -47,7 +47,7 @@ async def test_what_was_shed_lands_as_a_gap_and_the_rest_as_rows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(departures, "LEAVING_AHEAD", 3)
-    monkeypatch.setattr(sending, "WINDOW_BYTES", ON_THE_WAY)
+    monkeypatch.setattr(send_window, "WINDOW_BYTES", ON_THE_WAY)
     draw = random.Random(seed)
     rig = Rig(tmp_path)
     collector = Collector("c1", Landing(str(tmp_path / "tables")), rig.clock, hold_s=5.0, hold_bytes=100_000)

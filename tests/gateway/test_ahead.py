@@ -11,7 +11,7 @@ import pytest
 from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
-from gateway.ahead import Ahead
+from gateway.checkpoint.early_results import Ahead
 from tests.gateway.test_flows import Gateway, document
 from tests.gateway.test_outbox_full import feed, fill
 from tests.waiting import in_loop

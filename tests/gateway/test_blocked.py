@@ -12,7 +12,7 @@ import pytest
 from edgert.core.results import GapBatch
 from edgert.runtime import flow_run
 from edgert.store import spill
-from gateway.blocked import PATIENCE_S, TRIED_S
+from gateway.checkpoint.input_spill import PATIENCE_S, TRIED_S
 from gateway.flows import retire
 from gateway.hosts import in_process
 from tests.gateway.blocking import Blocking, counted

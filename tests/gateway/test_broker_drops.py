@@ -17,8 +17,8 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Publish, PublishRun, Subscription
 from edgert.operators.registry import REGISTRY
-from gateway.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops
 from gateway.daemon import Daemon
+from gateway.ingest.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop, until
 

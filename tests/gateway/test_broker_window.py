@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker_window import OF_MOSQUITTO_311, STILL_S, UNKNOWN, BrokerWindow
+from gateway.ingest.inflight_window import OF_MOSQUITTO_311, STILL_S, UNKNOWN, BrokerWindow
 
 INTERVAL_S = 5.0
 COMMIT_S, ROUND_TRIP_S = 0.01, 0.002

@@ -12,7 +12,7 @@ from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.flow.graph import Flow
 from edgert.mqtt.control_plane import Request
 from edgert.operators.registry import REGISTRY
-from gateway.deploy import Deployment
+from gateway.control.mqtt_api import Deployment
 from gateway.flows.flows import Flows
 from gateway.flows.models import Models
 from tests.waiting import in_loop

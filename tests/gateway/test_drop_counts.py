@@ -8,7 +8,7 @@ from typing import Any
 
 from edgert.mqtt.packets import Publish
 from edgert.operators.logic import PlainMessage
-from gateway.drop_counts import DropCounts, Drops
+from gateway.ledger.drop_counts import DropCounts, Drops
 from tests.gateway.test_flows import Gateway, document
 from tests.gateway.test_slots import JOINED, Walk
 from tests.runtime.test_flow_run import CHAINED

@@ -12,7 +12,7 @@ from edgert.core.results import MOST_NAME, DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY
-from gateway.drop_ledger import DROPS_EVERY_S, NO_ROOM
+from gateway.ledger.drop_ledger import DROPS_EVERY_S, NO_ROOM
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
 

@@ -10,9 +10,9 @@ from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Publish
 from edgert.operators.logic import Message
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.instance import Instance
-from edgert.runtime.queue import Queue
-from edgert.runtime.report import drops_of
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Queue
+from edgert.runtime.instance.report import drops_of
 from gateway.hosts.slotted_flow import Hosted
 from tests.gateway.test_flows import Gateway
 from tests.runtime.pools import Pass

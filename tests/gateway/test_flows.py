@@ -21,12 +21,12 @@ from edgert.operators.logic import Logic
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.pool import Pool
 from edgert.store.database import Database
-from gateway.checkpointer import Checkpointer
+from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows import flows, retire
 from gateway.flows.flows import Flows
-from gateway.flows.registry import FlowRegistry
 from gateway.hosts.in_process import InProcess
-from gateway.ingest import Ingest
+from gateway.ingest.ingest import Ingest
+from gateway.registry.registry import FlowRegistry
 from tests.waiting import in_loop
 
 

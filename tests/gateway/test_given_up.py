@@ -19,8 +19,8 @@ from edgert.core.results import GapBatch
 from edgert.mqtt.packets import Publish
 from edgert.runtime import flow_run
 from edgert.store.database import Database
-from gateway import gaps as gateway_gaps
-from gateway.gaps import ABANDONED
+from gateway.ledger import gaps as gateway_gaps
+from gateway.ledger.gaps import ABANDONED
 from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.test_fallback import results, rot, with_messages
 from tests.gateway.test_flows import Gateway, document

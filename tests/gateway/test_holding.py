@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import EdgertError
-from gateway.blocked import PATIENCE_S
+from gateway.checkpoint.input_spill import PATIENCE_S
 from gateway.flows import retire
 from tests.gateway.test_flows import Gateway, document
 from tests.gateway.test_given_up import gaps

@@ -20,7 +20,7 @@ from edgert.mqtt.events import Connected
 from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.inbox import Route
-from gateway.subscriptions import Subscriptions
+from gateway.ingest.subscriptions import Subscriptions
 from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop

@@ -17,7 +17,7 @@ from edgert.operators.logic import Now
 from edgert.runtime import flow_run
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
-from gateway import checkpointer, merging
+from gateway.checkpoint import checkpointer, compaction
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop, until
 
@@ -172,7 +172,7 @@ async def test_who_stops_waits_neither_for_it_nor_for_what_was_to_come(
 
 def test_by_hand_it_says_what_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["merging"])
-    assert merging.main() == 2
+    assert compaction.main() == 2
     assert "not by hand" in capsys.readouterr().err
 
 
@@ -183,6 +183,6 @@ def test_a_database_without_the_flow_is_said(tmp_path: Path, capsys: pytest.Capt
         patch.setattr(os, "nice", lambda more: 0)
         patch.setattr(gc, "disable", lambda: None)
         patch.setattr(signal, "signal", lambda *arguments: set_to.append(arguments))
-        assert merging.main() == 1
+        assert compaction.main() == 1
     assert set_to == [(signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_IGN)], "they are for the gateway"
     assert "cannot read the database" in capsys.readouterr().err

@@ -16,8 +16,8 @@ from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY
 from edgert.store import quota
 from edgert.store.quota import FULL, TOO_OLD
-from gateway import outbox_watch
-from gateway.checkpointer import Checkpointer
+from gateway.checkpoint import outbox_room
+from gateway.checkpoint.checkpointer import Checkpointer
 from tests.gateway.test_flows import Gateway, document
 from tests.store.test_outbox_quota import results
 from tests.waiting import in_loop, until
@@ -167,7 +167,7 @@ async def test_shedding_is_said_when_it_begins_and_when_it_ends(
     gateway.database.quota_bytes = 1e9
     for n in (50, 51):
         feed(gateway, n, 1_000.0 * n)
-        gateway.database._started -= outbox_watch.CALM_S / 2
+        gateway.database._started -= outbox_room.CALM_S / 2
         assert await gateway.checkpoint()
     assert [r.message for r in caplog.records if r.levelno >= logging.WARNING][1:] == [
         f"flow f: no more results are dropped ({FULL}); {shed} rows were, and a gap says so"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sending import RESEND_S, WINDOW, WINDOW_BYTES, WINDOW_MOST, Sending
+from gateway.uplink.send_window import RESEND_S, WINDOW, WINDOW_BYTES, WINDOW_MOST, Sending
 
 
 def fill(sending: Sending, size: int = 100) -> int:

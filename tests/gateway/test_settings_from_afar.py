@@ -11,9 +11,9 @@ import pytest
 
 from edgert.core.errors import DocumentError
 from edgert.core.settings import Gateway, GatewaySettings, Pool
+from gateway.control.live_settings import apply_settings
 from gateway.daemon import Daemon
 from gateway.hosts.in_process import InProcess
-from gateway.settings_from_afar import apply_settings
 from tests.waiting import in_loop
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
-from gateway.drop_ledger import DropLedger
+from gateway.ledger.drop_ledger import DropLedger
 from tests.gateway.test_slots import MESSAGES, Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.slots_here import InThisProcess
@@ -92,7 +92,7 @@ class Saying(Walk):
 def test_checkpoints_say_each_drop_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where commits fail, and of what stands in queues when the flow ends."""
     monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
-    monkeypatch.setattr("gateway.drop_ledger.DROPS_EVERY_S", 1.0)
+    monkeypatch.setattr("gateway.ledger.drop_ledger.DROPS_EVERY_S", 1.0)
     monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
     in_loop(say_through)(random.Random(seed))
 

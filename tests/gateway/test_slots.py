@@ -250,7 +250,7 @@ def test_walks_through_deaths_and_failed_commits_ship_everything_once(
         monkeypatch.setattr("gateway.hosts.slot_checkpoints.HOLD_S", 0.001)
         monkeypatch.setattr("gateway.hosts.slot_checkpoints.ANSWER_S", 0.0)
     if draw.random() < 0.3:  # queues are over their budgets all the time, and little may be under way
-        monkeypatch.setattr("edgert.runtime.build.QUEUE_BYTES", 600)
+        monkeypatch.setattr("edgert.runtime.instance.build.QUEUE_BYTES", 600)
         monkeypatch.setattr("edgert.runtime.under_way.UNDER_WAY_BYTES", 800)
     in_loop(walk_through)(draw)
 

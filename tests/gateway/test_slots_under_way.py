@@ -10,7 +10,7 @@ import pytest
 from edgert.core.batch import RawBatch, size_of
 from edgert.links.frames import REPORT, frame
 from edgert.links.unix import SOCKET_BYTES
-from edgert.runtime.instance import PROFILED_ROWS
+from edgert.runtime.instance.instance import PROFILED_ROWS
 from edgert.runtime.slot import REPORT_S
 from edgert.runtime.under_way import UNDER_WAY_BYTES
 from tests.gateway.test_slots import Walk

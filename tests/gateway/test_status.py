@@ -9,9 +9,9 @@ import pytest
 
 from edgert.core.settings import Gateway, GatewaySettings
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.report import Report, report
+from edgert.runtime.instance.report import Report, report
 from gateway.daemon import Daemon
-from gateway.status import _Looks, _Recent, _shown
+from gateway.status.status import _Looks, _Recent, _shown
 from tests.runtime.test_flow_run import flow_run
 
 

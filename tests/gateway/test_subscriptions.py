@@ -7,7 +7,7 @@ import pytest
 from edgert.core.position import Position
 from edgert.runtime.inbox import Reader
 from edgert.runtime.progress import Progress
-from gateway.subscriptions import ALWAYS, NEVER, Source, Subscriptions
+from gateway.ingest.subscriptions import ALWAYS, NEVER, Source, Subscriptions
 
 
 def source(flow: str, topic_filter: str = "a/+", qos: int = 1, retained: bool = False) -> Source:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.tasks import to_its_end
+from gateway.base.tasks import to_its_end
 from tests.waiting import in_loop
 
 

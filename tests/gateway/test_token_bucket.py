@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.token_bucket import BURST_S, TokenBucket
+from gateway.uplink.token_bucket import BURST_S, TokenBucket
 
 RATE = 1_000.0
 LARGEST = 5_000

@@ -19,8 +19,8 @@ from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.results import Hello, OpenBatch
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store import outbox
-from gateway import uplink as uplink_module
-from gateway.uplink import BACKLOG
+from gateway.uplink import uplink as uplink_module
+from gateway.uplink.uplink import BACKLOG
 from tests.gateway.uplink_rig import E1, Collector, Rig, restart, restore, save
 from tests.waiting import in_loop
 

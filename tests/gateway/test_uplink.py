@@ -16,9 +16,9 @@ from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.pieces import Piece
 from edgert.core.position import Position
 from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
-from gateway import uplink as uplink_module
-from gateway.sending import RESEND_MOST_S, RESEND_S, WINDOW
-from gateway.uplink import HELLO_S
+from gateway.uplink import uplink as uplink_module
+from gateway.uplink.send_window import RESEND_MOST_S, RESEND_S, WINDOW
+from gateway.uplink.uplink import HELLO_S
 from tests.gateway.uplink_rig import E1, E2, E7, Rig
 from tests.waiting import in_loop, until
 

@@ -16,10 +16,10 @@ from edgert.core.errors import StoreError
 from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.mqtt.control_plane import Request
 from gateway import daemon as daemon_module
+from gateway.base.once import Once
 from gateway.control import commands
 from gateway.daemon import Daemon
 from gateway.flows import writes
-from gateway.once import Once
 from tests.gateway.test_flow_files import DOCUMENT, Board
 from tests.waiting import in_loop, until
 

@@ -27,7 +27,7 @@ from edgert.core.results import (
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
 from edgert.store.records import StoredFlow
-from gateway.uplink import Uplink
+from gateway.uplink.uplink import Uplink
 
 SCHEMA = Schema(60.0, (), (("n", "count"),))
 E1, E2, E7 = (make_epoch(n, 5) for n in (1, 2, 7))

@@ -19,7 +19,7 @@ from edgert.operators import bloom
 from edgert.operators.bloom import FirstSeen, Known
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.build import build
+from edgert.runtime.instance.build import build
 
 NOW = Now(0.0, 0.0)
 

@@ -27,8 +27,8 @@ from edgert.operators.sketch_kinds import KINDS as SKETCHES
 from edgert.operators.source import NO_TIME, Source
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry
 
 WALL = 1_700_000_000.0
 RAW = {"n": "count()", "n_t": "count(t)", "sum_t": "sum(t)", "var_t": "variance(t)", "low": "min(h)", "high": "max(h)",

@@ -21,20 +21,20 @@ from edgert.flow.physical import Fusion
 from edgert.operators.registry import REGISTRY
 from edgert.runtime import flow_run
 from edgert.runtime.inbox import Inbox, Route
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool import Pool
-from edgert.runtime.turn import Turn
 from edgert.store.database import Database
-from gateway.ahead import Ahead
-from gateway.checkpointer import Checkpointer
+from gateway.checkpoint.checkpointer import Checkpointer
+from gateway.checkpoint.early_results import Ahead
 from gateway.flows.flows import Flows
-from gateway.flows.registry import FlowRegistry
 from gateway.flows.retire import Turns
 from gateway.hosts import host
 from gateway.hosts.host import Entries
 from gateway.hosts.in_process import InProcess, kept
-from gateway.ingest import Ingest
-from gateway.uplink import Uplink
+from gateway.ingest.ingest import Ingest
+from gateway.registry.registry import FlowRegistry
+from gateway.uplink.uplink import Uplink
 from tests.protocol.ledger import Copy, Ledger
 from tests.protocol.sensors_broker import SensorsBroker
 from tests.protocol.shedding import watch
@@ -71,13 +71,13 @@ def at_once() -> Iterator[None]:
     with (
         mock.patch.object(asyncio, "to_thread", inline),
         mock.patch("gateway.flows.retire.on_a_thread", ends),
-        mock.patch("gateway.checkpointer.to_its_end", to_its_end),
-        mock.patch("gateway.flows.registry.to_its_end", to_its_end),
+        mock.patch("gateway.checkpoint.checkpointer.to_its_end", to_its_end),
+        mock.patch("gateway.registry.registry.to_its_end", to_its_end),
         mock.patch("gateway.flows.retire.to_its_end", to_its_end),
         mock.patch.object(flow_run, "HOLD_S", 0.0),
         mock.patch("gateway.flows.retire.HOLD_S", 0.0),
         mock.patch("gateway.flows.retire.HOLD_TURN_S", 0.0),
-        mock.patch("gateway.uplink.BACKLOG", 1),
+        mock.patch("gateway.uplink.uplink.BACKLOG", 1),
     ):
         yield
 

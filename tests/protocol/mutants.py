@@ -16,15 +16,15 @@ from edgert.runtime.progress import Progress
 from edgert.store import ahead, fallback, renaming, spill
 from edgert.store.database import Database
 from edgert.store.records import Mark
-from gateway import back_in_time
-from gateway import fallback as fallback_at_start
-from gateway.ahead import Ahead
-from gateway.checkpointer import Checkpointer
+from gateway.checkpoint.checkpointer import Checkpointer
+from gateway.checkpoint.early_results import Ahead
 from gateway.hosts.in_process import PoolCheckpoints
 from gateway.hosts.slotted_flow import Hosted
-from gateway.routes import Routes
-from gateway.subscriptions import Subscriptions
-from gateway.uplink import Uplink
+from gateway.ingest.routes import Routes
+from gateway.ingest.subscriptions import Subscriptions
+from gateway.registry import recovery as fallback_at_start
+from gateway.uplink import reconcile
+from gateway.uplink.uplink import Uplink
 from tests.protocol.board import Board
 from tests.protocol.mutants_central import CENTRAL_MUTANTS, Patch
 
@@ -201,7 +201,7 @@ def _a_new_version_drops_open_windows() -> Patch:
 
 
 def _no_new_epoch_after_going_back() -> Patch:
-    return mock.patch.object(back_in_time, "is_foreign", return_value=False)
+    return mock.patch.object(reconcile, "is_foreign", return_value=False)
 
 
 def _the_brokers_word_counts() -> Patch:

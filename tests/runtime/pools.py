@@ -9,11 +9,11 @@ from typing import Any
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.operators.logic import Emission, Logic, Now
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Queue
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
-from edgert.runtime.queue import Queue
-from edgert.runtime.targets import Target
 from tests.waiting import wait_until
 
 DEADLINE_S = 20.0

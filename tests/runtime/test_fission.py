@@ -25,11 +25,11 @@ from edgert.operators.trackers import Tracker
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
 from edgert.scheduling.policies import POLICIES
 from gateway.flows.models import Models

@@ -14,7 +14,7 @@ from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.flow.physical import Fusion
 from edgert.operators.logic import PlainMessage
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS

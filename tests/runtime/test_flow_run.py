@@ -24,11 +24,11 @@ from edgert.operators.fused import Fused
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry
 from edgert.runtime.state import pack_state
 from edgert.scheduling.consumption import at_most
 from tests.named import named

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.runtime.latency import BUCKETS, Latency, quantile_s
+from edgert.runtime.instance.latency import BUCKETS, Latency, quantile_s
 
 
 @given(st.lists(st.floats(1e-5, 1000.0), min_size=1, max_size=50), st.sampled_from([0.5, 0.99, 1.0]))

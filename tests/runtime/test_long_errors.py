@@ -16,7 +16,7 @@ from edgert.flow.physical import Fusion
 from edgert.operators.guard import APART_S, FAILED
 from edgert.operators.logic import Message, PlainMessage
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool

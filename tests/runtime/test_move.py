@@ -14,8 +14,8 @@ from edgert.flow.physical import plan
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.logic import Emission, Now
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.build import build
-from edgert.runtime.queue import Entry
+from edgert.runtime.instance.build import build
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.resume import move
 from tests.runtime.pools import Pass, rows
 

@@ -15,10 +15,10 @@ from edgert.operators.logic import Now
 from edgert.operators.region import Edge, Region
 from edgert.runtime import pool as pool_module
 from edgert.runtime.gate import BLOCKED_S
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry, Queue
 from edgert.runtime.pool import Pool
-from edgert.runtime.queue import Entry, Queue
-from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, known, rows, running, until_asleep
 from tests.runtime.virtual import VirtualWorkers

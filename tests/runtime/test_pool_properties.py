@@ -21,14 +21,14 @@ from edgert.flow.on_error import OnError
 from edgert.flow.plan import PhysicalInstance
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.region import Edge, Region
-from edgert.runtime.build import Place
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.build import Place
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Overload, Queue
+from edgert.runtime.instance.report import drops_of
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
-from edgert.runtime.queue import Overload, Queue
-from edgert.runtime.report import drops_of
-from edgert.runtime.targets import Target
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 from tests.runtime.virtual import VirtualWorkers, could_run
@@ -40,7 +40,7 @@ MOST_ROWS = 9
 @pytest.fixture(autouse=True, scope="module")
 def quiet() -> Iterator[None]:
     """Rows fail here by the thousand."""
-    instance_log = logging.getLogger("edgert.runtime.instance")
+    instance_log = logging.getLogger("edgert.runtime.instance.instance")
     before, instance_log.disabled = instance_log.disabled, True
     yield
     instance_log.disabled = before

@@ -11,8 +11,8 @@ from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.operators.logic import Emission, Message, Now, PlainMessage
 from edgert.operators.region import Edge, Region
-from edgert.runtime.instance import Instance
-from edgert.runtime.latency import quantile_s
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most

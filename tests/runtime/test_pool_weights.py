@@ -8,7 +8,7 @@ import pytest
 
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool

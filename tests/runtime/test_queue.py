@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
-from edgert.runtime.hand import Hand
-from edgert.runtime.queue import Entry, Overload, Queue
+from edgert.runtime.instance.hand import Hand
+from edgert.runtime.instance.queue import Entry, Overload, Queue
 
 BUDGET = 100
 SIZES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 140)), max_size=30)

@@ -10,7 +10,7 @@ import pytest
 
 from edgert.flow.physical import Fusion
 from edgert.operators.logic import Now
-from edgert.runtime.queue import Entry
+from edgert.runtime.instance.queue import Entry
 from tests.runtime.test_fission import WALL, Way
 
 

@@ -26,15 +26,15 @@ from edgert.operators.logic import Emission, Logic, Message, Now
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
-from edgert.runtime import build
 from edgert.runtime import pool as pool_module
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance import build
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.report import report
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
-from edgert.runtime.report import report
 from edgert.scheduling.consumption import at_most
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, until_asleep

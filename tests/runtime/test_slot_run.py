@@ -13,10 +13,10 @@ from edgert.flow.plan import DAEMON
 from edgert.links import frames
 from edgert.links.frames import Splitter
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.instance.edges import Outgoing, Target
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.runtime.slot_run import SlotRun
-from edgert.runtime.targets import Outgoing, Target
 from edgert.runtime.under_way import BACKLOG_BYTES, UNDER_WAY_BYTES
 from edgert.scheduling.ranked import MinLatency
 from tests.runtime.test_flow_run import DOCUMENT

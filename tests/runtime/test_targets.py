@@ -16,9 +16,9 @@ from edgert.operators.division import CopiesByTopic, Divider
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.inbox import MESSAGE_BYTES, Reader
+from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry
-from edgert.runtime.targets import Marks, Outgoing, Spread, Target
 from tests.runtime.pools import Pass, instance
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from edgert.core.clock import VirtualClock
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool import Pool
-from edgert.runtime.queue import Entry
-from edgert.runtime.turn import Turn
 
 
 class VirtualWorkers:

@@ -18,8 +18,8 @@ BOARDS = ("a", "b", "c")
 
 
 class Gateways:
-    """The gateways' side of the protocol as `gateway.parts` has it, in memory; requests may be lost, before they are
-    carried out or after."""
+    """The gateways' side of the protocol as `gateway.flows.parts` has it, in memory; requests may be lost, before they
+    are carried out or after."""
 
     def __init__(self, faults: Mapping[int, str]) -> None:
         self.faults, self.asked = faults, 0

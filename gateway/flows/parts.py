@@ -36,16 +36,16 @@ from edgert.links.messages import NOTHING, Number
 from edgert.operators.logic import Now
 from edgert.runtime import departures, resume
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.progress import Progress
-from edgert.runtime.queue import Entry
 from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
-from gateway.back_in_time import successor
-from gateway.fallback import last_checkpoint
+from gateway.base.epochs import successor
 from gateway.flows.flows import Flows
-from gateway.flows.registry import OnStore
 from gateway.hosts.host import Host
+from gateway.registry.recovery import last_checkpoint
+from gateway.registry.registry import OnStore
 
 if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted

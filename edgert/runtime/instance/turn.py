@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgert.operators.logic import PlainMessage
-from edgert.runtime.queue import Entry
-from edgert.runtime.targets import Outgoing
+from edgert.runtime.instance.edges import Outgoing
+from edgert.runtime.instance.queue import Entry
 
 
 @dataclass(slots=True)

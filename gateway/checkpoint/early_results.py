@@ -18,9 +18,9 @@ from typing import Final
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.records import FlowResults
-from gateway.checkpointer import Checkpointer
-from gateway.flows.registry import RETRY_S, FlowRegistry
+from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
+from gateway.registry.registry import RETRY_S, FlowRegistry
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from edgert.core.results import Acknowledgement
 from edgert.store.database import Database
-from gateway.back_in_time import is_foreign
+from gateway.uplink.reconcile import is_foreign
 
 log = logging.getLogger(__name__)
 

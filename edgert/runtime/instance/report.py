@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgert.runtime.build import Place
-from edgert.runtime.latency import BUCKETS
+from edgert.runtime.instance.build import Place
+from edgert.runtime.instance.latency import BUCKETS
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Report:
     drops: dict[str, int] = field(default_factory=dict)
     """Rows by reason."""
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """Rows that left the flow here by how long they took; see `edgert.runtime.latency`."""
+    """Rows that left the flow here by how long they took; see `edgert.runtime.instance.latency`."""
     at: float = 0.0
     """When it was made, in monotonic seconds of the process that made it; 0: that has said nothing yet."""
 

@@ -14,10 +14,10 @@ import edgert
 from edgert.core.batch import Row
 from edgert.core.ids import epoch_ordinal
 from edgert.flow.plan import PhysicalInstance
-from edgert.runtime.build import Place
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.latency import quantile_s
-from edgert.runtime.report import Report
+from edgert.runtime.instance.build import Place
+from edgert.runtime.instance.latency import quantile_s
+from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
 

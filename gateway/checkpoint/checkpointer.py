@@ -16,14 +16,14 @@ from edgert.core.compression import compressed
 from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.records import Spill
-from gateway.blocked import Blocked
-from gateway.drop_ledger import NO_ROOM
-from gateway.flows.registry import RETRY_S, FlowRegistry
+from gateway.base.tasks import to_its_end
+from gateway.checkpoint.compaction import Merging
+from gateway.checkpoint.input_spill import Blocked
+from gateway.checkpoint.outbox_room import OutboxWatch
 from gateway.hosts.host import Host
-from gateway.ingest import Ingest
-from gateway.merging import Merging
-from gateway.outbox_watch import OutboxWatch
-from gateway.tasks import to_its_end
+from gateway.ingest.ingest import Ingest
+from gateway.ledger.drop_ledger import NO_ROOM
+from gateway.registry.registry import RETRY_S, FlowRegistry
 
 log = logging.getLogger(__name__)
 

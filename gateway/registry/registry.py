@@ -25,12 +25,12 @@ from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from edgert.store.records import StoredFlow
-from gateway.drop_ledger import DropLedger
-from gateway.fallback import last_checkpoint
-from gateway.gaps import say_no_room
-from gateway.once import Once
-from gateway.subscriptions import Source
-from gateway.tasks import to_its_end
+from gateway.base.once import Once
+from gateway.base.tasks import to_its_end
+from gateway.ingest.subscriptions import Source
+from gateway.ledger.drop_ledger import DropLedger
+from gateway.ledger.gaps import say_no_room
+from gateway.registry.recovery import last_checkpoint
 
 log = logging.getLogger(__name__)
 

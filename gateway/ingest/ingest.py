@@ -18,15 +18,15 @@ from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.transport import Handlers
 from edgert.runtime.inbox import Inbox
-from gateway.broker_drops import BrokerDrops
-from gateway.broker_window import BrokerWindow
-from gateway.grants import Grants
+from gateway.base.tasks import Tasks
 from gateway.hosts.host import Host
-from gateway.publishing import Publishing
-from gateway.routes import Routes, entries
-from gateway.sensors_client import sensors_client
-from gateway.subscriptions import Source, Subscriptions
-from gateway.tasks import Tasks
+from gateway.ingest.broker_drops import BrokerDrops
+from gateway.ingest.client import sensors_client
+from gateway.ingest.grants import Grants
+from gateway.ingest.inflight_window import BrokerWindow
+from gateway.ingest.publishing import Publishing
+from gateway.ingest.routes import Routes, entries
+from gateway.ingest.subscriptions import Source, Subscriptions
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, StoreError
 from edgert.core.position import Position
 from edgert.store.database import Database
-from gateway.once import Once
+from gateway.base.once import Once
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import xxhash
 from edgert.core.batch import RawBatch
 from edgert.mqtt.topics import TopicTrie
 from edgert.runtime.inbox import NOWHERE, InboxCounters, Reader, Route
-from edgert.runtime.instance import Instance
-from gateway.subscriptions import Source, Subscriptions
+from edgert.runtime.instance.instance import Instance
+from gateway.ingest.subscriptions import Source, Subscriptions
 
 CACHED_TOPICS = 50_000
 

@@ -14,7 +14,7 @@ from edgert.mqtt.packets import reason_text
 from edgert.mqtt.suspicion import HUNG_UP
 from edgert.mqtt.transport import MqttClient
 from edgert.operators.logic import PlainMessage
-from edgert.runtime.instance import Instance
+from edgert.runtime.instance.instance import Instance
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from edgert.operators.logic import Build, Logic
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.region import Edge, Region
 from edgert.operators.source import Source
-from edgert.runtime.elsewhere import stands_for
-from edgert.runtime.instance import Instance
-from edgert.runtime.queue import OWED_BYTES, Queue
-from edgert.runtime.targets import Marks, Spread, Target
+from edgert.runtime.instance.edges import Marks, Spread, Target
+from edgert.runtime.instance.elsewhere import stands_for
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import OWED_BYTES, Queue
 
 QUEUE_BYTES = 4_194_304
 

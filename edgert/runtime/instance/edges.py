@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgert.core.batch import NO_WATERMARK, Batch, Row
 
 if TYPE_CHECKING:
-    from edgert.runtime.instance import Instance
+    from edgert.runtime.instance.instance import Instance
 
 Outgoing = list[tuple["Target", Batch]]
 

@@ -1,5 +1,6 @@
-"""Large state is merged into a snapshot by a process of its own: `python -m gateway.merging DATABASE FLOW LAST FUSION
-FISSION` writes the snapshot of a flow's state up to number LAST to its standard output, and a checksum behind it.
+"""Large state is merged into a snapshot by a process of its own: `python -m gateway.checkpoint.compaction DATABASE FLOW
+LAST FUSION FISSION` writes the snapshot of a flow's state up to number LAST to its standard output, and a checksum
+behind it.
 
 In the gateway that would take the interpreter for a second per 100,000 keys, in steps of a tenth of a second in which
 nothing is read or acknowledged, and as much memory again as the state has. Checkpoints go on meanwhile.
@@ -111,7 +112,7 @@ def _begun(*command: str) -> subprocess.Popen[bytes]:
 
 async def _merged(path: Path, run: FlowRun, last: int) -> bytes:
     """The snapshot. Raises `EdgertError` if the process fails."""
-    command = (sys.executable, "-m", "gateway.merging", str(path), run.flow.name, str(last), run.fusion)
+    command = (sys.executable, "-m", "gateway.checkpoint.compaction", str(path), run.flow.name, str(last), run.fusion)
     process = _begun(*command, str(int(run.fission)))
     try:
         written, _ = await asyncio.to_thread(process.communicate)
@@ -133,7 +134,7 @@ async def _merged(path: Path, run: FlowRun, last: int) -> bytes:
 def main() -> int:
     """See the module; started by the gateway."""
     if len(sys.argv) != 6:
-        print("gateway.merging is started by edgert-gateway, not by hand", file=sys.stderr)
+        print("gateway.checkpoint.compaction is started by edgert-gateway, not by hand", file=sys.stderr)
         return 2
     for number in (signal.SIGINT, signal.SIGTERM):  # a whole group gets them; the gateway, which ends this, is meant
         signal.signal(number, signal.SIG_IGN)
@@ -157,7 +158,7 @@ def main() -> int:
     except BrokenPipeError:  # the gateway is gone
         os._exit(1)
     except EdgertError as error:
-        print(f"gateway.merging: {error}", file=sys.stderr)
+        print(f"gateway.checkpoint.compaction: {error}", file=sys.stderr)
         return IS_DAMAGED if isinstance(error, DamagedError) else 1
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgert.core.batch import Batch, RawBatch, part
-from edgert.runtime.queue import Entry
+from edgert.runtime.instance.queue import Entry
 
 
 class Hand:

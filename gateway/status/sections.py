@@ -6,8 +6,8 @@ from typing import Any
 
 from edgert.core.settings import Central
 from edgert.mqtt.control_plane import ControlConnection
-from gateway.ingest import Ingest
-from gateway.uplink import Uplink
+from gateway.ingest.ingest import Ingest
+from gateway.uplink.uplink import Uplink
 
 
 def ingest_section(ingest: Ingest) -> dict[str, Any]:

@@ -67,11 +67,6 @@ def free(database: Database, message: Acknowledgement) -> tuple[int, set[str]]:
     return database.acknowledged({k: n for k, n in message.acks.items() if k[0] not in foreign}), foreign
 
 
-def successor(epoch: int) -> int:
-    """An epoch that comes after another."""
-    return make_epoch(epoch_ordinal(epoch) + 1, secrets.randbits(32))
-
-
 def _newest(flow: str, message: Acknowledgement) -> tuple[int | None, dict[int, int]]:
     """The greatest epoch of `flow` that the collector knows, and what has landed of it per stream."""
     greatest = message.greatest_epoch(flow)

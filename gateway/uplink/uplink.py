@@ -32,10 +32,11 @@ from edgert.core.results import (
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
 from edgert.store.outbox import FIRST, OutboxEntry
-from gateway import back_in_time
-from gateway.lost_by_tables import fill
-from gateway.sending import Sending
-from gateway.token_bucket import TokenBucket
+from gateway.base.epochs import successor
+from gateway.uplink import reconcile
+from gateway.uplink.lost_by_tables import fill
+from gateway.uplink.send_window import Sending
+from gateway.uplink.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +178,7 @@ class Uplink:
         for flow in message.answers:
             await self._admit(flow, message)
         try:
-            deleted, foreign = await self.store(lambda: back_in_time.free(self.database, message))
+            deleted, foreign = await self.store(lambda: reconcile.free(self.database, message))
         except StoreError as error:
             self._trouble("acknowledgement", str(error))
             return
@@ -218,9 +219,9 @@ class Uplink:
     def _decide(self, flow: str, message: Acknowledgement, long: bool) -> int | None:
         """On the store thread: in which epoch the flow ships from now on; None if it is not ours. `long`: its outage
         was so long that new results leave beside what has piled up."""
-        epoch = back_in_time.admit(self.database, flow, message)
+        epoch = reconcile.admit(self.database, flow, message)
         if long and epoch is not None:
-            epoch = self.database.open_stream(flow, BACKLOG, back_in_time.successor(epoch))
+            epoch = self.database.open_stream(flow, BACKLOG, successor(epoch))
         return epoch
 
     def _loses(self, flow: str, since: float) -> None:

@@ -19,7 +19,7 @@ from edgert.core.errors import show
 from edgert.core.position import Position
 from edgert.runtime.inbox import Reader
 from edgert.runtime.progress import Progress
-from gateway.subscriptions import Source
+from gateway.ingest.subscriptions import Source
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edgert.runtime.instance import Instance
-from edgert.runtime.targets import Target
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.instance import Instance
 
 COUNTERS: Final = ("rows_in", "rows_out", "turns", "busy_s", "queued_s", "scheduling_s", "idle_s")
 GAUGES: Final = ("queue_rows", "queue_bytes", "head_age_s", "at", "head_since_arrival_s")

@@ -14,11 +14,11 @@ from edgert.operators.guard import FAILED, Guard
 from edgert.operators.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.region import Region
 from edgert.operators.sinks import Publish
-from edgert.runtime.hand import Hand
-from edgert.runtime.latency import Latency
-from edgert.runtime.queue import MERGED, Entry, Queue
-from edgert.runtime.targets import Marks, Outgoing, Spread, Target
-from edgert.runtime.turn import Counters, Turn
+from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
+from edgert.runtime.instance.hand import Hand
+from edgert.runtime.instance.latency import Latency
+from edgert.runtime.instance.queue import MERGED, Entry, Queue
+from edgert.runtime.instance.turn import Counters, Turn
 from edgert.scheduling.consumption import FIRST_ROWS, SLOW_S, after_turn, most_rows
 from edgert.scheduling.profile import Profile
 

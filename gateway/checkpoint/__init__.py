@@ -1,0 +1,1 @@
+"""When checkpoints are made, and what they need."""

@@ -1,0 +1,1 @@
+"""From the sensors' broker to the flows' queues."""

@@ -1,0 +1,1 @@
+"""What is lost, and what is said of it."""

@@ -1,0 +1,1 @@
+"""What runs on this gateway, and from which checkpoint it goes on."""
