@@ -17,9 +17,10 @@ from hypothesis import settings
 from tests import brokers
 from tests.brokers import Broker, Certificates
 
-# A deadline per example would measure the other tests on this machine.
-settings.register_profile("house", deadline=None, print_blob=True)
-settings.load_profile("house")
+# A deadline per example would measure the other tests on this machine. `make test-all` tries more examples.
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=200)
+settings.load_profile(os.environ.get("EDGERT_TEST_EXAMPLES", "quick"))
 
 ROOT = Path(__file__).parents[1]
 # For work of a few seconds Java's thorough compiler costs more than it brings.

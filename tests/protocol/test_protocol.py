@@ -35,10 +35,15 @@ from tests.protocol.spark import without_spark
 from tests.protocol.truth import check
 from tests.protocol.world import ALL_ACTS, World, walk
 
-SEEDS = (
-    *range(60), *AT_LEAST_ONCE[:30], *RESULTS_FLOW[40:70], *ROTS[:30], *BLOCKS[:30], *SLOTS[:30], *QUOTA[:30],
-    *EQUAL[:30], *CARDS[:20], *DROPPING[:20], *FILTERS[:30],
+KINDS = (
+    range(60), AT_LEAST_ONCE[:30], RESULTS_FLOW[40:70], ROTS[:30], BLOCKS[:30], SLOTS[:30], QUOTA[:30], EQUAL[:30],
+    CARDS[:20], DROPPING[:20], FILTERS[:30],
 )  # fmt: skip
+QUICK = 7
+"""So many walks of each kind are in the quick tests."""
+SEEDS = [
+    pytest.param(seed, marks=() if at < QUICK else pytest.mark.long) for seeds in KINDS for at, seed in enumerate(seeds)
+]
 MOST_SEEDS = 60
 """A broken rule is found out in fewer, from the seed on that stands beside it."""
 
@@ -89,7 +94,7 @@ class Protocol(RuleBasedStateMachine):
 
 
 TestProtocol = Protocol.TestCase
-TestProtocol.settings = settings(max_examples=40, stateful_step_count=80, deadline=None)
+TestProtocol.settings = settings(max_examples=20, stateful_step_count=80, deadline=None)
 
 
 @pytest.mark.parametrize(
