@@ -20,6 +20,7 @@ import paho.mqtt.client as paho
 import zstandard
 from paho.mqtt.enums import CallbackAPIVersion
 
+from images.check import memory
 from images.machine import BootError, Machine
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -133,7 +134,7 @@ class Outside:
 
 def try_board(board: str, images: Path) -> int:
     """Boots, measures, cuts the power, boots again. Raises `BootError`."""
-    with tempfile.TemporaryDirectory(prefix="edgert-boot-") as folder:
+    with tempfile.TemporaryDirectory(prefix="edgert-boot-", dir=memory()) as folder:
         machine = Machine(board, images, Path(folder), PROVISIONING)
         try:
             machine.start()

@@ -19,6 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from images import debian, ext4, initramfs, sbom
-from images.check import check
+from images.check import check, memory
 from images.programs import SYSTEM_FOLDERS, BuildError, run
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -71,8 +72,12 @@ class Image:
         os.environ["SOURCE_DATE_EPOCH"] = str(self.epoch)  # for mmdebstrap, wheels, and the tools of file systems
         self.architecture: str = self.spec["architecture"]
         self.archive = debian.Archive(self.architecture, cache)
-        self.work = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp") / f"edgert-image-{board}"
-        self.tree = self.work / "root"
+        self.work = Path()
+
+    @property
+    def tree(self) -> Path:
+        """The root file system."""
+        return self.work / "root"
 
     @property
     def _foreign(self) -> bool:
@@ -82,8 +87,7 @@ class Image:
     def build(self) -> None:
         """All steps."""
         self._check()
-        shutil.rmtree(self.work, ignore_errors=True)
-        self.work.mkdir(parents=True)
+        self.work = Path(tempfile.mkdtemp(prefix="edgert-image-", dir=memory()))
         self.out.mkdir(parents=True, exist_ok=True)
         try:
             self._step("base system", self._bootstrap)

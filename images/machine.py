@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 MEMORY_MIB: Final = 1024
-QUIET: Final = "quiet systemd.show_status=false"
+QUIET: Final = "quiet systemd.show_status=error"
+PATIENT: Final = "systemd.default_timeout_start_sec=600 systemd.default_device_timeout_sec=600"
+"""An emulated start on a busy machine is ten times slower than a real one."""
 SECTOR: Final = 512
 PROBE_UNIT: Final = """[Unit]
 After=edgert-gateway.service
@@ -101,7 +103,7 @@ class Machine:
     def _arguments(self) -> str:
         unit = base64.b64encode(PROBE_UNIT.encode()).decode()
         probe = f"systemd.set_credential_binary=systemd.extra-unit.probe.service:{unit} systemd.wants=probe.service"
-        return f"{QUIET} {probe}"
+        return f"{QUIET} {PATIENT} {probe}"
 
     @property
     def _forwards(self) -> str:
