@@ -44,12 +44,12 @@ bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
 
 image: ## the image of a board: make image BOARD=amd64 (needs root)
 	@scripts/setup image
-	@.venv/bin/python images/build.py $(BOARD) $(ARGS)
+	@.venv/bin/python -m images.build $(BOARD) $(ARGS)
 
 image-test: ## boots an image in QEMU, sends it messages, cuts its power: make image-test BOARD=amd64 (some 6 minutes)
 	@scripts/setup image
-	@.venv/bin/python images/build.py $(BOARD) $(ARGS)
-	@.venv/bin/python images/boot.py $(BOARD)
+	@.venv/bin/python -m images.build $(BOARD) $(ARGS)
+	@.venv/bin/python -m images.boot $(BOARD)
 
 docs: ## writes anew what the docs take from the code
 	@scripts/setup lint

@@ -1,4 +1,4 @@
-"""Boots an image in QEMU and shows that it works: `python3 images/boot.py BOARD`.
+"""Boots an image in QEMU and shows that it works: `python3 -m images.boot BOARD`.
 
 A sensor outside publishes to the board's broker, a flow that was deployed over MQTT counts, and its results come out.
 Software emulation, so a boot takes some 20 to 60 s. Traffic goes to ports of loopback that QEMU forwards.
@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import socket
-import subprocess
+import os
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import paho.mqtt.client as paho
+import zstandard
 from paho.mqtt.enums import CallbackAPIVersion
+
+from images.check import memory
+from images.machine import BootError, Machine
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BOOT_S: Final = 900.0
 """Emulated on a busy machine; on an idle one a boot takes less than a minute."""
 ANSWER_S: Final = 300.0
 MESSAGES: Final = 60
-MEMORY_MIB: Final = 1024
-QUIET: Final = "quiet systemd.show_status=false"
 FLOW: Final = """
 name = "counts"
 [checkpoint]
@@ -65,74 +64,6 @@ control = true
 host = "0.0.0.0"
 """
 """The image opens nothing to the network: the board is told to."""
-
-
-class BootError(Exception):
-    """The board did not do what it should; the message says what was awaited."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Machine:
-    """One board in QEMU; its disks are copies, so the image stays as it is."""
-
-    def __init__(self, board: str, images: Path, folder: Path) -> None:
-        spec = tomllib.loads((Path(__file__).with_name("boards") / f"{board}.toml").read_text())
-        if "qemu" not in spec:
-            raise BootError(f"board {board} cannot be emulated here")
-        self._qemu: dict[str, Any] = spec["qemu"]
-        self._images, self._folder = images, folder
-        self.broker, self.page = free_port(), free_port()
-        self.log = folder / "serial.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        for name in ("root.ext4", "data.ext4"):
-            if not (images / name).exists():
-                raise BootError(f"expected {images / name}: build the image first (make image BOARD={board})")
-            shutil.copy(images / name, folder / name)
-        self._stick = folder / "stick.vfat"
-        given = folder / "edgert.toml"
-        given.write_text(PROVISIONING)
-        for command in (
-            ("mkfs.vfat", "-C", "-n", "EDGERT", self._stick, "8192"),
-            ("mcopy", "-i", self._stick, given, "::"),
-        ):
-            subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
-
-    def start(self) -> None:
-        forwards = f"hostfwd=tcp:127.0.0.1:{self.broker}-:1883,hostfwd=tcp:127.0.0.1:{self.page}-:8080"
-        command = [
-            self._qemu["command"], *self._qemu["arguments"], "-m", str(MEMORY_MIB), "-nographic", "-no-reboot",
-            "-kernel", str(self._images / "vmlinuz"), "-initrd", str(self._images / "initrd.img"),
-            "-append", f"root=LABEL=edgert-root ro console={self._qemu['console']} panic=5 {QUIET}",
-            "-drive", f"file={self._folder / 'root.ext4'},format=raw,if=virtio,readonly=on",
-            "-drive", f"file={self._folder / 'data.ext4'},format=raw,if=virtio",
-            "-drive", f"file={self._stick},format=raw,if=virtio",
-            "-netdev", f"user,id=n,{forwards}", "-device", "virtio-net-pci,netdev=n", "-device", "virtio-rng-pci",
-        ]  # fmt: skip
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def cut(self) -> None:
-        """As a power cut."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def left_on_stick(self) -> list[str]:
-        """The files on the stick with the provisioning file."""
-        listed = subprocess.run(["mdir", "-b", "-i", str(self._stick)], capture_output=True, text=True, check=False)
-        return listed.stdout.split()
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def tail(self) -> str:
-        return self.log.read_text(errors="replace")[-3_000:] if self.log.exists() else ""
 
 
 class Outside:
@@ -203,38 +134,71 @@ class Outside:
 
 def try_board(board: str, images: Path) -> int:
     """Boots, measures, cuts the power, boots again. Raises `BootError`."""
-    with tempfile.TemporaryDirectory(prefix="edgert-boot-") as folder:
-        machine = Machine(board, images, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="edgert-boot-", dir=memory()) as folder:
+        machine = Machine(board, images, Path(folder), PROVISIONING)
         try:
             machine.start()
-            outside = Outside(machine)
-            print(f"boot: broker answers after {outside.connect():.0f} s", flush=True)
-            outside.wait(lambda: bool(outside.online()), "the gateway")
-            gateway = outside.online()
-            if gateway != "probe-board" or machine.left_on_stick():
-                raise BootError(f"expected probe-board and a wiped file, got {gateway} and {machine.left_on_stick()}")
-            print(f"boot: gateway {gateway} is online, and its provisioning file is wiped", flush=True)
-            outside.deploy(gateway)
-            outside.measure()
-            print("boot: results of the flow came out", flush=True)
-            outside.client.loop_stop()
+            _first_start(machine)
             time.sleep(3.0)
             machine.cut()
             machine.start()
-            again = Outside(machine)
-            print(f"boot: after a power cut the broker answers after {again.connect():.0f} s", flush=True)
-            again.wait(lambda: bool(again.online()), "the gateway after the power cut")
-            again.wait(lambda: any("/@results/" in t for t, _ in again.seen), "results that were not acknowledged")
-            print("boot: results that nobody had acknowledged are sent again", flush=True)
-            again.client.loop_stop()
+            _after_power_cut(machine)
         finally:
             machine.cut()
+    print(f"boot: {sizes(images)}", flush=True)
     return 0
+
+
+def _first_start(machine: Machine) -> None:
+    outside = Outside(machine)
+    load = os.getloadavg()[0]
+    print(f"boot: CONNACK {outside.connect():.0f} s after power on (emulated; load {load:.1f})", flush=True)
+    outside.wait(lambda: bool(outside.online()), "the gateway")
+    gateway = outside.online()
+    if gateway != "probe-board" or "edgert.toml" in machine.left():
+        raise BootError(f"expected probe-board and a wiped file, got {gateway} and {machine.left()}")
+    print(f"boot: gateway {gateway} is online, and its provisioning file is wiped", flush=True)
+    outside.wait(lambda: machine.used_mib() is not None, "the board's memory")
+    print(f"boot: idle, {machine.used_mib():.0f} MiB of memory are in use", flush=True)
+    outside.deploy(gateway)
+    outside.measure()
+    print("boot: results of the flow came out", flush=True)
+    outside.client.loop_stop()
+
+
+def _after_power_cut(machine: Machine) -> None:
+    again = Outside(machine)
+    print(f"boot: after a power cut CONNACK after {again.connect():.0f} s", flush=True)
+    again.wait(lambda: bool(again.online()), "the gateway after the power cut")
+    again.wait(lambda: any("/@results/" in t for t, _ in again.seen), "results that were not acknowledged")
+    print("boot: results that nobody had acknowledged are sent again", flush=True)
+    again.wait(lambda: len(machine.machine_ids()) > 1, "the machine's id")
+    if len(set(machine.machine_ids())) > 1:
+        raise BootError(f"expected one machine id, got {machine.machine_ids()}")
+    print("boot: the machine's id is the same", flush=True)
+    again.client.loop_stop()
+
+
+def sizes(images: Path) -> str:
+    """Size of an image (MB), and size compressed as one would offer it for download."""
+    names = ["card.img"] if (images / "card.img").exists() else ["root.ext4", "vmlinuz", "initrd.img"]
+    whole = sum((images / name).stat().st_size for name in names)
+    packed = sum(_packed(images / name) for name in names)
+    return f"{' + '.join(names)}: {whole / 1e6:.0f} MB, {packed / 1e6:.0f} MB with zstd"
+
+
+def _packed(path: Path) -> int:
+    """Bytes of a file after zstd, level 9."""
+    packer, size = zstandard.ZstdCompressor(level=9, threads=-1).compressobj(), 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            size += len(packer.compress(block))
+    return size + len(packer.flush())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Tries one image; returns the exit status."""
-    parser = argparse.ArgumentParser("images/boot.py", description="Boots an image in QEMU and shows that it works.")
+    parser = argparse.ArgumentParser("images.boot", description="Boots an image in QEMU and shows that it works.")
     parser.add_argument("board")
     parser.add_argument("--images", type=Path, help="folder of the image (build/images/BOARD)")
     args = parser.parse_args(argv)

@@ -79,9 +79,10 @@ class BoardSettings:
     network: Network = section(Network)
 
 
-def files_untrusted(text: str, where: str = "edgert.toml") -> dict[str, str]:
+def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -> dict[str, str]:
     """Path below the board's /var/edgert -> content, for each file that a provisioning file stands for.
 
+    `own_name` is the gateway's id where the file gives none; without both, the gateway makes it from its machine id.
     Raises `DocumentError` with every fault in it.
     """
     try:
@@ -93,6 +94,8 @@ def files_untrusted(text: str, where: str = "edgert.toml") -> dict[str, str]:
     ours = {name for name, _, _ in sections(BoardSettings)}
     gateway = {name: table for name, table in document.items() if name not in ours}
     board = _read(BoardSettings, {name: document[name] for name in ours & set(document)}, where)
+    if own_name and not gateway.get("gateway", {}).get("id"):
+        gateway = {**gateway, "gateway": {**gateway.get("gateway", {}), "id": own_name}}
     if isinstance(board, BoardSettings) and board.broker.listen:
         for name in ("sensors", "central"):
             _at_home(gateway.setdefault(name, {}))

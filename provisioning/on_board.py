@@ -11,15 +11,19 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from edgert.core.errors import DocumentError
 from provisioning.document import files_untrusted
+from provisioning.identity import own_name
 
 LABEL: Final = "EDGERT"
 MOUNTED: Final = Path("/run/edgert-provision")
 STORED: Final = Path("/var/edgert")
+UNTOLD: Final = Path("/etc/edgert/unprovisioned.toml")
+"""Of the image: what holds as long as no file was found."""
 NETWORKS: Final = Path("/run/systemd/network")
 FILE: Final = "edgert.toml"
 ERRORS: Final = "edgert-errors.txt"
@@ -36,17 +40,20 @@ def main() -> int:
         done = subprocess.run(["mount", "-t", "vfat", "-o", "umask=077,nosuid", device, MOUNTED], check=False)
         if done.returncode == 0:
             try:
-                take_untrusted(MOUNTED, STORED)
+                take_untrusted(MOUNTED, STORED, own_name())
             finally:
                 subprocess.run(["umount", MOUNTED], check=False)
+    if not (STORED / "gateway.toml").exists():
+        _store(STORED, files_untrusted(UNTOLD.read_text(), str(UNTOLD), own_name()))
     _apply(STORED)
     return 0
 
 
-def take_untrusted(boot: Path, stored: Path) -> bool:
+def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
     """Stores below `stored` what the file in folder `boot` says, then wipes the file: whether there was one to take.
 
-    A faulty file stays, and a file with its errors is written beside it.
+    `own_name` is the gateway's id where the file gives none. A faulty file stays, and a file with its errors is written
+    beside it.
     """
     source = boot / FILE
     if not source.exists():
@@ -54,18 +61,22 @@ def take_untrusted(boot: Path, stored: Path) -> bool:
     with source.open("rb") as file:
         content = file.read(LIMIT_BYTES)
     try:
-        files = files_untrusted(content.decode(errors="replace"))
+        files = files_untrusted(content.decode(errors="replace"), own_name=own_name)
     except DocumentError as error:
         print(f"edgert-provision: {error}", file=sys.stderr)
         (boot / ERRORS).write_text(f"{error}\n")
         return False
-    for name, text in files.items():
-        _write(stored / name, text)
+    _store(stored, files)
     os.sync()  # before the only other copy goes
     _wipe(source)
     (boot / ERRORS).unlink(missing_ok=True)
     print(f"edgert-provision: {FILE} is stored on the board and wiped from its partition")
     return True
+
+
+def _store(stored: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        _write(stored / name, text)
 
 
 def _write(path: Path, text: str) -> None:

@@ -40,3 +40,10 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (boot / FILE).write_bytes(b"\xff\x00" * 100)
     assert not take_untrusted(boot, tmp_path / "stored")
     assert (boot / ERRORS).exists()
+
+
+def test_a_file_without_an_id_gets_the_name_of_the_board(tmp_path: Path) -> None:
+    boot, stored = partition(tmp_path, '[broker]\nlisten = "0.0.0.0"\n'), tmp_path / "stored"
+    assert take_untrusted(boot, stored, "edgert-a1b2c3d4")
+    assert 'id = "edgert-a1b2c3d4"' in (stored / "gateway.toml").read_text()
+    assert (stored / "network/hostname").read_text() == "edgert-a1b2c3d4\n"

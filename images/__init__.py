@@ -1,0 +1,1 @@
+"""Images of boards: built by `images.build`, booted by `images.boot`."""

@@ -1,0 +1,131 @@
+"""Looks into a built image: no secret and no identity is in it, its file systems are whole, its card has all files.
+
+python3 -m images.check BOARD
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from images.programs import BuildError, run
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PRIVATE_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/]{4}")
+NAMES: Final = re.compile(
+    r"ssh_host_.*_key|authorized_keys|id_(rsa|ecdsa|ed25519)|.*\.(key|p12|pfx)|random-seed|credential\.secret|edgert\.toml"
+    r"|.*\.lease[s]?|\.netrc|\.bash_history"
+)
+"""Files that have a secret or the traces of one machine in them."""
+EMPTY: Final = ("etc/machine-id", "var/lib/dbus/machine-id")
+LOCKED: Final = re.compile(r"[!*].*")
+LARGEST_KEY: Final = 1 << 20
+SECTOR: Final = 512
+FAT: Final = 0x0C
+LINUX: Final = 0x83
+
+
+def identities(tree: Path) -> list[str]:
+    """What in a root file system belongs to one machine, or is secret; each with its reason."""
+    found = []
+    for path in _files(tree):
+        name = str(path.relative_to(tree))
+        if NAMES.fullmatch(path.name):
+            found.append(f"{name}: by its name a secret, or the trace of a machine")
+        elif path.stat().st_size < LARGEST_KEY and PRIVATE_KEY.search(path.read_bytes()):
+            found.append(f"{name}: a private key")
+    found += [f"{name}: expected an empty file, or none" for name in EMPTY if _content(tree / name).strip()]
+    for line in _content(tree / "etc/shadow").splitlines():
+        account, password = line.split(":")[:2]
+        if not LOCKED.fullmatch(password):
+            found.append(f"etc/shadow: account {account} expected to be locked")
+    return sorted(found)
+
+
+def _files(tree: Path) -> Iterator[Path]:
+    return (path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _content(path: Path) -> str:
+    return path.read_text() if path.is_file() and not path.is_symlink() else ""
+
+
+def partitions(card: bytes) -> list[tuple[int, int, int]]:
+    """Type, offset and size (bytes) of the primary partitions in a master boot record."""
+    if card[510:512] != b"\x55\xaa":
+        raise BuildError("expected a master boot record, which ends with 55 AA")
+    entries = [card[at : at + 16] for at in range(446, 510, 16)]
+    found = [(entry[4], *struct.unpack("<II", entry[8:16])) for entry in entries if entry[4]]
+    return [(kind, first * SECTOR, count * SECTOR) for kind, first, count in found]
+
+
+def _check_card(card: Path, spec: dict[str, list[str]], work: Path) -> str:
+    with card.open("rb") as file:
+        table = partitions(file.read(SECTOR))
+    if [kind for kind, _, _ in table] != [FAT, LINUX, LINUX] or sum(table[-1][1:]) > card.stat().st_size:
+        raise BuildError(f"expected partitions of FAT, root and data within the card, got {table}")
+    parts = []
+    for number, (_, offset, size) in enumerate(table):
+        part = work / f"part{number}"
+        run("dd", f"if={card}", f"of={part}", "bs=512", f"skip={offset // SECTOR}", f"count={size // SECTOR}")
+        parts.append(part)
+    run("fsck.vfat", "-n", parts[0])
+    for part in parts[1:]:
+        run("e2fsck", "-fn", part)
+    listed = subprocess.run(["mdir", "-b", "-i", parts[0]], capture_output=True, text=True, check=True).stdout.split()
+    there = {name.removeprefix("::/") for name in listed}
+    trees = [Path(name).name for name in spec["device_trees"]]
+    wanted = {"config.txt", "cmdline.txt", "vmlinuz", "initrd.img", "edgert.sample.toml", *trees, *spec["firmware"]}
+    if missing := sorted(wanted - there):
+        raise BuildError(f"missing on the FAT partition: {missing}")
+    return f"card.img: FAT with {len(there)} files, root and data; all three file systems are whole"
+
+
+def check(board: str, images: Path) -> list[str]:
+    """What was found good, a line each. Raises `BuildError` for the first fault."""
+    spec = tomllib.loads((Path(__file__).with_name("boards") / f"{board}.toml").read_text())
+    said = []
+    with tempfile.TemporaryDirectory(prefix="edgert-check-", dir=memory()) as folder:
+        tree = Path(folder) / "tree"
+        for name, place in (("root.ext4", tree), ("data.ext4", tree / "var")):
+            run("e2fsck", "-fn", images / name)
+            place.mkdir(exist_ok=True)
+            run("debugfs", "-R", f"rdump / {place}", images / name)
+        if found := identities(tree):
+            raise BuildError("expected no secret and no identity in the image, got:\n" + "\n".join(found))
+        said.append(f"root.ext4, data.ext4: whole; no secret or identity among {sum(1 for _ in _files(tree))} files")
+        if "card" in spec:
+            said.append(_check_card(images / "card.img", spec["card"], Path(folder)))
+    return said
+
+
+def memory() -> str | None:
+    """A folder in memory, if there is one: the disk is slow."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Checks one image; returns the exit status."""
+    parser = argparse.ArgumentParser("images.check", description="Looks into a built image.")
+    parser.add_argument("board")
+    parser.add_argument("--images", type=Path, help="folder of the image (build/images/BOARD)")
+    args = parser.parse_args(argv)
+    try:
+        for line in check(args.board, args.images or ROOT / "build" / "images" / args.board):
+            print(f"check: {line}")
+    except BuildError as error:
+        print(f"check: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

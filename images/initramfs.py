@@ -1,0 +1,129 @@
+"""The first file system of a board: busybox, the modules that reach its disk, and a script that mounts the root.
+
+It is written here, without a program of the board, so a foreign board needs no emulation for it, and two builds of the
+same packages are the same bytes. Format: cpio "newc" (Linux documentation, early-userspace/buffer-format.rst).
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from images.programs import BuildError
+
+INIT: Final = r"""#!/bin/busybox sh
+# Mounts the file system with the label of the kernel's argument root=LABEL=..., read-only, and starts its init.
+# A board without it starts again after a minute: there may be another slot, and nobody is there to type.
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sysfs /sys
+/bin/busybox mount -t devtmpfs devtmpfs /dev
+say() { echo "edgert: $*" >/dev/kmsg; }
+again() { say "$*; starting again in 10 s"; /bin/busybox sleep 10; /bin/busybox reboot -f; }
+trap 'again "the first script failed"' EXIT
+
+keep_machine_id() { # the id is made at the first start and kept with the data, as the root is never written
+    data=$(/bin/busybox findfs LABEL=edgert-data) || return 1
+    /bin/busybox chroot /root /usr/sbin/e2fsck -p "$data" >/dev/kmsg 2>&1
+    /bin/busybox mount -t ext4 -o noatime "$data" /root/var || return 1
+    id=/root/var/edgert/machine-id
+    if ! /bin/busybox grep -qxE '[0-9a-f]{32}' "$id" 2>/dev/null; then
+        /bin/busybox mkdir -p /root/var/edgert
+        /bin/busybox tr -d - </proc/sys/kernel/random/uuid >"$id.part" || return 1
+        /bin/busybox sync
+        /bin/busybox mv "$id.part" "$id"
+    fi
+    /bin/busybox mount -o bind "$id" /root/etc/machine-id
+}
+
+root= init=/sbin/init
+for argument in $(/bin/busybox cat /proc/cmdline); do
+    case $argument in
+    root=LABEL=*) root=${argument#root=} ;;
+    init=*) init=${argument#init=} ;;
+    esac
+done
+while read -r module; do
+    /bin/busybox insmod "/modules/$module.ko" 2>/dev/null || say "module $module: not for this board"
+done </modules/order
+[ -n "$root" ] || again "expected root=LABEL=NAME among the kernel's arguments"
+device= tries=0
+while [ -z "$device" ]; do
+    device=$(/bin/busybox findfs "$root" 2>/dev/null)
+    tries=$((tries + 1))
+    [ "$tries" -lt 600 ] || again "no file system $root within a minute"
+    [ -n "$device" ] || /bin/busybox sleep 0.1
+done
+/bin/busybox mount -t ext4 -o ro "$device" /root || again "cannot mount $device"
+[ -x "/root$init" ] || [ -L "/root$init" ] || again "no $init on $device"
+keep_machine_id || say "the machine's id is of this start only"
+for folder in proc sys; do /bin/busybox umount "/$folder"; done
+/bin/busybox mount -o move /dev /root/dev
+exec /bin/busybox switch_root /root "$init"
+"""
+TRAILER: Final = "TRAILER!!!"
+
+
+def build(busybox: Path, modules: Path, names: Sequence[str]) -> bytes:
+    """The initramfs, compressed. `modules` is a folder such as /usr/lib/modules/6.12, in which depmod has run."""
+    order = load_order((modules / "modules.dep").read_text(), names, (modules / "modules.builtin").read_text())
+    files = {"init": (0o755, INIT.encode()), "bin/busybox": (0o755, busybox.read_bytes())}
+    for path in order:
+        files[f"modules/{module_name(path)}.ko"] = (0o644, _plain(modules / path))
+    files["modules/order"] = (0o644, "".join(f"{module_name(path)}\n" for path in order).encode())
+    return gzip.compress(cpio(("proc", "sys", "dev", "root", "bin", "modules"), files), 6, mtime=0)
+
+
+def module_name(path: str) -> str:
+    """`virtio_blk` for `kernel/drivers/block/virtio-blk.ko.xz`."""
+    return path.rsplit("/", 1)[-1].split(".", 1)[0].replace("-", "_")
+
+
+def load_order(dependencies: str, names: Iterable[str], builtin: str) -> list[str]:
+    """Paths of the modules `names` and of all that they need, each after what it needs.
+
+    `dependencies` and `builtin` are modules.dep and modules.builtin. What is built into the kernel is left out. Raises
+    `BuildError` for a name that neither knows.
+    """
+    needs = {path: rest.split() for path, _, rest in (line.partition(":") for line in dependencies.splitlines())}
+    paths = {module_name(path): path for path in needs}
+    inside = {module_name(line) for line in builtin.split()}
+    order: list[str] = []
+
+    def take(path: str) -> None:
+        if path not in order:
+            for needed in needs[path]:
+                take(needed)
+            order.append(path)
+
+    for name in names:
+        if name in paths:
+            take(paths[name])
+        elif name not in inside:
+            raise BuildError(f"expected a module of this kernel, got {name!r}: see `modules` of the board")
+    return order
+
+
+def _plain(path: Path) -> bytes:
+    """A module without its compression: busybox then needs none, and the whole is compressed once."""
+    content = path.read_bytes()
+    return lzma.decompress(content) if path.suffix == ".xz" else content
+
+
+def cpio(folders: Sequence[str], files: Mapping[str, tuple[int, bytes]]) -> bytes:
+    """An archive with `files` (name -> mode, content), all of root, all of 1970."""
+    entries = [(name, stat.S_IFDIR | 0o755, b"") for name in folders]
+    entries += [(name, stat.S_IFREG | mode, content) for name, (mode, content) in files.items()]
+    entries.append((TRAILER, 0, b""))
+    out = bytearray()
+    for inode, (name, mode, content) in enumerate(entries, start=1):
+        named = name.encode() + b"\0"
+        fields = (0 if name == TRAILER else inode, mode, 0, 0, 2 if stat.S_ISDIR(mode) else 1, 0, len(content),
+                  0, 0, 0, 0, len(named), 0)  # fmt: skip
+        out += b"070701" + b"".join(b"%08X" % field for field in fields) + named
+        out += bytes(-len(out) % 4) + content
+        out += bytes(-len(out) % 4)
+    return bytes(out)

@@ -1,0 +1,65 @@
+"""No secret, host key or machine id is in an image; the check sees those that are put in."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from images.check import identities, partitions
+from images.programs import BuildError
+
+REPOSITORY = Path(__file__).parents[2]
+PEM = "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"
+
+
+def test_what_goes_into_every_image_has_no_identity() -> None:
+    for folder in ("images/files", "systemd", "provisioning", "edgert", "gateway", "agent"):
+        assert identities(REPOSITORY / folder) == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    shutil.copytree(REPOSITORY / "images/files", root)
+    (root / "etc/machine-id").write_text("")
+    (root / "etc/shadow").write_text("root:*:20000:0:99999:7:::\nmosquitto:!:20000::::::\n")
+    assert identities(root) == []
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("etc/ssh/ssh_host_ed25519_key", "x", "by its name"),
+        ("root/.ssh/authorized_keys", "x", "by its name"),
+        ("var/lib/systemd/random-seed", "x", "by its name"),
+        ("var/lib/dhcp/dhclient.eth0.leases", "x", "by its name"),
+        ("var/edgert/edgert.toml", "x", "by its name"),
+        ("opt/edgert/lib/some.pem", PEM, "a private key"),
+        ("etc/machine-id", "0123456789abcdef0123456789abcdef\n", "expected an empty file"),
+        ("var/lib/dbus/machine-id", "0123456789abcdef0123456789abcdef\n", "expected an empty file"),
+        ("etc/shadow", "root::20000:0:99999:7:::\n", "account root expected to be locked"),
+        ("etc/shadow", "pi:$y$j9T$abc$def:20000:0:99999:7:::\n", "account pi expected to be locked"),
+    ],
+)
+def test_an_identity_is_found(tree: Path, name: str, content: str, says: str) -> None:
+    path = tree / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    [found] = identities(tree)
+    assert found.startswith(name)
+    assert says in found
+
+
+def test_partitions_of_a_card() -> None:
+    entries = b"".join(
+        struct.pack("<B3xB3xII", 0x80 if kind == 0x0C else 0, kind, first, count)
+        for kind, first, count in ((0x0C, 2048, 100), (0x83, 4096, 200))
+    )
+    record = bytes(446) + entries + bytes(32) + b"\x55\xaa"
+    assert partitions(record) == [(0x0C, 2048 * 512, 100 * 512), (0x83, 4096 * 512, 200 * 512)]
+    with pytest.raises(BuildError, match="55 AA"):
+        partitions(bytes(512))
