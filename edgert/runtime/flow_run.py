@@ -136,7 +136,7 @@ class FlowRun:
         """Their names; None where this board runs all."""
         self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
 
-    def depart(self, planned: PhysicalInstance, target: Target, batch: Batch) -> None:
+    def depart(self, planned: PhysicalInstance, target: Target[Instance], batch: Batch) -> None:
         """A batch for an instance of another gateway. On any thread."""
         self.departures.append(departure(planned, target, batch))
 
@@ -260,7 +260,7 @@ class FlowRun:
                 def take() -> None:
                     taken.append((self.progress.position(), self.queues()))
                     self.dropped = self.drops()
-                    self._kept = {instance: len(instance.kept) for instance in self.local}
+                    self._kept = {instance: len(instance.delivery.kept) for instance in self.local}
                     if stop:
                         self._stopped = {instance: instance.queue.take_all() for instance in self.local}
 
@@ -304,18 +304,18 @@ class FlowRun:
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
         """What was fed since the last checkpoint and is owed an acknowledgement, by place, while nothing can be fed;
         `input_is_safe` when it is in the database."""
-        self._kept = {instance: len(instance.kept) for instance in self.all}
+        self._kept = {instance: len(instance.delivery.kept) for instance in self.all}
         found = {
-            name: [Entry(0, batch) for batch in place.instance.kept]
+            name: [Entry(0, batch) for batch in place.instance.delivery.kept]
             for name, place in self.places.items()
-            if not place.part and place.instance.kept
+            if not place.part and place.instance.delivery.kept
         }
         return self.progress.position(), found
 
     def input_is_safe(self) -> None:
         """What the sources kept up to the last capture, or `take_input`, is in the database."""
         for instance, number in self._kept.items():
-            del instance.kept[:number]
+            del instance.delivery.kept[:number]
         self._kept = {}
 
     @as_errors()
@@ -361,7 +361,7 @@ class FlowRun:
         for instance in self.local:
             instance.hurry()
         for instance in self.local:
-            most = 1 if instance.waits else DRAIN_ROWS  # each row may wait for a service that is away
+            most = 1 if instance.schedule.waits else DRAIN_ROWS  # each row may wait for a service that is away
             while True:
                 waits = bool(instance.queue.entries)
                 turn = instance.run(instance.queue.take(most), now) if waits else instance.finish(now)

@@ -44,7 +44,7 @@ class PoolCheckpoints:
         before = self._clock.monotonic() - flow_run.HOLD_S
 
         def long() -> bool:
-            return run in self._late or any(instance.running and instance.started < before for instance in run.local)
+            return run in self._late or any(one.schedule.running and one.schedule.started < before for one in run.local)
 
         if not long():
             return False
@@ -189,8 +189,8 @@ class InProcess:
             for instance in old.local:  # what was fed since: by a broker, or by another gateway
                 for entry in instance.queue.take_all():
                     new.heir(instance).queue.append(entry)
-                if instance.kept:
-                    new.heir(instance).kept += instance.kept
+                if instance.delivery.kept:
+                    new.heir(instance).delivery.kept += instance.delivery.kept
             self.pool.remove(old.local)
             self._runs.pop(old, None)
             self._enter(new)
@@ -232,5 +232,5 @@ def kept(entries: Entries) -> Entries:
     fed = list(entries)
     for instance, _, batch in fed:
         if isinstance(batch, RawBatch) and batch.owed:
-            instance.kept.append(batch)
+            instance.delivery.kept.append(batch)
     return fed

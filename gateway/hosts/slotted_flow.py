@@ -293,7 +293,7 @@ class Hosted:
     def _all_drops(self, name: str, found: Report) -> dict[str, int]:
         """What a report says, and what the daemon dropped itself of the same place."""
         place, drops = self.run.places[name], Counter(found.drops)
-        drops += place.instance.not_taken(place.part)
+        drops += place.instance.delivery.not_taken(place.part)
         if not place.part:
             drops += Counter({reason: n for (whose, reason), n in self.drops.items() if whose is place.instance})
         return dict(+drops)

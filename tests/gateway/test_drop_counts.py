@@ -73,10 +73,10 @@ async def test_a_message_that_the_broker_refuses_when_its_version_has_ended_coun
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
     (old,) = gateway.flows.runs["f"].all
-    old.unsent[0] += 1
+    old.delivery.unsent[0] += 1
     await gateway.flows.deploy(document(description="2"), "mqtt")
     assert dropped(gateway) == {("f", "in", "not sent"): 1}
-    old.unsent[0] += 2
+    old.delivery.unsent[0] += 2
     for description in ("3", "4"):
         assert dropped(gateway) == {("f", "in", "not sent"): 3}
         await gateway.flows.deploy(document(description=description), "mqtt")

@@ -167,7 +167,7 @@ class Board:
             REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer, self.FUSION
         )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
-        self.turns: list[tuple[Instance, Turn]] = []
+        self.turns: list[tuple[Instance, Turn[Instance]]] = []
         """Under way: an operator that blocks."""
         self._write = self.database.commit
         self.database.commit = self._commit  # type: ignore[method-assign, assignment]

@@ -343,7 +343,7 @@ def test_a_flow_run_to_its_end_sheds_nothing_and_ships_its_open_windows() -> Non
     assert rig.pool.hold(rig.run.all, 1.0)
     rig.run.drain(NOW, lambda instance, messages: None)
     assert contributions(rig.run.form()) == [(0.0, 10.0, "a", 500, 500.0)]
-    assert not any(i.shed for i in rig.run.all)
+    assert not any(i.delivery.shed for i in rig.run.all)
     assert rig.run.ended
 
 
@@ -386,10 +386,10 @@ def test_latency_is_of_rows_that_reach_the_end(fusion: Fusion) -> None:
     rig.pool.consumption = at_most(50)
     rig.feed(1, 1.0, -2.0, 3.0, -4.0, -5.0)
     for instance in rig.run.all:
-        instance.fast_turns = FAST_TURNS
+        instance.schedule.fast_turns = FAST_TURNS
     while any(instance.queue.entries for instance in rig.run.all):
         rig.pool.lend(1.0)
-    assert sum(sum(instance.latency.counts) for instance in rig.run.all) == 2
+    assert sum(sum(instance.counters.latency.counts) for instance in rig.run.all) == 2
 
 
 def test_at_its_end_a_flow_gives_an_operator_that_may_wait_one_row_at_a_time() -> None:
