@@ -12,6 +12,7 @@ from edgert.core.position import Position as Covered
 from edgert.flow.plan import DAEMON
 from edgert.operators.logic import Now
 from edgert.runtime import flow_run
+from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.figures import Figures, of_instance
@@ -78,7 +79,7 @@ class PoolCheckpoints:
         return run.capture(self._pool, position, timeout_s, stop=True)
 
     def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
-        return lambda: run.drain(_now(self._clock), send, turned)
+        return lambda: drain(run, _now(self._clock), send, turned)
 
     def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
         self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - TURN_S)

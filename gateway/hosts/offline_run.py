@@ -10,6 +10,7 @@ from edgert.core.clock import Clock
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.operators.logic import Now
+from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.state import pack_queues, pack_state
@@ -55,13 +56,13 @@ class LocalCopies:
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch, producer=fed.producer))
 
-        def drain() -> None:
+        def end() -> None:
             # by the run's own instances: what becomes of their messages is counted there
-            local.drain(now, lambda instance, messages: send(run.instances[instance.name], messages), turned)
+            drain(local, now, lambda instance, messages: send(run.instances[instance.name], messages), turned)
             if lost := hosted.ends(local):
                 log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
 
-        return drain
+        return end
 
     def _copy(self, run: FlowRun) -> FlowRun:
         return FlowRun(

@@ -27,6 +27,7 @@ from edgert.operators.pipeline import Pipeline
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
 from edgert.runtime import pool as pool_module
+from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import build
 from edgert.runtime.instance.instance import Instance
@@ -121,7 +122,7 @@ class Rig:
     def shipped(self) -> list[tuple[float, float]]:
         """(n, s) of the windows, after the end of the flow."""
         assert self.pool.hold(self.run.all, 0.0)
-        self.run.drain(NOW, lambda instance, messages: self.letters.extend(named(messages)))
+        drain(self.run, NOW, lambda instance, messages: self.letters.extend(named(messages)))
         return [(row["n"], row["s"]) for captured in self.run.pending for row in captured.rows]
 
 
