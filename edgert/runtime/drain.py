@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from edgert.operators.logic import Now, PlainMessage
@@ -12,16 +12,12 @@ from edgert.runtime.instance.queue import Entry
 
 DRAIN_ROWS: Final = 10
 """So many go at a time: a flow that is slow is to be told from one that is blocked."""
+Said = tuple[Instance, Sequence[PlainMessage]]
+"""The messages that one turn of an instance gave."""
 
 
-def drain(
-    run: FlowRun,
-    now: Now,
-    send: Callable[[Instance, Sequence[PlainMessage]], None],
-    turned: Callable[[], None] = lambda: None,
-) -> None:
-    """Runs a held flow to its very end: queues, what windows still hold, a capture. `turned` is called after each turn:
-    what it raises ends all of it.
+def drain(run: FlowRun, now: Now) -> Iterator[Said]:
+    """Runs a held flow to its very end, turn by turn: queues, what windows still hold, a capture.
 
     For a flow that is replaced or removed: nothing may be fed to it any more.
     """
@@ -33,12 +29,10 @@ def drain(
         while True:
             waits = bool(instance.queue.entries)
             turn = instance.run(instance.queue.take(most), now) if waits else instance.finish(now)
-            turned()
             for target, batch in instance.send_away(turn.out):
                 entry = Entry(target.source, batch, producer=target.producer)
                 target.instance.queue.append(entry)  # comes at once, so no budget applies
-            if turn.messages:
-                send(instance, turn.messages)
+            yield instance, turn.messages
             if not waits:
                 break
     run.capture_end()

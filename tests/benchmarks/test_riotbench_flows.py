@@ -98,7 +98,8 @@ def turns(made: FlowRun, raw: RawBatch, now: Now) -> list[Message]:
 
 def end(made: FlowRun) -> list[Message]:
     messages: list[Message] = []
-    drain(made, Now(1e3, WALL + 1e3), lambda instance, sent: messages.extend(named(sent)))
+    for _, sent in drain(made, Now(1e3, WALL + 1e3)):
+        messages.extend(named(sent))
     return messages
 
 

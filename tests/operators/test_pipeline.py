@@ -127,7 +127,7 @@ class Way:
                 target.instance.queue.put(Entry(target.source, emitted))
 
     def end(self) -> list[dict[str, Any]]:
-        drain(self.run, Now(1e6, WALL), lambda instance, messages: None)
+        list(drain(self.run, Now(1e6, WALL)))
         return [row for captured in self.run.pending for row in captured.rows]
 
     def drops(self) -> dict[str, dict[str, int]]:

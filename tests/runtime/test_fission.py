@@ -124,7 +124,8 @@ class Way:
                 self.drops[at] = self.drops.get(at, 0) + rows
 
     def end(self) -> Rows:
-        drain(self.run, Now(1e6, WALL + 1e6), lambda instance, messages: self.sent.extend(named(messages)))
+        for _, messages in drain(self.run, Now(1e6, WALL + 1e6)):
+            self.sent.extend(named(messages))
         self.commit()
         self.keep_drops()
         return self.shipped

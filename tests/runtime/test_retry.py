@@ -122,7 +122,8 @@ class Rig:
     def shipped(self) -> list[tuple[float, float]]:
         """(n, s) of the windows, after the end of the flow."""
         assert self.pool.hold(self.run.all, 0.0)
-        drain(self.run, NOW, lambda instance, messages: self.letters.extend(named(messages)))
+        for _, messages in drain(self.run, NOW):
+            self.letters.extend(named(messages))
         return [(row["n"], row["s"]) for captured in self.run.pending for row in captured.rows]
 
 
