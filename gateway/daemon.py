@@ -42,8 +42,7 @@ from gateway.hosts.host import Host
 from gateway.hosts.in_process import InProcess
 from gateway.ingest.ingest import Ingest
 from gateway.registry.registry import FlowRegistry
-from gateway.status.sections import central_section, ingest_drops, ingest_section
-from gateway.status.status import Status
+from gateway.status.sections import status_of
 from gateway.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
@@ -104,7 +103,10 @@ class Daemon:
         self.control_drops: Counter[str] = Counter()
         """Messages of the control plane, by reason."""
         self.links = self._make_links() if settings.links.enabled else None
-        self.status = self._make_status()
+        self.status = status_of(
+            settings, self.gateway, self.ingest, self.uplink, self.checkpointer, self.flows, self.host, self.links,
+            self.control_drops, lambda: self.link,
+        )  # fmt: skip
         about = self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
         commands = Commands(*about)
         self.deployment = Deployment(
@@ -155,22 +157,6 @@ class Daemon:
         self.flow_registry.on_change = links.sync
         self.checkpointer.on_written = links.committed
         return links
-
-    def _make_status(self) -> Status:
-        """Asks each part for its section."""
-        sections = {
-            "ingest": lambda: ingest_section(self.ingest),
-            "central": lambda: central_section(self.settings.central, self.uplink, self.link),
-            "checkpoint": self.checkpointer.section,
-            "slots": self.host.figures.slots,
-            "links": self.links.status if self.links else lambda: None,
-        }
-        drops = (
-            lambda: ingest_drops(self.ingest),
-            lambda: {("", "", reason): messages for reason, messages in self.control_drops.items()},
-            self.checkpointer.dropped,
-        )
-        return Status(self.gateway, self.settings.gateway.fleet, sections, drops, self.flows, self.host)
 
     def _send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         self.ingest.publishing.send(instance, messages)

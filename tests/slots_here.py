@@ -65,7 +65,7 @@ class InThisProcess(SlotProcess):
             self.slot.step(0.0)
             for run in self.slot._runs.values():
                 for instance in run.flow_run.all:
-                    instance.fast_turns = FAST_TURNS
+                    instance.schedule.fast_turns = FAST_TURNS
 
     def listen(self) -> None:
         """The daemon reads what the slot says."""

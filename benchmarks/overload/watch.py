@@ -36,7 +36,7 @@ class WatchedPool(Pool):
         super()._put_down(instance, hand)
         self._look(instance)
 
-    def _rest(self, instance: Instance, turn: Turn) -> None:
+    def _rest(self, instance: Instance, turn: Turn[Instance]) -> None:
         super()._rest(instance, turn)
         self._look(instance)
 
@@ -45,7 +45,7 @@ class WatchedPool(Pool):
         if size > self.most.get(instance, 0):
             self.most[instance] = size
 
-    def _hand_on(self, instance: Instance, turn: Turn) -> None:
+    def _hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
         sizes: Counter[Instance] = Counter()
         for target, batch in turn.out:
             sizes[target.instance] += batch.size

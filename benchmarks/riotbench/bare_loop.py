@@ -18,7 +18,7 @@ def operators_of(run: FlowRun, told: list[int]) -> Callable[[RawBatch], None]:
     steps = []
     for instance in run.all:
         targets: dict[int, list[tuple[str, int]]] = {}
-        for port, outputs in instance.outputs.items():
+        for port, outputs in instance.edges.outputs.items():
             for target in outputs:
                 assert isinstance(target, Target)
                 targets.setdefault(port, []).append((target.instance.name, target.source))

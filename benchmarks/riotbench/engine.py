@@ -101,7 +101,7 @@ class Seen:
         self.switches, self.preempted = used.ru_nvcsw, used.ru_nivcsw
         self.at = time.monotonic()
         self.told = told[0]
-        self.latency = [sum(counts) for counts in zip(*(i.latency.counts for i in run.all), strict=True)]
+        self.latency = [sum(counts) for counts in zip(*(i.counters.latency.counts for i in run.all), strict=True)]
         self.idle = [instance.idle_at(self.at) for instance in run.all]
         self.busy = sum(i.counters.busy_s for i in run.all)
         self.scheduling = sum(i.counters.scheduling_s for i in run.all)
@@ -129,7 +129,7 @@ def outcome(
         "mean_ms": None if not sum(late.counts) else late.mean_s() * 1e3,
         "p50_ms": None if p50 is None else p50 * 1e3,
         "p99_ms": None if p99 is None else p99 * 1e3,
-        "shed": sum(i.shed for i in run.all),
+        "shed": sum(i.delivery.shed for i in run.all),
         "failures": sum(i.failures for i in run.all),
         "left": sum(i.queue.rows for i in run.all),
         "longest": longest,

@@ -39,9 +39,9 @@ class Uncounted(Pool):
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
         change, _ = instance.queue.put(entry)
-        self._policy.rows_added(instance.number, change)
+        self._policy.rows_added(instance.schedule.number, change)
 
-    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn:
+    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
         clock = self._clock
         turn = instance.run(entries, Now(clock.monotonic(), clock.wall()))
         if turn.messages:
@@ -49,7 +49,7 @@ class Uncounted(Pool):
             turn.messages = ()
         entries.clear()
         turn.ended = clock.monotonic()
-        instance.fast_turns = FAST_TURNS
+        instance.schedule.fast_turns = FAST_TURNS
         return turn
 
 
@@ -108,7 +108,7 @@ def measure(rows: int, fusion: Fusion) -> dict[str, Any]:
         pool, run = kind(SystemClock(), workers=0, consumption=at_most(rows)), flow_run("pred", fusion)
         pool.add(run.all)
         for instance in run.all:
-            instance.fast_turns = FAST_TURNS
+            instance.schedule.fast_turns = FAST_TURNS
             if kind is Uncounted and isinstance(instance.logic, Region):
                 uncount(instance.logic)
         pools.append((pool, run))
@@ -171,7 +171,7 @@ def _work(pool: Pool, run: Any, batches: Sequence[RawBatch]) -> None:
         pool.lend(1.0)
         while not all(instance.idle for instance in run.all):
             for instance in run.all:
-                instance.fast_turns = FAST_TURNS  # there is no worker to whom a slow one could be left
+                instance.schedule.fast_turns = FAST_TURNS  # there is no worker to whom a slow one could be left
             pool.lend(1.0)
 
 

@@ -65,8 +65,8 @@ class FeedingSlot(Slot):
 
     def figures(self) -> dict[str, Any]:
         mine = [run.flow_run.instances[name] for run in self._runs.values() for name in run.mine]
-        latency = [sum(counts) for counts in zip(*(instance.latency.counts for instance in mine), strict=True)]
-        shed = sum(instance.shed for instance in mine)
+        latency = [sum(counts) for counts in zip(*(instance.counters.latency.counts for instance in mine), strict=True)]
+        shed = sum(instance.delivery.shed for instance in mine)
         return {**super().figures(), "told": self.told, "at": time.monotonic(), "latency": latency, "shed": shed}
 
 

@@ -141,6 +141,15 @@ class Plan:
             for operator in instance.operators
         }
 
+    def neighbours(self, gateway: str) -> tuple[frozenset[str], frozenset[str]]:
+        """(gateways from which batches come to this one, gateways to which batches go)."""
+        located = {name: one.location.gateway for name, one in self.instances.items() if one.location}
+        edges = [(name, output.instance) for name, one in self.instances.items() for output in one.outputs]
+        pairs = {(located.get(giver, gateway), located.get(taker, gateway)) for giver, taker in edges}
+        pairs = {(giver, taker) for giver, taker in pairs if giver != taker}
+        origins = frozenset(giver for giver, taker in pairs if taker == gateway)
+        return origins, frozenset(taker for giver, taker in pairs if giver == gateway)
+
 
 def copy_name(name: str, number: int) -> str:
     """The name of copy `number` (from 1; 0: there is one only)."""

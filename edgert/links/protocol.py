@@ -129,7 +129,7 @@ class Sender:
         more are asked for again later. Raises ValueError, before anything is sent, for batches that no store must have.
         """
         if wanted.channel != self.channel or wanted.after != self._read or self.behind:
-            return []  # the receiver asked anew meanwhile
+            return []  # the receiver asked anew meanwhile: by the same channel, if the connection is another
         _check(wanted, batches)
         messages: list[Data | Skip] = []
         for epoch, sequence, body in batches:

@@ -75,6 +75,23 @@ def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
     return context
 
 
+def own_fault(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
+    """The reason why a gateway with the same CA would refuse our certificate; empty if it would not.
+
+    A gateway that refuses a certificate only closes the connection, as asyncio does not send TLS alerts."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    caller = client.wrap_bio(to_client, to_server)
+    called = server.wrap_bio(to_server, to_client, server_side=True)
+    for end in (caller, called, caller):  # the last has seen the certificate
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLError as error:
+            return str(error)
+    return ""
+
+
 def _no_password() -> str:
     raise ValueError("expected a private key without a password")
 
@@ -263,6 +280,8 @@ class Listener:
         """Connections that have not said who they are → their address; oldest first."""
         self.refused = 0
         """Connections that did not become links."""
+        self.refusal = ""
+        """Address and reason of the last of them that failed by itself."""
 
     async def start(self, host: str, port: int) -> int:
         """The port it listens on. Raises `LinkError`."""
@@ -326,7 +345,8 @@ class Listener:
                 await link.introduce(self._ours, None)
         except (ProtocolError, LinkError, OSError, ValueError) as error:
             self.refused += 1
-            log.info("a connection from %s became no link: %s", address, str(error) or "no hello in time")
+            self.refusal = f"{address}: {str(error) or 'no hello in time'}"
+            log.info("a connection of another gateway became no link: %s", self.refusal)
             if isinstance(error, ProtocolError) and not link.closed:
                 link.refuse(str(error))
             else:

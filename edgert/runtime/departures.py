@@ -15,6 +15,7 @@ from edgert.core.errors import DamagedError, PayloadError, show
 from edgert.flow.plan import PhysicalInstance, copy_name
 from edgert.links.frames import pack_rows, unpack_rows
 from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.state import pack_state, unpack_state
 
 
@@ -39,7 +40,7 @@ class LinkBatch(NamedTuple):
     payload: bytes
 
 
-def departure(planned: PhysicalInstance, target: Target, batch: Batch) -> Departure:
+def departure(planned: PhysicalInstance, target: Target[Instance], batch: Batch) -> Departure:
     """`planned`: the instance that is to take the batch."""
     assert planned.location is not None
     return Departure(planned.location.gateway, entrance_name(planned), target.source, target.producer, batch)

@@ -7,7 +7,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,9 +22,10 @@ from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
 from edgert.operators.guard import as_errors
-from edgert.operators.logic import Now, PlainMessage
+from edgert.operators.logic import Now
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
+from edgert.runtime.captured import Captured, StoredSize
 from edgert.runtime.departures import Departure, departure, pack
 from edgert.runtime.instance.build import Built, build, schema_of
 from edgert.runtime.instance.edges import Target
@@ -44,28 +44,9 @@ HOLD_S = 2.0
 SOON_S, LATE_S = 0.0005, 0.05
 """When a thread that works makes way for another: in a pause while it waits for locks that the reading thread takes and
 gives back all the time, and while it takes what changed. Otherwise each would cost 5 ms more where much comes in."""
-DRAIN_ROWS = 10
-"""So many go at a time where a flow is run to its end: one that is slow is to be told from one that is blocked."""
-COMPACT_BYTES = 262_144
-"""Deltas are merged into a snapshot when they outgrow this and three times the last snapshot. So much more is read at a
-restart (20 ms); merging 1,000 keys with every fifth checkpoint would write a third more to the card."""
 
 
 _ANYWHERE: Final = Location("")
-
-
-@dataclass(slots=True)
-class Captured:
-    """What one pause took out of a flow; kept until it is committed."""
-
-    position: Position
-    deltas: list[dict[str, Any]]
-    """By instance; more than one where an earlier pause could not be brought to its end."""
-    rows: list[Row]
-    queues: dict[str, list[Entry]]
-    whole: bool = False
-    """The deltas say everything."""
-    departures: Sequence[Departure] = ()
 
 
 class FlowRun:
@@ -120,8 +101,7 @@ class FlowRun:
         self._kept: dict[Instance, int] = {}
         """How much of what its sources keep belongs to the last capture, or spill."""
         self._queue_was_empty = True
-        self._delta_bytes = 0
-        self._snapshot_bytes = 0
+        self.size = StoredSize()
 
     def _build(self, here: Callable[[Location], bool]) -> None:
         names = {i.name for i in self.plan.instances.values() if self.on_board(i) and here(i.location or _ANYWHERE)}
@@ -136,7 +116,7 @@ class FlowRun:
         """Their names; None where this board runs all."""
         self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
 
-    def depart(self, planned: PhysicalInstance, target: Target, batch: Batch) -> None:
+    def depart(self, planned: PhysicalInstance, target: Target[Instance], batch: Batch) -> None:
         """A batch for an instance of another gateway. On any thread."""
         self.departures.append(departure(planned, target, batch))
 
@@ -151,11 +131,7 @@ class FlowRun:
 
     def neighbours(self) -> tuple[frozenset[str], frozenset[str]]:
         """(gateways from which batches come to this board, gateways to which batches go)."""
-        instances = self.plan.instances
-        edges = [(giver, instances[o.instance]) for giver in instances.values() for o in giver.outputs]
-        here = self.on_board
-        origins = frozenset(a.location.gateway for a, b in edges if a.location and not here(a) and here(b))
-        return origins, frozenset(b.location.gateway for a, b in edges if b.location and here(a) and not here(b))
+        return self.plan.neighbours(self.gateway)
 
     def entrance(self, operator: str) -> Instance | None:
         """The instance of this board that begins with the operator copy; None where there is none."""
@@ -228,8 +204,7 @@ class FlowRun:
 
     def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
         """Notes what the database holds of the flow."""
-        self._snapshot_bytes = sum(map(len, blobs[:1]))
-        self._delta_bytes = sum(map(len, blobs[1:]))
+        self.size.read(blobs)
         self._queue_was_empty = not queue
 
     # -- checkpoints (store thread)
@@ -260,7 +235,7 @@ class FlowRun:
                 def take() -> None:
                     taken.append((self.progress.position(), self.queues()))
                     self.dropped = self.drops()
-                    self._kept = {instance: len(instance.kept) for instance in self.local}
+                    self._kept = {instance: len(instance.delivery.kept) for instance in self.local}
                     if stop:
                         self._stopped = {instance: instance.queue.take_all() for instance in self.local}
 
@@ -304,18 +279,18 @@ class FlowRun:
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
         """What was fed since the last checkpoint and is owed an acknowledgement, by place, while nothing can be fed;
         `input_is_safe` when it is in the database."""
-        self._kept = {instance: len(instance.kept) for instance in self.all}
+        self._kept = {instance: len(instance.delivery.kept) for instance in self.all}
         found = {
-            name: [Entry(0, batch) for batch in place.instance.kept]
+            name: [Entry(0, batch) for batch in place.instance.delivery.kept]
             for name, place in self.places.items()
-            if not place.part and place.instance.kept
+            if not place.part and place.instance.delivery.kept
         }
         return self.progress.position(), found
 
     def input_is_safe(self) -> None:
         """What the sources kept up to the last capture, or `take_input`, is in the database."""
         for instance, number in self._kept.items():
-            del instance.kept[:number]
+            del instance.delivery.kept[:number]
         self._kept = {}
 
     @as_errors()
@@ -346,33 +321,8 @@ class FlowRun:
         places = self.places.items()
         return {(name, reason): rows for name, place in places for reason, rows in drops_of(place).items()}
 
-    def drain(
-        self,
-        now: Now,
-        send: Callable[[Instance, Sequence[PlainMessage]], None],
-        turned: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Runs a held flow to its very end on the caller's thread: queues, what windows still hold, a capture. `turned`
-        is called after each turn: what it raises ends all of it.
-
-        For a flow that is replaced or removed: nothing may be fed to it any more.
-        """
-        self.ended = True
-        for instance in self.local:
-            instance.hurry()
-        for instance in self.local:
-            most = 1 if instance.waits else DRAIN_ROWS  # each row may wait for a service that is away
-            while True:
-                waits = bool(instance.queue.entries)
-                turn = instance.run(instance.queue.take(most), now) if waits else instance.finish(now)
-                turned()
-                for target, batch in instance.send_away(turn.out):
-                    entry = Entry(target.source, batch, producer=target.producer)
-                    target.instance.queue.append(entry)  # comes at once, so no budget applies
-                if turn.messages:
-                    send(instance, turn.messages)
-                if not waits:
-                    break
+    def capture_end(self) -> None:
+        """Takes what the flow gave at its end, in place of its state."""
         rows = [row for ship in self.ships for row in ship.take()]
         self.pending.append(Captured(self.progress.position(), [], rows, {}, departures=self.take_departures()))
         self.dropped = self.drops()
@@ -419,10 +369,7 @@ class FlowRun:
         self.input_is_safe()
         self.rows_shipped += len(form.rows)
         self._queue_was_empty = not form.queue
-        if form.whole:
-            self._snapshot_bytes, self._delta_bytes = sum(map(len, form.deltas)), 0
-        else:
-            self._delta_bytes += sum(map(len, form.deltas))
+        self.size.committed(form)
 
     def damaged(self, error: DamagedError) -> None:
         """What is stored of its state is: the next capture takes all of it anew."""
@@ -431,12 +378,7 @@ class FlowRun:
         self.rewrite = True
 
     def wants_compaction(self) -> bool:
-        return not self.rewrite and self._delta_bytes > max(COMPACT_BYTES, 3 * self._snapshot_bytes)
-
-    @property
-    def stored_bytes(self) -> int:
-        """What the database holds of its state."""
-        return self._snapshot_bytes + self._delta_bytes
+        return not self.rewrite and self.size.wants_compaction()
 
     @as_errors()
     def compact(self, blobs: Sequence[bytes]) -> bytes:
@@ -452,7 +394,3 @@ class FlowRun:
         """All state, by place, of all instances or those in `mine`."""
         places = {n: place for n, place in built.places.items() if mine is None or place.instance.name in mine}
         return {name: s for name, place in places.items() if (s := place.logic.snapshot()) is not None}
-
-    def compacted(self, merged: int, snapshot: int) -> None:
-        """The database has a snapshot of so many bytes in the place of `merged`, which was all that it had then."""
-        self._delta_bytes, self._snapshot_bytes = self.stored_bytes - merged, snapshot

@@ -56,9 +56,9 @@ class Gate:
     def free(self, number: int, now: float) -> None:
         """Something that kept it from running is over."""
         instance = self._instances[number]
-        if instance.running:  # the end of its turn sees to it
+        if instance.schedule.running:  # the end of its turn sees to it
             return
-        instance.ready = now
+        instance.schedule.ready = now
         if number not in self.held and number not in self.resting:
             self.policy.free(number)
 
@@ -82,9 +82,9 @@ class Gate:
         """Whether it must wait for one that it feeds. That one has rows, so its turn comes when nothing else keeps it
         from running; and a graph has no cycle: somebody can always run, or is held, rests or runs already."""
         if self.over:
-            for fed in instance.reaches():
-                if fed.number in self.over:
-                    self._stalled.setdefault(fed.number, set()).add(instance.number)
+            for fed in instance.edges.reaches():
+                if fed.schedule.number in self.over:
+                    self._stalled.setdefault(fed.schedule.number, set()).add(instance.schedule.number)
                     return True
         return False
 
@@ -99,7 +99,7 @@ class Gate:
         freed = 0
         for number, (_, since) in list(self._standing.items()):
             instance = self._instances[number]
-            if instance.beside and self._blocked(number, now):
+            if instance.edges.beside and self._blocked(number, now):
                 instance.queue.sheds = True
                 freed += self.relieved(number, now)
                 log.warning(
@@ -117,7 +117,7 @@ class Gate:
             now - since >= BLOCKED_S
             and instance is not None
             and (
-                (instance.running and now - instance.started >= BLOCKED_S)
+                (instance.schedule.running and now - instance.schedule.started >= BLOCKED_S)
                 or number in self.resting
                 or any(number in feeders and self._blocked(fed, now) for fed, feeders in self._stalled.items())
             )

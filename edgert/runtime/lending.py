@@ -59,7 +59,8 @@ class Lending:
 
 def fast(instance: Instance) -> bool:
     """Whether a lent thread may run it, whatever the workers do."""
-    return instance.fast_turns >= FAST_TURNS and not instance.waits
+    schedule = instance.schedule
+    return schedule.fast_turns >= FAST_TURNS and not schedule.waits
 
 
 def _not_fast(instance: Instance) -> bool:
@@ -67,7 +68,7 @@ def _not_fast(instance: Instance) -> bool:
 
 
 def _never_waits(instance: Instance) -> bool:
-    return not instance.waits
+    return not instance.schedule.waits
 
 
 def _any(instance: Instance) -> bool:

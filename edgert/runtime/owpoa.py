@@ -53,7 +53,7 @@ class Ringing(Gate):
 
     def free(self, number: int, now: float) -> None:
         super().free(number, now)
-        if not self._instances[number].running:
+        if not self._instances[number].schedule.running:
             self._ring(number)
 
 
@@ -95,7 +95,7 @@ class ThreadPerInstance(Pool):
         super().remove(removed)
         with self._lock:
             for instance in removed:
-                if bell := self._bells.pop(instance.number, None):
+                if bell := self._bells.pop(instance.schedule.number, None):
                     bell.notify()
 
     def weigh(self, instances: Sequence[Instance], weight: float) -> None:
@@ -107,18 +107,18 @@ class ThreadPerInstance(Pool):
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
         super()._put(instance, entry, accepted=accepted)
-        if not instance.running:
-            self._bell(instance.number).notify()
+        if not instance.schedule.running:
+            self._bell(instance.schedule.number).notify()
 
     def _bell(self, number: int) -> threading.Condition:
         """Under the lock: rows may come to an instance before its thread runs."""
         return self._bells.setdefault(number, threading.Condition(self._lock))
 
     def _serve(self, instance: Instance) -> None:
-        number = instance.number
+        number = instance.schedule.number
         with self._lock:
             bell = self._bell(number)
-        turn: Turn | None = None
+        turn: Turn[Instance] | None = None
         while True:
             with self._lock:
                 gate = self._gate
@@ -128,7 +128,7 @@ class ThreadPerInstance(Pool):
                     rest = gate.resting.get(number, 0.0) - self._clock.monotonic() if gate.resting else 0.0
                     if instance.queue.entries and number not in gate.held and rest <= 0.0:
                         if gate.resting.pop(number, None) is not None:
-                            instance.ready = self._clock.monotonic()
+                            instance.schedule.ready = self._clock.monotonic()
                         if not gate.stalls(instance):
                             break
                     bell.wait(rest if rest > 0.0 else None)

@@ -36,7 +36,7 @@ class Pauses:
         """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
         self.begin_hold(instances)
         with self._lock:
-            if self._wait_quiet(lambda: not any(i.running for i in instances), timeout_s):
+            if self._wait_quiet(lambda: not any(i.schedule.running for i in instances), timeout_s):
                 return True
             self._let_go(instances)
             return False
@@ -45,12 +45,12 @@ class Pauses:
         """As `hold`, without waiting for the turns under way: see `at_rest`."""
         with self._lock:
             for instance in instances:
-                self._gate.hold(instance.number)
+                self._gate.hold(instance.schedule.number)
 
     def at_rest(self, instances: Sequence[Instance]) -> bool:
         """Whether none of `instances` is running."""
         with self._lock:
-            return not any(instance.running for instance in instances)
+            return not any(instance.schedule.running for instance in instances)
 
     def release(self, instances: Sequence[Instance]) -> None:
         """Lets held instances go on."""
@@ -60,7 +60,7 @@ class Pauses:
     def _let_go(self, instances: Sequence[Instance]) -> None:
         now = self._clock.monotonic()
         for instance in instances:
-            self._gate.let_go(instance.number, now)
+            self._gate.let_go(instance.schedule.number, now)
         self._work.notify_all()
 
     def crowd(self, number: int) -> None:
@@ -84,9 +84,9 @@ class Pauses:
         known, graph = self._instances, dict[int, list[int]]()
         waiting = list(known.values())
         for instance in waiting:
-            if instance.number not in graph:
-                behind = [other for other in instance.reaches() if other.remote or other.number in known]
-                graph[instance.number] = [other.number for other in behind]
+            if instance.schedule.number not in graph:
+                behind = [other for other in instance.edges.reaches() if other.remote or other.schedule.number in known]
+                graph[instance.schedule.number] = [other.schedule.number for other in behind]
                 waiting += behind
         self._policy.connect(graph)
 
@@ -94,7 +94,7 @@ class Pauses:
         """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
         others wait in vain; to be called every second or so."""
         with self._lock:
-            found = {number: instance.take_profile() for number, instance in self._instances.items()}
+            found = {n: one.schedule.take_profile(one.counters) for n, one in self._instances.items()}
             if profiles := {number: profile for number, profile in found.items() if profile}:
                 self._policy.profile(profiles)
             if (freed := self._gate.look(self._clock.monotonic())) and self._asleep:
@@ -109,16 +109,16 @@ class Pauses:
             policy = self._policy
             if not policy.weighed:
                 for instance in self._instances.values():
-                    instance.charged_s = instance.counters.busy_s
+                    instance.schedule.charged_s = instance.counters.busy_s
             for instance in instances:
-                policy.weigh(instance.number, weight)
+                policy.weigh(instance.schedule.number, weight)
             self._work.notify_all()
 
     def _charge(self, instance: Instance) -> None:
         """Tells the policy how long the turns of an instance took that have ended, and were counted."""
         busy_s = instance.counters.busy_s
-        self._policy.ran(instance.number, busy_s - instance.charged_s)
-        instance.charged_s = busy_s
+        self._policy.ran(instance.schedule.number, busy_s - instance.schedule.charged_s)
+        instance.schedule.charged_s = busy_s
 
     def locked(self, read: Callable[[], None]) -> None:
         """Runs `read` under the pool's lock: for looks at several queues and positions that must agree."""
@@ -128,7 +128,7 @@ class Pauses:
     def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Waits until `instances` have nothing left to do; false when time ran out."""
         with self._lock:
-            return self._wait_quiet(lambda: not any(i.running or i.queue.entries for i in instances), timeout_s)
+            return self._wait_quiet(lambda: all(instance.idle for instance in instances), timeout_s)
 
     def _wait_quiet(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         self._watching += 1

@@ -19,6 +19,7 @@ from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.hand import Hand
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.schedule import Schedule
 from edgert.runtime.instance.turn import Turn
 from edgert.runtime.lending import FAST_TURNS, MOST_WORKERS, Lending, Mine, fast
 from edgert.runtime.pauses import Pauses
@@ -51,8 +52,7 @@ class Pool(Pauses):
         super().__init__(clock, policy or CongestionAware())
         self.consumption = consumption or at_most(50)
         self._send = send
-        self._next_number = 0
-        self._stopping = False
+        self._next_number, self._stopping = 0, False
         self.doing: Doing | None = None
         """Where it is told for whom each turn is."""
         self._lending = Lending(workers)
@@ -87,18 +87,18 @@ class Pool(Pauses):
         now = self._clock.monotonic()
         with self._lock:
             for instance in instances:
-                instance.number = self._next_number
+                schedule, queue = instance.schedule, instance.queue
+                number = schedule.number = self._next_number
                 self._next_number += 1
-                self._instances[instance.number] = instance
-                instance.freed = now
-                instance.charged_s = instance.counters.busy_s
+                self._instances[number] = instance
+                schedule.freed, schedule.charged_s = now, instance.counters.busy_s
                 instance.time_by(self._clock.monotonic)
-                instance.away = any(other.remote for other in instance.reaches())
-                self._policy.add(instance.number)
-                if instance.queue.over:
-                    self._gate.over.add(instance.number)
-                if instance.queue.rows:
-                    self._policy.rows_added(instance.number, instance.queue.rows)
+                instance.edges.away = any(other.remote for other in instance.edges.reaches())
+                self._policy.add(number)
+                if queue.over:
+                    self._gate.over.add(number)
+                if queue.rows:
+                    self._policy.rows_added(number, queue.rows)
             self._connect()
             self._work.notify_all()
 
@@ -106,7 +106,7 @@ class Pool(Pauses):
         """Takes out instances that are held by `hold` and not running."""
         with self._lock:
             for instance in instances:
-                number = instance.number
+                number = instance.schedule.number
                 del self._instances[number]
                 self._gate.forget(number)
                 self._relieved(number)
@@ -120,7 +120,7 @@ class Pool(Pauses):
         entries = list(entries)
         now = self._clock.monotonic()
         with self._lock:
-            if not wake and len(entries) == 1 and self._hands(entries[0], now):
+            if not wake and len(entries) == 1 and self._hands(*entries[0], now):
                 return
             for instance, source, batch in entries:
                 self._put(instance, Entry(source, batch, now))
@@ -129,30 +129,30 @@ class Pool(Pauses):
             elif wake:
                 self._relieve_workers(now)
 
-    def _hands(self, entry: tuple[Instance, int, Batch | RawBatch], now: float) -> bool:
+    def _hands(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> bool:
         """Where nothing else waits, a choice could only say what is known already, and costs more than the work on a
         few rows: then they are taken into the hand of whoever lends its thread next."""
-        instance, source, batch = entry
+        schedule = instance.schedule
         if (
-            self._lent_turn or instance.running or instance.queue.entries or not fast(instance)
-            or not self._gate.idle() or instance.number in self._gate.held or self._stopping
+            self._lent_turn or schedule.running or instance.queue.entries or not fast(instance)
+            or not self._gate.idle() or schedule.number in self._gate.held or self._stopping
         ):  # fmt: skip
             return False
-        if now > instance.freed:
-            instance.counters.idle_s += now - instance.freed
-        instance.running = True
-        self._policy.busy(instance.number)
+        if now > schedule.freed:
+            instance.counters.idle_s += now - schedule.freed
+        schedule.running = True
+        self._policy.busy(schedule.number)
         self._lending.since = now
         rows = len(batch)
-        limit = min(self.consumption(rows), instance.most_rows)
+        limit = min(self.consumption(rows), schedule.most_rows)
         if rows > limit:
-            hand = instance.hand = Hand(source, batch, now)
+            hand = schedule.hand = Hand(source, batch, now)
             self._lent_turn = instance, hand.take(limit)
         else:
             self._lent_turn = instance, [Entry(source, batch, now)]
         return True
 
-    def take_in(self, target: Target, batch: Batch | RawBatch, *, accepted: bool = False) -> None:
+    def take_in(self, target: Target[Instance], batch: Batch | RawBatch, *, accepted: bool = False) -> None:
         """Puts a batch that came from another process; the caller lends its thread next. What was `accepted` before is
         not shed."""
         now = self._clock.monotonic()
@@ -160,18 +160,18 @@ class Pool(Pauses):
             self._put(target.instance, Entry(target.source, batch, now, target.producer), accepted=accepted)
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
-        queue = instance.queue
-        if not queue.entries and not instance.running and entry.put > instance.freed:
-            instance.counters.idle_s += entry.put - instance.freed
+        queue, schedule = instance.queue, instance.schedule
+        if not queue.entries and not schedule.running and entry.put > schedule.freed:
+            instance.counters.idle_s += entry.put - schedule.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
         if queue.size > queue.budget_bytes and queue.over:
-            self._gate.over.add(instance.number)
+            self._gate.over.add(schedule.number)
         if shed:
-            instance.shed += shed
+            instance.delivery.shed += shed
         if change > 0:
-            self._policy.rows_added(instance.number, change)
+            self._policy.rows_added(schedule.number, change)
         elif change < 0:
-            self._policy.rows_taken(instance.number, -change)
+            self._policy.rows_taken(schedule.number, -change)
 
     # -- turns
 
@@ -214,17 +214,17 @@ class Pool(Pauses):
                 chosen = self._take(number)
                 self._lending.since = now
 
-    def _goes_on(self, instance: Instance, turn: Turn) -> list[Entry]:
+    def _goes_on(self, instance: Instance, turn: Turn[Instance]) -> list[Entry]:
         """What an instance takes next if it fed nobody and nobody else could be chosen: a choice could only name it
         again, and costs more than the work on a few rows. Empty where a choice is due. To look at that, and to take
         from the hand, needs no lock: what comes after the look waits no longer than what comes in the turn."""
-        gate, number = self._gate, instance.number
+        gate, schedule = self._gate, instance.schedule
         if (
-            turn.out or turn.back or instance.fast_turns < FAST_TURNS or instance.waits
-            or not gate.idle() or number in gate.held or self._stopping
+            turn.out or turn.back or schedule.fast_turns < FAST_TURNS or schedule.waits
+            or not gate.idle() or schedule.number in gate.held or self._stopping
         ):  # fmt: skip
             return []
-        hand, queue, most = instance.hand, instance.queue, instance.most_rows
+        hand, queue, most = schedule.hand, instance.queue, schedule.most_rows
         if hand and hand.rows:
             limit = self.consumption(hand.rows + queue.rows)
             return hand.take(limit if limit < most else most)
@@ -235,7 +235,7 @@ class Pool(Pauses):
                 return []  # `_take` sees to whoever waits for room, and to when it keeps all again
             before = queue.rows
             entries = queue.take(min(self.consumption(before), most))
-            instance.untold += queue.rows - before
+            schedule.untold += queue.rows - before
             return entries
 
     def _relieve_workers(self, now: float) -> None:
@@ -249,7 +249,7 @@ class Pool(Pauses):
             thread.start()
 
     def _worker(self) -> None:
-        turn: Turn | None = None
+        turn: Turn[Instance] | None = None
         instance: Instance | None = None
         while True:
             with self._lock:
@@ -297,10 +297,10 @@ class Pool(Pauses):
 
     def _take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]
-        queue = instance.queue
+        queue, schedule = instance.queue, instance.schedule
         before, policy = queue.rows, self._policy
-        entries = queue.take(min(self.consumption(before), instance.most_rows))
-        instance.running = True
+        entries = queue.take(min(self.consumption(before), schedule.most_rows))
+        schedule.running = True
         policy.busy(number)
         policy.rows_taken(number, before - queue.rows)
         if self._gate.over and number in self._gate.over and not queue.over:
@@ -309,16 +309,16 @@ class Pool(Pauses):
             self._gate.goes_on(instance)
         return instance, entries
 
-    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn:
+    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
         """Outside the lock: the instance is ours while it is marked as running. Empties `entries`."""
-        clock = self._clock
+        clock, schedule = self._clock, instance.schedule
         if self.doing:
             self.doing.begin(instance.of_run)
-        started = instance.started = clock.monotonic()
+        started = schedule.started = clock.monotonic()
         turn = None
         try:
             turn = instance.run(entries, Now(started, clock.wall()))
-            if instance.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
+            if instance.edges.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
                 turn.out = instance.send_away(turn.out)
             if turn.messages:
                 self._send_safely(instance, turn.messages)
@@ -326,7 +326,7 @@ class Pool(Pauses):
             turn.started, turn.put, turn.rows = started, entries[0].put, instance.rows_of(entries, turn)
             entries.clear()  # so is that
             turn.ended = clock.monotonic()
-            turns = instance.turns
+            turns = schedule.turns
             turns.append(turn)
             if turn.ended - started >= SLOW_S or len(turns) >= COUNTED_TURNS:
                 instance.count()
@@ -336,7 +336,7 @@ class Pool(Pauses):
             turn = instance.caught(fault, entries, turn)
             turn.ended = clock.monotonic()
             instance.count()
-            instance.freed = instance.ready = turn.ended
+            schedule.freed = schedule.ready = turn.ended
             if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 with self._lock:
                     self._hand_on(instance, turn)
@@ -345,47 +345,47 @@ class Pool(Pauses):
             self.doing.begin(0)
         return turn
 
-    def _hand_on(self, instance: Instance, turn: Turn) -> None:
-        ended = turn.ended
+    def _hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
+        ended, schedule = turn.ended, instance.schedule
         for target, batch in turn.out:
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
-        if instance.turns:
+        if schedule.turns:
             instance.count()
         if self._policy.weighed:
             self._charge(instance)
-        instance.running = False
-        instance.freed = ended
-        if instance.hand:
-            self._put_down(instance, instance.hand)
-        if instance.untold:
-            self._tell(instance)
+        schedule.running = False
+        schedule.freed = ended
+        if schedule.hand:
+            self._put_down(instance, schedule.hand)
+        if schedule.untold:
+            self._tell(schedule)
         if turn.back:
             self._rest(instance, turn)
-        self._gate.free(instance.number, ended)
+        self._gate.free(schedule.number, ended)
         if self._watching:
             self._quiet.notify_all()
 
     def _put_down(self, instance: Instance, hand: Hand) -> None:
         """What a lent thread has in its hand still is for whoever is chosen now."""
-        instance.hand = None
+        instance.schedule.hand = None
         if hand.rows:
-            instance.untold += instance.queue.put_first(hand.take(hand.rows)[0])
+            instance.schedule.untold += instance.queue.put_first(hand.take(hand.rows)[0])
             if instance.queue.over:
-                self._gate.over.add(instance.number)
+                self._gate.over.add(instance.schedule.number)
 
-    def _tell(self, instance: Instance) -> None:
-        change, instance.untold = instance.untold, 0
+    def _tell(self, schedule: Schedule) -> None:
+        change, schedule.untold = schedule.untold, 0
         if change > 0:
-            self._policy.rows_added(instance.number, change)
+            self._policy.rows_added(schedule.number, change)
         else:
-            self._policy.rows_taken(instance.number, -change)
+            self._policy.rows_taken(schedule.number, -change)
 
-    def _rest(self, instance: Instance, turn: Turn) -> None:
+    def _rest(self, instance: Instance, turn: Turn[Instance]) -> None:
         """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done
         goes back, and waits, so that nothing overtakes. Without a time to wait for it is there for the next choice."""
-        number, queue = instance.number, instance.queue
+        number, queue = instance.schedule.number, instance.queue
         self._policy.rows_added(number, queue.put_back(turn.back))
-        instance.again = True
+        instance.schedule.again = True
         if queue.over:
             self._gate.over.add(number)
         self._gate.resting[number] = turn.ended + turn.wait_s

@@ -146,7 +146,7 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
         _stand(instance, place.part, entry._replace(source=place.entrances[entry.source]))
         return
     rest = place.logic.rest(at)
-    out: Outgoing = []
+    out: Outgoing[Instance] = []
     emissions: Sequence[Emission] = rest.process(entry.batch, 0, now)
     if isinstance(region, Region):
         inside: dict[int, Waiting] = {}
@@ -157,8 +157,8 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
             for source, batch in inside[part]:
                 _stand(instance, part, Entry(region.entrances(part)[source], batch, entry.put))
     for emission in emissions:
-        instance.give(emission, out)
-    instance.settle(out)
+        instance.edges.give(emission, instance.counters.rows_out, out)
+    instance.edges.settle(out)
     for target, batch in out:
         if target.instance.remote is None:
             target.instance.queue.append(Entry(target.source, batch, entry.put, producer=target.producer))
@@ -189,7 +189,7 @@ def move(old: Built, new: Built, now: Now) -> dict[str, Any]:
     """
     for instance in old.instances.values():
         instance.hurry()
-        if instance.waits and instance.queue.rows:
+        if instance.schedule.waits and instance.queue.rows:
             log.info(
                 "flow %s: works off %d rows that wait for %s before it starts, since pool.fission was changed",
                 old.plan.flow.name, instance.queue.rows, instance.name,

@@ -30,6 +30,7 @@ from edgert.operators.source import Source
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Spread, Target
 from edgert.runtime.instance.figures import of_instance
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import report
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
@@ -95,7 +96,7 @@ class SlotRun:
         for place, (instance, at) in enumerate(zip(self._all, where, strict=True)):
             if at != slot:  # of another gateway: its batches leave by the daemon
                 instance.remote = partial(self._send, at, place)
-                instance.number = self._elsewhere(place)
+                instance.schedule.number = self._elsewhere(place)
         self._keep_near(where)
         self._checkpoint = (blobs, queue)
         self.capturing = 0
@@ -126,7 +127,7 @@ class SlotRun:
         at = {instance.name: slot for instance, slot in zip(self._all, where, strict=True)}
         for instance in self._instances:
             givers = {slot for name, slot in at.items() if uncopied(name)[0] == uncopied(instance.name)[0]}
-            for edge in chain.from_iterable(instance.outputs.values()):
+            for edge in chain.from_iterable(instance.edges.outputs.values()):
                 if (
                     isinstance(edge, Spread)
                     and edge.divide is None
@@ -153,11 +154,11 @@ class SlotRun:
             return False
         self._pool.remove(self._instances)
         for instance in self._all:
-            if instance.number < 0:
-                self._pool.relieve(instance.number)
+            if instance.schedule.number < 0:
+                self._pool.relieve(instance.schedule.number)
         return True
 
-    def _send(self, slot: int, place: int, target: Target, batch: Batch) -> None:
+    def _send(self, slot: int, place: int, target: Target[Instance], batch: Batch) -> None:
         """On a worker's thread: a batch for an instance elsewhere. Without a link to it the other slot is dead, and
         this run ends: its checkpoints need that slot's part, and its next life begins with the last whole one. So a
         batch may be left out here, and no row is lost."""
@@ -375,5 +376,5 @@ def _text(problem: Exception) -> str:
     return str(problem) if isinstance(problem, EdgertError) else repr(problem)
 
 
-def _nowhere(target: Target, batch: Batch) -> None:
+def _nowhere(target: Target[Instance], batch: Batch) -> None:
     """Where the batches of an ended run go."""

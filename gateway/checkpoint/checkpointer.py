@@ -174,7 +174,7 @@ class Checkpointer:
             self.on_committed()
             self.on_written([run for run, _ in written])
             for run, _ in written:
-                if run.wants_compaction() and run.stored_bytes > MERGED_HERE_BYTES:
+                if run.wants_compaction() and run.size.total > MERGED_HERE_BYTES:
                     self.merging.begin(run)
         self._idle = not written and not spills
         return True
@@ -231,7 +231,7 @@ class Checkpointer:
         for run, spill in spills:
             self.blocked.spilled(run, spill)
         for run, _ in forms:
-            if run.wants_compaction() and run.stored_bytes <= MERGED_HERE_BYTES:
+            if run.wants_compaction() and run.size.total <= MERGED_HERE_BYTES:
                 self._compact(run)
         return forms, spills
 
@@ -296,9 +296,9 @@ class Checkpointer:
         """Failing costs room only: the commit before it stands, and must not be taken for a failed one."""
         name = run.flow.name
         try:
-            snapshot, merged = run.compact(self._database.state(name)), run.stored_bytes
+            snapshot, merged = run.compact(self._database.state(name)), run.size.total
             self._database.compact_state(name, snapshot, self._database.last_state(name))
-            run.compacted(merged, len(snapshot))
+            run.size.compacted(merged, len(snapshot))
         except DamagedError as error:
             run.damaged(error)
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was

@@ -86,13 +86,13 @@ class Merging:
     async def _merge_now(self, run: FlowRun) -> None:
         name = run.flow.name
         try:
-            merged, last = await self._store(lambda: (run.stored_bytes, self._database.last_state(name)))
+            merged, last = await self._store(lambda: (run.size.total, self._database.last_state(name)))
             snapshot = await _merged(self._database.path, run, last)
 
             def write() -> None:
                 if self._runs(run):
                     self._database.compact_state(name, snapshot, last)
-                    run.compacted(merged, len(snapshot))
+                    run.size.compacted(merged, len(snapshot))
 
             await self._store(write)
         except DamagedError as error:

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
+from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from gateway.base.once import Once
 from gateway.base.tasks import to_its_end
@@ -124,14 +125,15 @@ class Retirement:
         """(what is to be written of it or None, what is lost). Checkpoints of the other flows are made meanwhile;
         packing much state takes long, so it is not done on the loop."""
         registry = self._flow_registry
-        name, once, turns, drained = old.flow.name, Once(log), Turns(), False
+        name, once = old.flow.name, Once(log)
+        last: LastTurns | None = None
         while True:
             try:
-                if not drained:
-                    drain = await registry.store(lambda: self._host.checkpoints.drain(old, self._send, turns.turned))
+                if last is None:
+                    turns = LastTurns(await registry.store(lambda: self._host.checkpoints.drain(old)), self._send)
                     async with registry.others_go_on():
-                        await on_a_thread(drain, turns, name)
-                    drained = True
+                        await on_a_thread(turns, name)
+                    last = turns
                 return await registry.store(lambda: old.form(registry.drops.due(old))), ""
             except StoreError as error:
                 if isinstance(error, DamagedError) or registry.database.damaged:
@@ -148,22 +150,27 @@ class Retirement:
                 return None, f"flow {name} could not be brought to its end ({error!r}): {ABANDONED}"
 
 
-class Turns:
-    """When the last turn of a flow ended that is brought to its end."""
+class LastTurns:
+    """Of a flow that is brought to its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Iterator[Said], send: Send) -> None:
+        self._turns, self._send = turns, send
         self.at = time.monotonic()
+        """When the last of them ended."""
         self.given_up = False
 
-    def turned(self) -> None:
-        """Called by the flow's thread. Raises where nobody waits for it any more."""
-        if self.given_up:
-            raise EdgertError("it was given up")
-        self.at = time.monotonic()
+    def run(self) -> None:
+        """On the flow's thread. Raises where nobody waits for it any more."""
+        for instance, messages in self._turns:
+            if self.given_up:
+                raise EdgertError("it was given up")
+            self.at = time.monotonic()
+            if messages:
+                self._send(instance, messages)
 
 
-async def on_a_thread(work: Callable[[], None], turns: Turns, name: str) -> None:
-    """Does the work on a thread of its own, which no end of the process waits for. Raises `TimeoutError` when no turn
+async def on_a_thread(turns: LastTurns, name: str) -> None:
+    """Runs them on a thread of their own, which no end of the process waits for. Raises `TimeoutError` when no turn
     has ended for `STILL_S`."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -179,7 +186,7 @@ async def on_a_thread(work: Callable[[], None], turns: Turns, name: str) -> None
     def run() -> None:
         fault: BaseException | None = None
         try:
-            work()
+            turns.run()
         except BaseException as error:  # noqa: BLE001 - whoever waits is to have it
             fault = error
         with suppress(RuntimeError):  # the loop is closed: nobody waits

@@ -4,13 +4,14 @@ gateway both look the same."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position as Covered
 from edgert.operators.logic import PlainMessage
+from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures
 from edgert.runtime.instance.instance import Instance
@@ -20,8 +21,6 @@ from edgert.scheduling.consumption import Consumption
 from gateway.hosts.weights import Weights
 
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
-Turned = Callable[[], None]
-"""Called after each turn of a flow that is brought to its end; what it raises ends that."""
 Position = Callable[[Callable[[], None]], None]
 """Runs its argument while nothing can be fed."""
 Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
@@ -103,9 +102,9 @@ class Checkpoints(Protocol):
         """As `capture`, and the flow stands still then, until `go_on` or `succeed`. On a thread of its own."""
         ...
 
-    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
-        """On the store thread. What it returns runs a halted flow, to which nothing is fed any more, to its end, on a
-        thread of its own."""
+    def drain(self, run: FlowRun) -> Iterator[Said]:
+        """On the store thread. What it returns runs a halted flow, to which nothing is fed any more, to its end, a turn
+        at a time, on a thread of its own."""
         ...
 
     def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:

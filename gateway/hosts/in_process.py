@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgert.core.batch import RawBatch, Row
@@ -12,6 +12,7 @@ from edgert.core.position import Position as Covered
 from edgert.flow.plan import DAEMON
 from edgert.operators.logic import Now
 from edgert.runtime import flow_run
+from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.figures import Figures, of_instance
@@ -19,7 +20,7 @@ from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool import Pool
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
-from gateway.hosts.host import Arrival, Entries, Position, Send, Turned, Waiting
+from gateway.hosts.host import Arrival, Entries, Position, Waiting
 from gateway.hosts.weights import Weights
 
 TURN_S: Final = 1.0
@@ -44,7 +45,7 @@ class PoolCheckpoints:
         before = self._clock.monotonic() - flow_run.HOLD_S
 
         def long() -> bool:
-            return run in self._late or any(instance.running and instance.started < before for instance in run.local)
+            return run in self._late or any(one.schedule.running and one.schedule.started < before for one in run.local)
 
         if not long():
             return False
@@ -77,8 +78,8 @@ class PoolCheckpoints:
     def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
         return run.capture(self._pool, position, timeout_s, stop=True)
 
-    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
-        return lambda: run.drain(_now(self._clock), send, turned)
+    def drain(self, run: FlowRun) -> Iterator[Said]:
+        return drain(run, _now(self._clock))
 
     def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
         self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - TURN_S)
@@ -189,8 +190,8 @@ class InProcess:
             for instance in old.local:  # what was fed since: by a broker, or by another gateway
                 for entry in instance.queue.take_all():
                     new.heir(instance).queue.append(entry)
-                if instance.kept:
-                    new.heir(instance).kept += instance.kept
+                if instance.delivery.kept:
+                    new.heir(instance).delivery.kept += instance.delivery.kept
             self.pool.remove(old.local)
             self._runs.pop(old, None)
             self._enter(new)
@@ -232,5 +233,5 @@ def kept(entries: Entries) -> Entries:
     fed = list(entries)
     for instance, _, batch in fed:
         if isinstance(batch, RawBatch) and batch.owed:
-            instance.kept.append(batch)
+            instance.delivery.kept.append(batch)
     return fed

@@ -4,16 +4,17 @@ halted to its end. No slot takes part in that, so it does not matter whether the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 from edgert.core.clock import Clock
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.operators.logic import Now
+from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.state import pack_queues, pack_state
-from gateway.hosts.host import Recovery, Send, Turned
+from gateway.hosts.host import Recovery, Send
 from gateway.hosts.slotted_flow import Hosted
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class LocalCopies:
         hosted.rows += [row for ship in local.ships for row in ship.take()]
         return [pack_state(state) for state in local.taken], b""
 
-    def drain(self, hosted: Hosted, send: Send, turned: Turned) -> Callable[[], None]:
+    def drain(self, hosted: Hosted) -> Iterator[Said]:
         """See `Host.drain`: from the database and what was captured when it was halted."""
         run = hosted.run
         deltas, whole = run.pending_state()
@@ -54,14 +55,15 @@ class LocalCopies:
         for fed in hosted.since_mark():
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch, producer=fed.producer))
+        return self._end(hosted, local, now)
 
-        def drain() -> None:
+    @staticmethod
+    def _end(hosted: Hosted, local: FlowRun, now: Now) -> Iterator[Said]:
+        for instance, messages in drain(local, now):
             # by the run's own instances: what becomes of their messages is counted there
-            local.drain(now, lambda instance, messages: send(run.instances[instance.name], messages), turned)
-            if lost := hosted.ends(local):
-                log.warning("flow %s ends without %d messages that were not kept", run.flow.name, lost)
-
-        return drain
+            yield hosted.run.instances[instance.name], messages
+        if lost := hosted.ends(local):
+            log.warning("flow %s ends without %d messages that were not kept", hosted.run.flow.name, lost)
 
     def _copy(self, run: FlowRun) -> FlowRun:
         return FlowRun(

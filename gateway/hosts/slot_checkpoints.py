@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from edgert.core.batch import Row
 from edgert.core.position import Position
 from edgert.links import frames
 from edgert.links.frames import frame
+from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from gateway.hosts.host import Position as Locked
-from gateway.hosts.host import Send, Turned, Waiting
+from gateway.hosts.host import Waiting
 from gateway.hosts.offline_run import LocalCopies
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_process import SlotProcess
@@ -113,8 +114,8 @@ class SlotCheckpoints:
             with hosted.lock:
                 hosted.rows += rows
 
-    def drain(self, run: FlowRun, send: Send, turned: Turned) -> Callable[[], None]:
-        return self._copies.drain(self._hosted[run], send, turned)  # it needs no slot any more
+    def drain(self, run: FlowRun) -> Iterator[Said]:
+        return self._copies.drain(self._hosted[run])  # it needs no slot any more
 
     def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
         """What is queued goes into the last checkpoint, which is taken here, of all flows at the same time: one whose

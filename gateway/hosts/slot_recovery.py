@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from edgert.core.clock import Clock
-from edgert.runtime.flow_run import FlowRun
+from edgert.core.errors import DamagedError
 from gateway.base.tasks import Tasks
+from gateway.hosts.host import Recovery
+from gateway.hosts.orders import Orders
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slotted_flow import Hosted
 
@@ -33,6 +35,14 @@ STEADY_S: Final = 10.0
 dies sooner the next time, since checkpoints come nearer to it.)"""
 
 
+class Lives(Protocol):
+    """Begins flows in slots."""
+
+    def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
+        """A flow whose life was ended begins another one, from this state. On the store thread."""
+        ...
+
+
 class SlotDeaths:
     """Lives on the loop."""
 
@@ -40,15 +50,13 @@ class SlotDeaths:
         self,
         processes: Sequence[SlotProcess],
         clock: Clock,
-        *,
-        end_life: Callable[[Hosted], None],
-        begin_again: Callable[[Hosted], Awaitable[None]],
-        failed: Callable[[FlowRun, str], None],
+        orders: Orders,
+        lives: Lives,
+        recovery: Recovery,
     ) -> None:
-        """`processes`: all slots; `end_life`: ends what the other slots still do for a flow, under its lock;
-        `begin_again`: it is up again, from its last checkpoint, when that returns; `failed`: see `Slots`."""
+        """`processes`: all slots."""
         self._processes, self._clock = processes, clock
-        self._end_life, self._begin_again, self._failed = end_life, begin_again, failed
+        self._orders, self._lives, self._recovery = orders, lives, recovery
         self._recoveries = Tasks(
             lambda error: log.error("a flow could not be brought back after the death of a slot", exc_info=error)
         )
@@ -82,14 +90,15 @@ class SlotDeaths:
             was_down, hosted.down = hosted.down, True
             if not was_down:
                 hosted.deaths = ran + (hosted.deaths if lived_s < STEADY_S else 0)
-            self._end_life(hosted)
+            self._orders.end_life(hosted)
             hosted.lock.notify_all()
         if not (was_down or self._stopping):
             self._recoveries.begin(self._bring_back(hosted))
 
     async def _bring_back(self, hosted: Hosted) -> None:
         if hosted.deaths >= MOST_DEATHS:
-            self._failed(hosted.run, f"its slots died {hosted.deaths} times at work for it, none long after the other")
+            why = f"its slots died {hosted.deaths} times at work for it, none long after the other"
+            self._recovery.fail(hosted.run, why)
         elif hosted.deaths < SUSPECT:
             await self._begin_again(hosted)
         else:
@@ -97,10 +106,22 @@ class SlotDeaths:
                 await self._begin_again(hosted)
                 number = hosted.number
                 # until it dies or ends, or lives for long
-                while not hosted.down and hosted.number == number and self._lives(hosted) < STEADY_S:  # noqa: ASYNC110
+                while not hosted.down and hosted.number == number and self._lived_s(hosted) < STEADY_S:  # noqa: ASYNC110
                     await asyncio.sleep(TRIED_S)
 
-    def _lives(self, hosted: Hosted) -> float:
+    async def _begin_again(self, hosted: Hosted) -> None:
+        """From its last checkpoint."""
+        run, recovery = hosted.run, self._recovery
+        try:
+            async with recovery.last_checkpoint(run.flow.name) as (blobs, queue):
+                await recovery.store(lambda: self._lives.begin_again(hosted, blobs, queue))
+        except DamagedError:
+            raise  # the gateway ends
+        except Exception as error:
+            recovery.fail(run, f"it could not be brought back after the death of a slot: {error!r}")
+            raise
+
+    def _lived_s(self, hosted: Hosted) -> float:
         """For how long all its slots have worked for it, seconds."""
         slots = [self._processes[slot] for slot in hosted.slots]
         began = max(hosted.since, *(process.started for process in slots))

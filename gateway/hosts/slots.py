@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
-from edgert.core.errors import DamagedError, EdgertError, MisfitError
+from edgert.core.errors import EdgertError, MisfitError
 from edgert.core.settings import Pool as PoolSettings
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
@@ -87,9 +87,7 @@ class Slots:
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
-        self._deaths = SlotDeaths(
-            self._processes, clock, end_life=self._orders.end_life, begin_again=self._begin_again, failed=recovery.fail
-        )
+        self._deaths = SlotDeaths(self._processes, clock, self._orders, self, recovery)
 
     # -- life
 
@@ -108,19 +106,7 @@ class Slots:
         """On the loop."""
         self._deaths.died(process, [hosted for hosted in self._hosted.values() if process.number in hosted.slots])
 
-    async def _begin_again(self, hosted: Hosted) -> None:
-        """From its last checkpoint."""
-        run = hosted.run
-        try:
-            async with self._recovery.last_checkpoint(run.flow.name) as (blobs, queue):
-                await self._recovery.store(lambda: self._go_back(hosted, blobs, queue))
-        except DamagedError:
-            raise  # the gateway ends
-        except Exception as error:
-            self._recovery.fail(run, f"it could not be brought back after the death of a slot: {error!r}")
-            raise
-
-    def _go_back(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
+    def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
         """On the store thread."""
         run = hosted.run
         if run not in self._hosted or run.ended:

@@ -15,8 +15,9 @@ from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position
 from edgert.flow.plan import DAEMON, Assignment, Location, PhysicalInstance, copy_name
 from edgert.links import frames
+from edgert.runtime.captured import Captured
 from edgert.runtime.departures import Departure
-from edgert.runtime.flow_run import Captured, FlowRun
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import Report
@@ -293,7 +294,7 @@ class Hosted:
     def _all_drops(self, name: str, found: Report) -> dict[str, int]:
         """What a report says, and what the daemon dropped itself of the same place."""
         place, drops = self.run.places[name], Counter(found.drops)
-        drops += place.instance.not_taken(place.part)
+        drops += place.instance.delivery.not_taken(place.part)
         if not place.part:
             drops += Counter({reason: n for (whose, reason), n in self.drops.items() if whose is place.instance})
         return dict(+drops)

@@ -55,7 +55,7 @@ class Publishing:
         instance, message = self._unanswered.pop(packet_id, (None, None))
         if instance is not None and message is not None and reason >= 0x80:
             operator = instance.giver(message)
-            instance.unsent[operator] += 1
+            instance.delivery.unsent[operator] += 1
             if reason == HUNG_UP:
                 log.error(
                     "the sensors' broker hung up twice at a message of %s (operator %s) of %d bytes to %r: it is not "
@@ -89,7 +89,7 @@ class Publishing:
                 len(self._unanswered),
             )
         for instance, message in self._unanswered.values():
-            instance.unacknowledged[instance.giver(message)] += 1
+            instance.delivery.unacknowledged[instance.giver(message)] += 1
         self._unanswered.clear()
 
     def _publish(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
@@ -103,7 +103,7 @@ class Publishing:
             try:
                 packet_id = client.publish(topic, payload, qos, retain, properties)
             except (PublishRefused, ValueError) as error:
-                instance.unsent[instance.giver(message)] += 1
+                instance.delivery.unsent[instance.giver(message)] += 1
                 log.debug("a message to %s was not sent: %s", topic, error)
                 continue
             if packet_id:

@@ -89,7 +89,7 @@ def entries(
         for reader in route.readers:
             if not (batch.owed or reader.progress.has_room(batch.size)):
                 if first := next(iter(reader.copies), reader.instance):
-                    first.no_room += len(batch)
+                    first.delivery.no_room += len(batch)
             elif reader.copies:
                 for instance, part in reader.divide(batch):
                     yield instance, 0, part

@@ -43,7 +43,7 @@ class DropCounts:
         self._ended += self._said(flow)
         self._ended += self._of(run) | Counter({(flow, *where): rows for where, rows in run.dropped.items()})
         self._last[flow] = [
-            _Said(name, place.part, place.instance.unsent, place.instance.unacknowledged)
+            _Said(name, place.part, place.instance.delivery.unsent, place.instance.delivery.unacknowledged)
             for name, place in run.places.items()
         ]
         self._ended -= self._said(flow)

@@ -18,7 +18,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.settings import Links as LinksSettings
 from edgert.links.messages import Number
 from edgert.links.protocol import WINDOW
-from edgert.links.tls import Credentials, Identity, LinkError, Listener, TlsLink, connect, tls_context
+from edgert.links.tls import Credentials, Identity, LinkError, Listener, TlsLink, connect, own_fault, tls_context
 from edgert.mqtt.reconnect import Backoff
 from gateway.links.link_store import Deliver, LinkStore
 from gateway.links.peer import FellBehindCall, Peer
@@ -48,8 +48,8 @@ class Peers:
         self._ours, self._settings = ours, settings
         self._store, self._deliver, self._fell_behind = store, deliver, fell_behind
         self._backoff, self._clock, self._draw = backoff or Backoff(first_s=0.2, max_s=5.0), clock, draw
-        server, self._context = _contexts(settings)
-        self._listener = Listener(ours, server, self._called)
+        self._server, self._context = _contexts(settings)
+        self._listener = Listener(ours, self._server, self._called)
         self._addresses: dict[str, Address] = {}
         self._peers: dict[str, Peer] = {}
         self._dialing: dict[str, asyncio.Task[None]] = {}
@@ -143,6 +143,7 @@ class Peers:
             "port": self.port,
             "tls": self._context is not None,
             "refused_connections": self._listener.refused,
+            "last_refusal": self._listener.refusal,
             "peers": [peer.status() for _, peer in sorted(self._peers.items())],
         }
 
@@ -169,15 +170,21 @@ class Peers:
             try:
                 link = await connect(*self._addresses[name], name, self._ours, self._context)
             except EdgertError as error:
-                if str(error) != peer.error:
-                    log.warning("no link to gateway %s: %s", name, error)
-                peer.error = str(error)
+                why = f"{error}{self._own_fault()}"
+                if why != peer.error:
+                    log.warning("no link to gateway %s: %s", name, why)
+                peer.error = why
             else:
                 peer.attach(link)
                 await asyncio.wait([link.ended])
                 attempt = 0 if self._clock() - began >= self._backoff.stable_s else attempt
             await asyncio.sleep(self._backoff.delay(attempt, self._draw))
             attempt += 1
+
+    def _own_fault(self) -> str:
+        """To be said with an error of a connection."""
+        fault = own_fault(self._server, self._context) if self._server and self._context else ""
+        return fault and f"; others refuse our certificate {self._settings.certificate}: {fault}"
 
     async def _tick(self) -> None:
         while True:

@@ -1,13 +1,50 @@
-"""Sections of the status page that take more than one part of the gateway, or are too long for it."""
+"""The status page put together: sections of the gateway's parts, and those that take more than one part."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from edgert.core.settings import Central
+from edgert.core.settings import Central, GatewaySettings
 from edgert.mqtt.control_plane import ControlConnection
+from gateway.checkpoint.checkpointer import Checkpointer
+from gateway.flows.flows import Flows
+from gateway.hosts.host import Host
 from gateway.ingest.ingest import Ingest
+from gateway.status.status import Status
 from gateway.uplink.uplink import Uplink
+
+if TYPE_CHECKING:
+    from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
+
+
+def status_of(
+    settings: GatewaySettings,
+    gateway: str,
+    ingest: Ingest,
+    uplink: Uplink,
+    checkpointer: Checkpointer,
+    flows: Flows,
+    host: Host,
+    links: FlowLinks | None,
+    control_drops: Mapping[str, int],
+    link: Callable[[], ControlConnection | None],
+) -> Status:
+    """Asks each part for its section. `control_drops`: messages of the control plane, by reason; `link`: gives the
+    connection to central, which is made later."""
+    sections = {
+        "ingest": lambda: ingest_section(ingest),
+        "central": lambda: central_section(settings.central, uplink, link()),
+        "checkpoint": checkpointer.section,
+        "slots": host.figures.slots,
+        "links": links.status if links else lambda: None,
+    }
+    drops = (
+        lambda: ingest_drops(ingest),
+        lambda: {("", "", reason): messages for reason, messages in control_drops.items()},
+        checkpointer.dropped,
+    )
+    return Status(gateway, settings.gateway.fleet, sections, drops, flows, host)
 
 
 def ingest_section(ingest: Ingest) -> dict[str, Any]:

@@ -40,12 +40,12 @@ def test_every_row_is_decoded_or_dropped_with_a_count_or_waits(application: str,
     (source,) = engine.sources
     assert source.queue.overload == policy
     before = ledger(engine.run, engine.fed, engine.sent)
-    assert before["dropped"] == source.shed == ROWS - source.queue.rows > 0
+    assert before["dropped"] == source.delivery.shed == ROWS - source.queue.rows > 0
     assert (before["decoded"], before["missing"], before["amiss"]) == (0, 0, 0)
     engine.pool.start()
     told = engine.close()
     assert told["at_end"] == before | {"decoded": source.counters.rows_in, "queued": 0}
-    assert told["at_end"]["decoded"] == ROWS - source.shed
+    assert told["at_end"]["decoded"] == ROWS - source.delivery.shed
     assert told["under_way"]["missing"] == told["under_way"]["amiss"] == 0
     if application == "pred":
         assert engine.sent.total() == 2 * source.counters.rows_in

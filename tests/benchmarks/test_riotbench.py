@@ -101,7 +101,7 @@ def test_the_policy_is_told_what_rows_cost_when_the_warm_up_ends() -> None:
     """Or min-memory knows no rank, and is first come, first served."""
     run, policy = engine.flow_run("pred", "chains"), MinMemory()
     engine.pooled(run, Pool(SystemClock(), policy=policy), feed("pred"), 0.05, 0.1, [0])
-    assert {instance.number for instance in run.all} == policy._profiles.keys()
+    assert {instance.schedule.number for instance in run.all} == policy._profiles.keys()
 
 
 def test_what_the_bare_loop_bears_is_measured_as_what_pools_bear(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from edgert.flow.physical import Fusion
 from edgert.operators.fused import Fused
 from edgert.operators.logic import Message, Now
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.progress import Progress
@@ -97,7 +98,8 @@ def turns(made: FlowRun, raw: RawBatch, now: Now) -> list[Message]:
 
 def end(made: FlowRun) -> list[Message]:
     messages: list[Message] = []
-    made.drain(Now(1e3, WALL + 1e3), lambda instance, sent: messages.extend(named(sent)))
+    for _, sent in drain(made, Now(1e3, WALL + 1e3)):
+        messages.extend(named(sent))
     return messages
 
 

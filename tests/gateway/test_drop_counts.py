@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 from edgert.mqtt.packets import Publish
-from edgert.operators.logic import PlainMessage
 from gateway.ledger.drop_counts import DropCounts, Drops
 from tests.gateway.test_flows import Gateway, document
 from tests.gateway.test_slots import JOINED, Walk
@@ -73,10 +71,10 @@ async def test_a_message_that_the_broker_refuses_when_its_version_has_ended_coun
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
     (old,) = gateway.flows.runs["f"].all
-    old.unsent[0] += 1
+    old.delivery.unsent[0] += 1
     await gateway.flows.deploy(document(description="2"), "mqtt")
     assert dropped(gateway) == {("f", "in", "not sent"): 1}
-    old.unsent[0] += 2
+    old.delivery.unsent[0] += 2
     for description in ("3", "4"):
         assert dropped(gateway) == {("f", "in", "not sent"): 3}
         await gateway.flows.deploy(document(description=description), "mqtt")
@@ -97,7 +95,7 @@ async def test_what_a_flow_in_slots_drops_at_its_end_counts() -> None:
     assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.position, 5.0))
     for _ in range(3):
         walk.feed(bad=True)
-    walk.slots.checkpoints.drain(walk.run, walk._sent, lambda: None)()
+    list(walk.slots.checkpoints.drain(walk.run))
     counts.ends(walk.run)
     walk.slots.remove(walk.run)
     assert counts.all([]) == {BAD: 4}
@@ -115,10 +113,7 @@ async def test_messages_of_the_end_of_a_flow_in_slots_are_those_of_its_own_insta
     assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.position, 5.0))
     for _ in range(3):
         walk.feed()
-    sent: list[tuple[Any, list[PlainMessage]]] = []
-    walk.slots.checkpoints.drain(
-        walk.run, lambda instance, messages: sent.append((instance, list(messages))), lambda: None
-    )()
+    sent = [(instance, messages) for instance, messages in walk.slots.checkpoints.drain(walk.run) if messages]
     assert sent
     assert all(any(instance is own for own in walk.run.all) for instance, _ in sent)
     process.stop_now()

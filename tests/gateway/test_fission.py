@@ -105,7 +105,7 @@ async def test_what_a_flow_gives_out_before_the_gateway_is_ready_leaves_when_it_
     assert sent == []
     await gateway.ingest.start()
     assert sent == ["a", "b"]
-    assert not instance.unsent
+    assert not instance.delivery.unsent
     gateway.crash()
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edgert.core.results import GapBatch, unpack_result_untrusted
 from edgert.mqtt.packets import Publish
+from edgert.runtime.drain import Said
+from edgert.runtime.flow_run import FlowRun
 from gateway.flows import retire
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
@@ -35,18 +36,18 @@ class Stands:
         self.threads: list[threading.Thread] = []
         drain = gateway.host.checkpoints.drain
 
-        def standing(run: Any, send: Any, turned: Callable[[], None]) -> Callable[[], None]:
-            work = drain(run, send, turned)
+        def standing(run: FlowRun) -> Iterator[Said]:
+            turns = drain(run)
 
-            def stand() -> None:
+            def stand() -> Iterator[Said]:
                 self.threads.append(threading.current_thread())
                 self.began.set()
                 while not self.may.wait(0.01):
                     if turning:
-                        turned()
-                work()
+                        yield run.all[0], ()
+                yield from turns
 
-            return stand
+            return stand()
 
         patch.setattr(gateway.host.checkpoints, "drain", standing)
 

@@ -14,7 +14,7 @@ import pytest
 from edgert.core.position import Position
 from edgert.mqtt.packets import Publish
 from edgert.operators.logic import Now
-from edgert.runtime import flow_run
+from edgert.runtime import captured
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from gateway.checkpoint import checkpointer, compaction
@@ -27,7 +27,7 @@ START = 1_700_000_000
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointer, "MERGED_HERE_BYTES", 0)
-    monkeypatch.setattr(flow_run, "COMPACT_BYTES", 0)
+    monkeypatch.setattr(captured, "COMPACT_BYTES", 0)
 
 
 async def deployed(path: Path) -> Gateway:
@@ -98,7 +98,7 @@ async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_sta
     snapshot, later = gateway.database.state("f")
     assert stored(gateway) == kept(gateway)
     run = gateway.flows.runs["f"]
-    assert run.stored_bytes == len(snapshot) + len(later)
+    assert run.size.total == len(snapshot) + len(later)
     assert [acc for _, _, acc in kept(gateway)["minute"]["windows"]] == [[2]]
     gateway.crash()
 
@@ -149,7 +149,7 @@ async def test_flows_are_merged_one_after_the_other(tmp_path: Path, monkeypatch:
     await gateway.flows.remove("h")
     await gateway.checkpointer.merging.done()
     assert not both.exists()
-    assert all(run._snapshot_bytes and not run._delta_bytes for run in merged.values())
+    assert all(run.size.snapshot and not run.size.deltas for run in merged.values())
     gateway.crash()
 
 

@@ -283,6 +283,41 @@ async def test_a_gateway_that_is_no_peer_is_refused_and_told_so() -> None:
     await b.peers.stop()
 
 
+@pytest.mark.parametrize("expired", ["a", "b"])
+@in_loop
+async def test_a_certificate_that_has_expired_makes_no_link_and_the_status_says_why(
+    expired: str, tmp_path: Path
+) -> None:
+    """`a` calls `b`. A certificate is refused by the other side; the owner's status says so, too."""
+    authority, one = Authority(tmp_path / "ca"), Database()
+    credentials = {name: authority.issue(name) for name in ("a", "b")}
+    authority.expire(credentials[expired])
+    a, b = Board("a", one, credentials["a"]), Board("b", Database(), credentials["b"])
+    one.put(AB, b"1")
+    await linked(a, b)
+    await a.peers.open_outgoing("f", "b")
+    await b.peers.open_incoming("f", "a")
+    await until(lambda: "certificate has expired" in a.peers.status()["peers"][0]["error"], "the caller's reason")
+    (of_b,) = a.peers.status()["peers"]
+    assert not of_b["connected"]
+    assert ("others refuse our certificate" in of_b["error"]) is (expired == "a")
+    await until(lambda: b.peers.status()["last_refusal"], "the refusal")
+    assert ("certificate has expired" in b.peers.status()["last_refusal"]) is (expired == "a")
+    assert b.peers.status()["refused_connections"] > 0
+    assert b.bodies == []
+    assert len(one.outbox[AB]) == 1
+    await a.peers.stop()
+    await b.peers.stop()
+    renewed = authority.issue(expired)
+    a, b = (Board(name, one if name == "a" else Database(), {**credentials, expired: renewed}[name]) for name in "ab")
+    await linked(a, b)
+    await a.peers.open_outgoing("f", "b")
+    await b.peers.open_incoming("f", "a")
+    await until(lambda: b.bodies == [b"1"], "the batch, by a new certificate")
+    await a.peers.stop()
+    await b.peers.stop()
+
+
 @in_loop
 async def test_an_origin_whose_database_was_put_back_is_told() -> None:
     one, two = Database(), Database()

@@ -98,7 +98,7 @@ async def test_input_that_an_acknowledgement_is_owed_for_is_never_shed_before_re
     queue = run.places["in"].instance.queue
     assert sum(len(e.batch) for e in queue.entries if e.batch.owed) == packet_id
     assert queue.size <= 3 * UNCOMMITTED_BYTES + 2_000_000
-    assert sum(len(e.batch) for e in queue.entries) == packet_id + 20_000 - run.places["in"].instance.shed
+    assert sum(len(e.batch) for e in queue.entries) == packet_id + 20_000 - run.places["in"].instance.delivery.shed
     gateway.pool.release(run.all)
     gateway.crash()
 

@@ -217,7 +217,8 @@ class Walk:
         while not self.run.ended:
             async with self.busy:
                 if await self.while_it_waits(lambda: self.slots.checkpoints.halt(self.run, self.position, 5.0)):
-                    self.slots.checkpoints.drain(self.run, self._sent, lambda: None)()
+                    for instance, messages in self.slots.checkpoints.drain(self.run):
+                        self._sent(instance, messages)
                     form = self.run.form()
                     assert form is not None
                     self.commit(form)

@@ -10,7 +10,7 @@ import pytest
 from edgert.core.batch import RawBatch, size_of
 from edgert.links.frames import REPORT, frame
 from edgert.links.unix import SOCKET_BYTES
-from edgert.runtime.instance.instance import PROFILED_ROWS
+from edgert.runtime.instance.schedule import PROFILED_ROWS
 from edgert.runtime.slot import REPORT_S
 from edgert.runtime.under_way import UNDER_WAY_BYTES
 from tests.gateway.test_slots import Walk
@@ -119,9 +119,9 @@ def test_a_slots_policy_is_told_what_rows_cost() -> None:
     assert near.slot is not None
     (run,) = near.slot._runs.values()
     source = next(instance for instance in run.flow_run.all if instance.counters.rows_in)
-    assert source.profiled[0] == 0
+    assert source.schedule.profiled[0] == 0
     InThisProcess.clock.advance(REPORT_S)
     near.step()
-    assert source.profiled[0] == source.counters.rows_in == len(payloads)
+    assert source.schedule.profiled[0] == source.counters.rows_in == len(payloads)
     for process in walk.processes:
         process.stop_now()

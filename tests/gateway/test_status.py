@@ -31,8 +31,8 @@ def test_rates_and_latency_are_those_since_the_last_look() -> None:
     source, last = run.all[0], run.all[-1]
     source.counters.rows_in += 50
     source.counters.idle_s += 1.5
-    last.latency.add(0.010, 99)
-    last.latency.add(3.0, 1)
+    last.counters.latency.add(0.010, 99)
+    last.counters.latency.add(3.0, 1)
     recent = looks.look(reports(run, 3.0))
     assert recent.rates["in"] == 25.0
     assert recent.latency_ms["p50"] == pytest.approx(10.0, rel=0.1)

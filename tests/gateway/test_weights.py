@@ -42,7 +42,7 @@ def in_pool(pool: Pool, run: FlowRun) -> dict[str, float]:
     policy = pool._policy
     assert isinstance(policy, Candidates)
     weights = policy._shares.weights if policy._shares else {}
-    return {i.name: weights[i.number] for i in run.all if weights.get(i.number, 1.0) != 1.0}
+    return {i.name: weights[i.schedule.number] for i in run.all if weights.get(i.schedule.number, 1.0) != 1.0}
 
 
 def test_a_weight_stays_with_an_operator_through_versions_and_plans() -> None:

@@ -31,9 +31,20 @@ class Authority:
                       *alternative)  # fmt: skip
         return Credentials(f"{path}/{name}.pem", f"{path}/{name}.key", f"{path}/ca.pem")
 
+    def expire(self, credentials: Credentials) -> None:
+        """Signs a certificate of `issue` again: it ended yesterday."""
+        path = self.folder
+        self._run("x509", "-x509toreq", "-in", credentials.certificate, "-signkey", credentials.key,
+                  "-copy_extensions", "copyall", "-out", f"{path}/again.csr")  # fmt: skip
+        self._run("x509", "-req", "-in", f"{path}/again.csr", "-CA", credentials.ca, "-CAkey", f"{path}/ca.key",
+                  "-copy_extensions", "copyall", "-days", "-1", "-out", credentials.certificate)  # fmt: skip
+
     def _request(self, name: str, subject: str, *options: str) -> None:
         files = ["-keyout", f"{self.folder}/{name}.key", "-out", f"{self.folder}/{name}.pem"]
         kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        command = ["openssl", "req", "-x509", *kind, *files, "-subj", subject, *options]
-        subprocess.run(command, check=True, capture_output=True)
+        self._run("req", "-x509", *kind, *files, "-subj", subject, *options)
         (self.folder / f"{name}.key").chmod(0o600)
+
+    @staticmethod
+    def _run(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True)

@@ -226,6 +226,29 @@ def test_a_store_read_of_an_older_request_is_not_sent() -> None:
     assert sender.offer(wanted, [Stored(1, 1, b"x")]) == []
 
 
+def test_a_store_read_that_outlasts_its_connection_leaves_no_gap() -> None:
+    """Channels are numbered by connection, so the next one has the same number; the destination died in between."""
+    world = World()
+    origin, destination = world.origin, world.destination
+    world.connect()
+    origin.commit(b"1", b"2", b"3")
+    world.carry(1 << 30, 1 << 30)
+    world.carry(1 << 30, 1 << 30)
+    assert len(destination.taken) == 3
+    origin.commit(b"4", b"5")
+    ((_, late),) = origin.session.wanted()
+    destination.crash()
+    world.lose()
+    world.connect()
+    origin.hear(destination.session.take_output())
+    ((_, wanted),) = origin.session.wanted()
+    assert (late.channel, late.after, wanted.after) == (wanted.channel, Number(1, 3), NOTHING)
+    origin.session.offer(FLOW, late, origin.outbox[3:])
+    world.carry(1 << 30, 1 << 30)
+    assert [body for _, body in destination.taken] == [b"1", b"2", b"3", b"4", b"5"]
+    assert destination.gaps == []
+
+
 @pytest.mark.parametrize(
     "batches",
     [

@@ -26,6 +26,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.operators.sketch_kinds import KINDS as SKETCHES
 from edgert.operators.source import NO_TIME, Source
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
+from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.progress import Progress
@@ -126,7 +127,7 @@ class Way:
                 target.instance.queue.put(Entry(target.source, emitted))
 
     def end(self) -> list[dict[str, Any]]:
-        self.run.drain(Now(1e6, WALL), lambda instance, messages: None)
+        list(drain(self.run, Now(1e6, WALL)))
         return [row for captured in self.run.pending for row in captured.rows]
 
     def drops(self) -> dict[str, dict[str, int]]:

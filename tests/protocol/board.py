@@ -28,7 +28,7 @@ from edgert.store.database import Database
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead
 from gateway.flows.flows import Flows
-from gateway.flows.retire import Turns
+from gateway.flows.retire import LastTurns
 from gateway.hosts import host
 from gateway.hosts.host import Entries
 from gateway.hosts.in_process import InProcess, kept
@@ -62,8 +62,8 @@ def at_once() -> Iterator[None]:
     async def inline(call: Callable[..., Any], *given: Any) -> Any:
         return call(*given)
 
-    async def ends(work: Callable[[], None], turns: Turns, name: str) -> None:
-        work()
+    async def ends(turns: LastTurns, name: str) -> None:
+        turns.run()
 
     async def to_its_end(work: Awaitable[Any]) -> Any:
         return await work
@@ -167,7 +167,7 @@ class Board:
             REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer, self.FUSION
         )  # fmt: skip
         self.uplink.on_epoch = self.flows.epoch_renamed
-        self.turns: list[tuple[Instance, Turn]] = []
+        self.turns: list[tuple[Instance, Turn[Instance]]] = []
         """Under way: an operator that blocks."""
         self._write = self.database.commit
         self.database.commit = self._commit  # type: ignore[method-assign, assignment]

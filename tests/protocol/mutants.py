@@ -192,12 +192,12 @@ def _what_a_failed_commit_held_is_dropped() -> Patch:
 
 
 def _a_new_version_drops_open_windows() -> Patch:
-    def drain(self: FlowRun, now: Any, send: Any, turned: Any) -> None:
-        whole(self, now, send, turned)
+    def capture_end(self: FlowRun) -> None:
+        whole(self)
         self.pending[-1].rows.clear()
 
-    whole = FlowRun.drain
-    return mock.patch.object(FlowRun, "drain", drain)
+    whole = FlowRun.capture_end
+    return mock.patch.object(FlowRun, "capture_end", capture_end)
 
 
 def _no_new_epoch_after_going_back() -> Patch:

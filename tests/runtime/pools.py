@@ -54,14 +54,14 @@ class Grow(Pass):
 def instance(name: str, logic: Logic, *targets: Instance) -> Instance:
     made = Instance(name, (name,), "stateless", logic, Queue(1 << 20))
     for target in targets:
-        made.outputs.setdefault(0, []).append(Target(target, 0))
+        made.edges.outputs.setdefault(0, []).append(Target(target, 0))
     return made
 
 
 def known(*instances: Instance) -> None:
     """The pool has seen by now that they are fast, so a lent thread may run them."""
     for one in instances:
-        one.fast_turns = FAST_TURNS
+        one.schedule.fast_turns = FAST_TURNS
 
 
 def rows(*numbers: int) -> Batch:

@@ -24,7 +24,7 @@ def test_who_is_fed_by_one_that_forks_is_beside_others_whoever_else_feeds_it(ord
         "out": {"type": "publish", "input": "both", "topic": "out"},
     }
     places = flow_run(document={"name": "f", "operators": operators}).places
-    beside = {name: place.instance.beside for name, place in places.items()}
+    beside = {name: place.instance.edges.beside for name, place in places.items()}
     assert beside == {"forks": False, "alone": False, "alarm": False, "both": True, "out": True}
 
 

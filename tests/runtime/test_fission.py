@@ -23,6 +23,7 @@ from edgert.operators.logic import Logic, Message, Now, PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.operators.trackers import Tracker
 from edgert.operators.windows import TumblingWindow
+from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
 from edgert.runtime.instance.instance import Instance
@@ -123,7 +124,8 @@ class Way:
                 self.drops[at] = self.drops.get(at, 0) + rows
 
     def end(self) -> Rows:
-        self.run.drain(Now(1e6, WALL + 1e6), lambda instance, messages: self.sent.extend(named(messages)))
+        for _, messages in drain(self.run, Now(1e6, WALL + 1e6)):
+            self.sent.extend(named(messages))
         self.commit()
         self.keep_drops()
         return self.shipped

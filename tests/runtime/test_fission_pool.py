@@ -35,7 +35,7 @@ class Pooled:
         self.pool.add(way.run.all)
         for instance in way.run.all:
             if draw.random() < 0.5:
-                instance.fast_turns = FAST_TURNS  # a lent thread may take it
+                instance.schedule.fast_turns = FAST_TURNS  # a lent thread may take it
         self.workers = VirtualWorkers(self.pool, self.clock, workers, self._cost)
 
     def _sent(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:

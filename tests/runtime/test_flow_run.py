@@ -23,6 +23,7 @@ from edgert.flow.spec import OperatorSpec
 from edgert.operators.fused import Fused
 from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
@@ -137,7 +138,7 @@ def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fus
     again = Rig(flow_run(after, CHAINED))
     again.run.restore(form.deltas, form.queue, NOW)
     again.work()
-    again.run.drain(NOW, lambda instance, messages: None)
+    list(drain(again.run, NOW))
     got = {row[0]: (row[3], row[4]) for row in contributions(again.run.form())}
     early = {0.0: (min(2, len(waiting)), 2.0 * min(2, len(waiting)))}
     assert got == (early if len(waiting) < 3 else early | {10.0: (1, 2.0)})
@@ -180,7 +181,8 @@ def test_what_waits_in_branches_and_where_they_meet_comes_back_by_the_input_it_c
     again = Rig(flow_run(fusions[1], BRANCHED))
     if form:
         again.run.restore(form.deltas, form.queue, NOW)
-    again.run.drain(NOW, lambda instance, messages: sent.extend(m.topic for m in named(messages)))
+    for _, messages in drain(again.run, NOW):
+        sent.extend(m.topic for m in named(messages))
     assert Counter(sent) == Counter({"all": 2 * fed, "joined": fed})
     got = again.run.form()
     assert [row[3:] for row in contributions(got)] == ([(fed, float(fed))] if fed else []) if got else not fed
@@ -210,7 +212,7 @@ def test_models_that_came_by_message_find_their_operators_again(before: Fusion, 
     again.run.restore([again.run.compact(form.deltas)], form.queue, NOW)
     again.feed(1, 1.0)
     again.work()
-    again.run.drain(NOW, lambda instance, messages: None)
+    list(drain(again.run, NOW))
     assert [row[4] for row in contributions(again.run.form())] == [20.0]
 
 
@@ -239,7 +241,7 @@ def test_rows_in_the_midst_of_a_chain_come_back_in_time_and_with_the_model_in_us
     again = Rig(flow_run(after, document))
     again.run.restore(form.deltas, form.queue, NOW)
     again.work()
-    again.run.drain(NOW, lambda instance, messages: None)
+    list(drain(again.run, NOW))
     got = [(row[0], row[3], row[4]) for row in contributions(again.run.form())]
     assert got == [(0.0, 2, 10.0), (10.0, 1, 5.0)]
 
@@ -260,7 +262,7 @@ def test_a_model_is_in_use_from_the_next_batch_though_a_checkpoint_comes_first(f
         assert rig.checkpoint()
         rig.feed(number + 1, *[1.0 + 10.0 * number] * 10)  # enough for a shape to be learned
         rig.work(float(number))
-    rig.run.drain(NOW, lambda instance, messages: None)
+    list(drain(rig.run, NOW))
     assert [row[4] for row in contributions(rig.run.form())] == [10.0, 1000.0]
 
 
@@ -341,9 +343,9 @@ def test_a_flow_run_to_its_end_sheds_nothing_and_ships_its_open_windows() -> Non
     for number in range(50):
         rig.feed(number + 1, *[1.0] * 10)
     assert rig.pool.hold(rig.run.all, 1.0)
-    rig.run.drain(NOW, lambda instance, messages: None)
+    list(drain(rig.run, NOW))
     assert contributions(rig.run.form()) == [(0.0, 10.0, "a", 500, 500.0)]
-    assert not any(i.shed for i in rig.run.all)
+    assert not any(i.delivery.shed for i in rig.run.all)
     assert rig.run.ended
 
 
@@ -386,10 +388,10 @@ def test_latency_is_of_rows_that_reach_the_end(fusion: Fusion) -> None:
     rig.pool.consumption = at_most(50)
     rig.feed(1, 1.0, -2.0, 3.0, -4.0, -5.0)
     for instance in rig.run.all:
-        instance.fast_turns = FAST_TURNS
+        instance.schedule.fast_turns = FAST_TURNS
     while any(instance.queue.entries for instance in rig.run.all):
         rig.pool.lend(1.0)
-    assert sum(sum(instance.latency.counts) for instance in rig.run.all) == 2
+    assert sum(sum(instance.counters.latency.counts) for instance in rig.run.all) == 2
 
 
 def test_at_its_end_a_flow_gives_an_operator_that_may_wait_one_row_at_a_time() -> None:
@@ -410,7 +412,6 @@ def test_at_its_end_a_flow_gives_an_operator_that_may_wait_one_row_at_a_time() -
     run = FlowRun(from_plain({"name": "f", "operators": operators}, registry), registry, 1, 1, Progress(Position()))
     ((_, (source,)),) = run.sources()
     source.queue.append(Entry(0, RawBatch(["x/a"] * 7, [b'{"v": 1}'] * 7, 0.0, 1.7e9, 70)))
-    turns: list[None] = []
-    run.drain(Now(0.0, 1.7e9), lambda instance, messages: None, lambda: turns.append(None))
+    turns = list(drain(run, Now(0.0, 1.7e9)))
     assert taken == [1] * 7
     assert len(turns) >= 7

@@ -27,7 +27,7 @@ def test_what_comes_alone_is_in_the_hand_of_who_lends_and_nothing_overtakes_it()
     pool = Pool(VirtualClock())
     pool.add([first, other])
     pool.put([(first, 0, rows(1))], wake=False)
-    assert (first.running, first.queue.rows) == (True, 0)
+    assert (first.schedule.running, first.queue.rows) == (True, 0)
     assert not pool.hold([first], 0.0), "a checkpoint waits for it"
     pool.put([(first, 0, rows(2))], wake=False)
     pool.put([(other, 0, rows(3))])
@@ -53,17 +53,17 @@ def test_much_that_comes_alone_is_in_the_hand_and_worked_on_piece_by_piece() -> 
     pool = Pool(VirtualClock(), consumption=at_most(3))
     pool.add([one])
     for most, left in ((9, 4), (2, 5)):
-        one.most_rows = most
+        one.schedule.most_rows = most
         pool.put([(one, 0, rows(*range(7)))], wake=False)
-        hand = one.hand
+        hand = one.schedule.hand
         assert hand is not None
-        assert (one.running, one.queue.rows, hand.rows) == (True, 0, left)
+        assert (one.schedule.running, one.queue.rows, hand.rows) == (True, 0, left)
         pool.lend(1.0)
-        assert one.hand is None
+        assert one.schedule.hand is None
         assert (one.idle, [n for _, n in one.logic.seen]) == (True, [*range(7)])  # type: ignore[attr-defined]
         one.logic.seen.clear()  # type: ignore[attr-defined]
     assert one.counters.turns == 3 + 4, "that they were short is counted at the end"
-    assert one.most_rows > 2
+    assert one.schedule.most_rows > 2
 
 
 def test_whoever_stops_an_instance_finds_what_was_in_the_hand_before_all_that_came_after_it() -> None:
@@ -108,7 +108,7 @@ def test_a_fault_in_a_turn_with_more_in_the_hand_costs_only_the_rows_of_that_tur
     pool.add([one])
     real, turns = one.run, list[int]()
 
-    def run(entries: Sequence[Entry], now: Now) -> Turn:
+    def run(entries: Sequence[Entry], now: Now) -> Turn[Instance]:
         turns.append(len(entries))
         if len(turns) == 2:
             raise LookupError("as told")
@@ -120,7 +120,7 @@ def test_a_fault_in_a_turn_with_more_in_the_hand_costs_only_the_rows_of_that_tur
         pool.lend(1.0)
     assert [n for _, n in one.logic.seen] == [0, 1, 2, 6]  # type: ignore[attr-defined]
     assert one.logic.drops["operator failed"] == 3
-    assert (one.idle, one.hand) == (True, None)
+    assert (one.idle, one.schedule.hand) == (True, None)
 
 
 def test_a_slow_turn_leaves_the_rest_of_the_hand_to_the_workers() -> None:
@@ -131,7 +131,7 @@ def test_a_slow_turn_leaves_the_rest_of_the_hand_to_the_workers() -> None:
     pool.add([one])
     pool.put([(one, 0, rows(*range(7)))], wake=False)
     pool.lend(1.0)
-    assert (one.counters.turns, one.queue.rows, one.fast_turns) == (1, 4, 0)
+    assert (one.counters.turns, one.queue.rows, one.schedule.fast_turns) == (1, 4, 0)
 
 
 def test_what_is_in_the_hand_waits_from_when_it_came_there_and_behind_a_turn_that_failed_too() -> None:
@@ -153,7 +153,7 @@ def test_what_is_in_the_hand_waits_from_when_it_came_there_and_behind_a_turn_tha
     clock.advance(0.001)
     real, turns = Instance.run, itertools.count()
 
-    def run(instance: Instance, entries: Sequence[Entry], now: Now) -> Turn:
+    def run(instance: Instance, entries: Sequence[Entry], now: Now) -> Turn[Instance]:
         if next(turns) == 1:
             clock.advance(0.010)
             raise LookupError("as told")
@@ -192,10 +192,10 @@ def test_short_turns_that_are_counted_together_allow_twice_as_many_rows_and_not_
     known(one)
     pool = Pool(VirtualClock())
     pool.add([one])
-    one.most_rows = 50
+    one.schedule.most_rows = 50
     pool.put([(one, 0, rows(*range(400)))], wake=False)
     pool.lend(1.0)
-    assert (one.counters.turns, one.most_rows) == (8, 100)
+    assert (one.counters.turns, one.schedule.most_rows) == (8, 100)
 
 
 @pytest.mark.parametrize("overload", ["shed-oldest", "sample"])
@@ -228,7 +228,7 @@ def test_what_comes_between_the_look_of_a_lent_thread_and_its_turn_is_seen(overl
     pool.lend(1.0)
     seen = [n for _, n in inner.logic.seen]  # type: ignore[attr-defined]
     assert seen == ([1, 2, 3, 4] if overload == "shed-oldest" else [1, 4])
-    assert (inner.idle, feeder.idle, inner.shed) == (True, True, 4 - len(seen))
+    assert (inner.idle, feeder.idle, inner.delivery.shed) == (True, True, 4 - len(seen))
     assert not pool._gate.over
 
 
@@ -277,7 +277,7 @@ def test_what_comes_alone_is_not_taken_in_hand_if_it_is_not_for_a_lent_thread() 
     assert one.queue.rows == 1, "nobody knows yet how long it takes"
     known(one)
     pool.lend(1.0)
-    one.waits = True
+    one.schedule.waits = True
     pool.put([(one, 0, rows(1))], wake=False)
     assert one.queue.rows == 1
 
@@ -289,7 +289,7 @@ def test_with_threads_that_hold_and_feed_meanwhile_no_row_is_lost_doubled_or_ove
     policy, over = CongestionAware(), threading.Event()
 
     def look() -> None:
-        assert (policy._length[first.number], first.hand) == (first.queue.rows, None)
+        assert (policy._length[first.schedule.number], first.schedule.hand) == (first.queue.rows, None)
 
     def disturb(pool: Pool) -> None:
         for n in range(500):

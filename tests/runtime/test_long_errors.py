@@ -47,7 +47,7 @@ class Waiting(Rig):
 
     def work(self) -> None:
         for one in self.run.all:
-            one.fast_turns = FAST_TURNS  # or it would be left to the pool's workers
+            one.schedule.fast_turns = FAST_TURNS  # or it would be left to the pool's workers
         began, before = self.clock.monotonic(), self.tries
         self.pool.lend(TRY_S / 2)
         if self.tries > before:
@@ -67,7 +67,7 @@ def test_a_turn_ends_though_more_rows_are_to_be_tried_and_the_next_begins_at_onc
         assert len(left) < 100
         rig.work()
         left.append(rig.waiting())
-        allowed.append(place.instance.most_rows)
+        allowed.append(place.instance.schedule.most_rows)
     assert rig.longest <= APART_S + 2 * TRY_S
     assert allowed[-1] == 1, "a checkpoint can be made after each row"
     assert rig.lost() == ALL[1:-1]
@@ -103,12 +103,12 @@ def test_of_rows_that_came_one_by_one_not_all_are_tried_in_one_turn_either() -> 
         raise ConnectionError
 
     one = instance("one", Pass(act))
-    one.fast_turns = FAST_TURNS
+    one.schedule.fast_turns = FAST_TURNS
     pool = Pool(clock)
     pool.add([one])
     pool.put([(one, 0, rows(n)) for n in range(9)], wake=False)
     pool.lend(TRY_S / 2)
-    assert (asked, one.queue.rows, one.counters.rows_in, one.most_rows) == ([0, 1], 7, 2, 1)
+    assert (asked, one.queue.rows, one.counters.rows_in, one.schedule.most_rows) == ([0, 1], 7, 2, 1)
     pool.lend(TRY_S / 2)
     assert asked == [0, 1], "it is for the workers now"
     one.hurry()

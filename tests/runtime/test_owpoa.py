@@ -36,7 +36,7 @@ def running(*instances: Instance) -> Iterator[ThreadPerInstance]:
 def line(length: int) -> list[Instance]:
     made = [instance(f"i{n}", Pass()) for n in range(length)]
     for before, after in itertools.pairwise(made):
-        before.outputs[0] = [Target(after, 0)]
+        before.edges.outputs[0] = [Target(after, 0)]
     return made
 
 
@@ -69,7 +69,7 @@ def test_held_instances_stand_still_and_go_on_after() -> None:
                 before = [len(seen(one)) for one in made]
                 pool.put([(made[0], 0, rows(1_000))])
                 assert [len(seen(one)) for one in made] == before
-                assert not any(one.running for one in made)
+                assert not any(one.schedule.running for one in made)
                 pool.release(made)
         assert pool.wait_empty(made, DEADLINE_S)
     assert len(seen(made[-1])) == 101
@@ -126,7 +126,7 @@ def test_who_feeds_a_queue_over_its_budget_waits_here_too() -> None:
         assert pool.wait_empty([first, second], DEADLINE_S)
     assert len(seen(second)) == 2_000
     assert longest[0] <= 130, "its budget, and one turn's output"
-    assert second.shed == 0
+    assert second.delivery.shed == 0
 
 
 def test_to_rest_until_a_row_is_tried_again_is_not_waiting_for_a_worker() -> None:
@@ -143,7 +143,7 @@ def test_to_rest_until_a_row_is_tried_again_is_not_waiting_for_a_worker() -> Non
     pool.add([one])
     pool.start()
     pool.put([(one, 0, rows(1))])
-    wait_until(lambda: one.number in pool._gate.resting, "the row to wait for its next try", DEADLINE_S)
+    wait_until(lambda: one.schedule.number in pool._gate.resting, "the row to wait for its next try", DEADLINE_S)
     clock.advance(50.0)
     pool.put([(one, 0, rows(2))])
     assert pool.wait_empty([one], DEADLINE_S)
@@ -185,5 +185,5 @@ def test_to_stop_waits_no_longer_than_it_is_told_to() -> None:
     pool.start()
     pool.put([(one, 0, rows(1)) for one in made])
     pool.stop(0.01)
-    assert all(one.running or one.queue.rows for one in made)
+    assert all(one.schedule.running or one.queue.rows for one in made)
     leave.set()

@@ -35,7 +35,7 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
         for before in made[:-1]:
             if random_.random() < 0.3:
                 source = inputs[made[-1].name] = inputs.get(made[-1].name, -1) + 1
-                before.outputs.setdefault(0, []).append(Target(made[-1], source))
+                before.edges.outputs.setdefault(0, []).append(Target(made[-1], source))
     for one in made[1:]:
         one.queue = Queue(random_.choice([1_000, 1 << 20]), keeps=True)
     numbers = list(range(400))
@@ -51,7 +51,9 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
         logic = one.logic
         assert isinstance(logic, Pass)
         assert not logic.overlapped
-        edges = [(b, t) for b in made for t in b.outputs.get(0, ()) if isinstance(t, Target) and t.instance is one]
+        edges = [
+            (b, t) for b in made for t in b.edges.outputs.get(0, ()) if isinstance(t, Target) and t.instance is one
+        ]
         feeding = [t for _, t in edges]
         reached = {t.source: b for b, t in edges}
         assert len(feeding) == len(reached)
@@ -67,7 +69,7 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
 def test_nothing_runs_while_held_and_all_goes_on_after(workers: int) -> None:
     chain = [instance(f"i{n}", Pass()) for n in range(3)]
     for before, after in itertools.pairwise(chain):
-        before.outputs[0] = [Target(after, 0)]
+        before.edges.outputs[0] = [Target(after, 0)]
     with running(*chain, workers=workers, consumption=at_most(1)) as pool:
         for n in range(300):
             pool.put([(chain[0], 0, rows(n))])
@@ -75,7 +77,7 @@ def test_nothing_runs_while_held_and_all_goes_on_after(workers: int) -> None:
                 assert pool.hold(chain, DEADLINE_S)
                 seen = [len(i.logic.seen) for i in chain]  # type: ignore[attr-defined]
                 pool.put([(chain[0], 0, rows(1_000 + n))])
-                assert not any(i.running for i in chain)
+                assert not any(i.schedule.running for i in chain)
                 waiting = sum(i.queue.rows for i in chain)
                 assert waiting + seen[-1] == n + 1 + n // 100 + 1, "all that came is processed or stands in a queue"
                 assert [len(i.logic.seen) for i in chain] == seen  # type: ignore[attr-defined]
@@ -184,7 +186,7 @@ def test_while_every_worker_is_stuck_a_lent_thread_takes_also_what_is_new_or_was
         assert leave.wait(DEADLINE_S)
 
     blocking, new, foreign = instance("blocking", Pass(block)), instance("new", Pass()), instance("foreign", Pass())
-    foreign.waits = True
+    foreign.schedule.waits = True
     with running(blocking, new, foreign) as pool:
         try:
             pool.put([(blocking, 0, rows(1))])

@@ -31,7 +31,7 @@ def test_rows_shed_are_counted_and_the_policy_still_finds_what_is_left() -> None
     pool = Pool(SystemClock())
     pool.add([one])
     pool.put([(one, 0, rows(n)) for n in range(10)])
-    assert one.shed == 7
+    assert one.delivery.shed == 7
     pool.start()
     assert pool.wait_empty([one], DEADLINE_S)
     pool.stop()
@@ -53,7 +53,7 @@ def test_a_queue_over_its_budget_is_worked_off_before_more_is_put_on_it() -> Non
     pool.put([(first, 0, rows(*range(5_000)))], wake=False)
     pool.lend(1.0)
     assert second.counters.rows_in == 5_000
-    assert second.shed == 0
+    assert second.delivery.shed == 0
     assert longest[0] <= 100
 
 
@@ -148,12 +148,12 @@ class Fork:
         self.slow, self.passed, self.alarm = Pass(), Grow(), Pass()
         self.last = Instance("slow", ("slow",), "window", self.slow, Queue(100, keeps=True))
         self.filter = Instance("filter", ("filter",), "stateless", self.passed, Queue(100, keeps=True))
-        self.filter.outputs[0] = [Target(self.last, 0)]
+        self.filter.edges.outputs[0] = [Target(self.last, 0)]
         self.other = Instance("alarm", ("alarm",), "sink", self.alarm, Queue(100, keeps=True))
         self.source = Instance("source", ("source",), "source", Grow(), Queue(100))
-        self.source.outputs[0] = [Target(self.filter, 0), *([Target(self.other, 0)] if forked else [])]
+        self.source.edges.outputs[0] = [Target(self.filter, 0), *([Target(self.other, 0)] if forked else [])]
         for one in (self.filter, self.other):
-            one.beside = forked
+            one.edges.beside = forked
         self.all = [self.source, self.filter, self.last, self.other]
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
@@ -176,24 +176,26 @@ def test_a_branch_goes_on_beside_one_that_is_blocked_whose_queue_sheds() -> None
     fork = Fork()
     fork.run(200)
     assert [n for _, n in fork.alarm.seen] == list(range(200))
-    assert (fork.source.shed, fork.other.shed, fork.last.shed) == (0, 0, 0)
+    assert (fork.source.delivery.shed, fork.other.delivery.shed, fork.last.delivery.shed) == (0, 0, 0)
     done = fork.passed.seen
-    assert len(done) + fork.filter.shed + fork.filter.queue.rows - 1 == 200, "less the watermark of those that went"
-    assert fork.filter.shed > 150
+    assert len(done) + fork.filter.delivery.shed + fork.filter.queue.rows - 1 == 200, (
+        "less the watermark of those that went"
+    )
+    assert fork.filter.delivery.shed > 150
     assert all(one.queue.size <= one.queue.budget_bytes + 10 for one in fork.all)
 
 
 def test_where_nobody_waits_beside_it_what_has_no_room_is_shed_by_the_source_as_ever() -> None:
     fork = Fork(forked=False)
     fork.run(200)
-    assert fork.source.shed > 150
-    assert (fork.filter.shed, fork.last.shed) == (0, 0)
+    assert fork.source.delivery.shed > 150
+    assert (fork.filter.delivery.shed, fork.last.delivery.shed) == (0, 0)
 
 
 def test_one_that_was_blocked_and_goes_on_keeps_all_again() -> None:
     fork = Fork(back_s=100.0)
     fork.run(110)
-    shed = fork.filter.shed
+    shed = fork.filter.delivery.shed
     assert 0 < shed < 100
     assert not fork.filter.queue.sheds
     assert [n for _, n in fork.slow.seen] == sorted({n for _, n in fork.slow.seen}), "in order, each once"
@@ -209,7 +211,7 @@ def test_one_that_goes_on_keeps_all_again_though_a_lent_thread_goes_on_with_it_b
             raise ConnectionError
 
     one = Instance("one", ("one",), "sink", Pass(act), Queue(100, keeps=True))
-    one.beside = True
+    one.edges.beside = True
     one.guards[0].policy = OnError("retry", None, 20, 1.0)
     known(one)
     clock = VirtualClock()
@@ -233,8 +235,8 @@ def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
     fork.workers.cost_s = lambda instance, count: 9.0 * count if instance is fork.last else 0.0
     fork.pool.consumption = at_most(1)
     fork.run(400)
-    assert fork.source.shed > 200
-    assert (fork.filter.shed, fork.last.shed, fork.other.shed) == (0, 0, 0)
+    assert fork.source.delivery.shed > 200
+    assert (fork.filter.delivery.shed, fork.last.delivery.shed, fork.other.delivery.shed) == (0, 0, 0)
 
 
 def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> None:
@@ -243,7 +245,7 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
     region = Region([Grow(), Pass()], [Edge(0, 0, 1, 0)])
     fork.other.logic = fork.other.region = region
     fork.other.guards = tuple(region.guards)
-    gate, number = fork.pool._gate, fork.other.number
+    gate, number = fork.pool._gate, fork.other.schedule.number
     gate.over.add(number)
     for n in range(40):
         fork.clock.advance(1.0)
@@ -265,7 +267,7 @@ def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
         assert leave.wait(2 * DEADLINE_S)
 
     second = Instance("second", ("second",), "stateless", Pass(block), Queue(1, keeps=True))
-    second.beside = True
+    second.edges.beside = True
     first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
     clock = VirtualClock()
     pool = Pool(clock, workers=2, consumption=at_most(1))
@@ -297,22 +299,22 @@ def test_who_is_taken_out_with_a_full_queue_keeps_nobody_waiting() -> None:
     pool.put([(first, 0, rows(*range(5)))], wake=False)
     pool.lend(1.0)
     assert (second.queue.over, first.queue.rows) == (True, 3)
-    first.outputs.clear()
+    first.edges.outputs.clear()
     pool.remove([second])
     pool.lend(1.0)
     assert first.idle
     pool.put([(other, 0, rows(1))], wake=False)
-    assert other.running, "nothing is in its way"
+    assert other.schedule.running, "nothing is in its way"
 
 
 def test_a_turn_that_has_just_begun_is_not_what_a_full_queue_has_waited_for() -> None:
     """The machine, or the pool, stood still; the queue's instance did not."""
     fork = Fork()
     gate, other = fork.pool._gate, fork.other
-    gate.over.add(other.number)
+    gate.over.add(other.schedule.number)
     for second in range(0, 30, 6):
         fork.clock.advance(6.0)
-        other.running, other.started = True, fork.clock.monotonic()
+        other.schedule.running, other.schedule.started = True, fork.clock.monotonic()
         assert gate.look(fork.clock.monotonic()) == 0, second
     assert not other.queue.sheds
     fork.clock.advance(10.0)

@@ -182,18 +182,18 @@ def test_a_fault_in_the_last_words_of_an_operator_is_counted_and_ends_nothing() 
 
 
 def test_a_row_that_cannot_be_handed_on_costs_its_batch_and_ends_nothing() -> None:
-    class Odd(Spread):
-        def give(self, batch: Batch, out: Outgoing) -> None:
+    class Odd(Spread[Instance]):
+        def give(self, batch: Batch, out: Outgoing[Instance]) -> None:
             if batch.rows[0]["n"] == 3:
                 raise ValueError("as told")
             super().give(batch, out)
 
-        def settle(self, out: Outgoing) -> None:
+        def settle(self, out: Outgoing[Instance]) -> None:
             raise TypeError("as told")
 
     after = instance("after", Pass())
     one = instance("one", Pass())
-    one.outputs[0] = [Odd([Target(after, 0)], None)]
+    one.edges.outputs[0] = [Odd([Target(after, 0)], None)]
     with running(one, after, consumption=at_most(1)) as pool:
         pool.put([(one, 0, rows(n)) for n in range(6)])
         assert pool.wait_empty([one, after], DEADLINE_S)

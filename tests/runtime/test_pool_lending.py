@@ -83,7 +83,7 @@ def test_where_all_workers_wait_for_something_another_one_is_started() -> None:
     leave, done = threading.Event(), threading.Event()
     blocks = instance("blocks", Pass(lambda batch: leave.wait(DEADLINE_S)))
     waits = instance("waits", Pass(lambda batch: done.set()))
-    blocks.waits = waits.waits = True  # nothing for a thread that is lent
+    blocks.schedule.waits = waits.schedule.waits = True  # nothing for a thread that is lent
     pool = Pool(SystemClock(), workers=1)
     pool.add([blocks, waits])
     pool.start()

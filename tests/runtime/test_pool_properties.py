@@ -84,9 +84,9 @@ def giver(instance: Instance) -> Relay:
     return relays(instance)[:2][-1]
 
 
-def edges(before: Instance, instance: Instance) -> list[Target]:
+def edges(before: Instance, instance: Instance) -> list[Target[Instance]]:
     """Those from one to the other."""
-    return [t for t in before.outputs.get(0, ()) if isinstance(t, Target) and t.instance is instance]
+    return [t for t in before.edges.outputs.get(0, ()) if isinstance(t, Target) and t.instance is instance]
 
 
 class World:
@@ -110,10 +110,10 @@ class World:
             source.queue = Queue(source.queue.budget_bytes, overload)
         for instance in self.instances:
             instance.queue.overload = overload
-            behind = list(instance.reaches())
+            behind = list(instance.edges.reaches())
             if len(behind) > 1 or len(relays(instance)) > 2:
                 for fed in behind:
-                    fed.beside = True
+                    fed.edges.beside = True
         self.pool.add(self.instances)
         self.put: dict[str, list[int]] = {i.name: [] for i in self.sources}
         self.workers = VirtualWorkers(self.pool, self.clock, workers, self._cost)
@@ -129,12 +129,12 @@ class World:
             f"i{number}", (f"i{number}",), "stateless", logic, Queue(draw.choice([40, 100, 1_000]), keeps=True)
         )
         if draw.random() < 0.3:
-            made.fast_turns = FAST_TURNS
+            made.schedule.fast_turns = FAST_TURNS
         for guard in made.guards:
             guard.policy = OnError(draw.choice(["retry", "drop"]), None, 3, 0.05)
         self.cost_s[made.name] = draw.choice([0.0, 0.001, 0.004])
         for at, before in enumerate(feeders):
-            before.outputs.setdefault(0, []).append(Target(made, at))
+            before.edges.outputs.setdefault(0, []).append(Target(made, at))
         self.instances.append(made)
 
     def _relay(self) -> Relay:
@@ -161,7 +161,7 @@ class World:
             self.pool.lend(1e-9)
 
     def hold_or_release(self, instance: Instance) -> None:
-        if instance.number in self.pool._gate.held:
+        if instance.schedule.number in self.pool._gate.held:
             self.pool.release([instance])
         else:
             self.pool.hold([instance], 0.0)
@@ -275,7 +275,9 @@ def test_in_it_lent_threads_take_rows_at_once_and_go_on_and_inner_queues_shed(
         overload_with_faults(world)
     assert said["_hands"] > 5
     assert said["_goes_on"] > 5
-    assert any(one.shed for world in worlds for one in world.instances if one.queue.keeps), "one that blocked for long"
+    assert any(one.delivery.shed for world in worlds for one in world.instances if one.queue.keeps), (
+        "one that blocked for long"
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -305,7 +307,7 @@ def test_at_three_times_the_rate_that_is_borne_the_source_sheds_two_rows_of_thre
         Instance(f"c{n}", (f"c{n}",), "stateless", Relay(1, {}), Queue(200, overload, keeps=n > 0)) for n in range(4)
     ]
     for before, after in pairwise(chain):
-        before.outputs[0] = [Target(after, 0)]
+        before.edges.outputs[0] = [Target(after, 0)]
     world.pool.add(chain)
     world.instances, world.sources, world.put = chain, chain[:1], {"c0": []}
     world.workers.cost_s = lambda instance, rows: 0.01 * rows if instance is chain[-1] else 0.0
@@ -313,7 +315,7 @@ def test_at_three_times_the_rate_that_is_borne_the_source_sheds_two_rows_of_thre
         world.workers.at(n / 300, lambda: world.arrive(chain[0], 1))
     world.settle()
     world.check_ledger()
-    assert [one.shed for one in chain[1:]] == [0, 0, 0]
+    assert [one.delivery.shed for one in chain[1:]] == [0, 0, 0]
     assert len(giver(chain[-1]).seen) == pytest.approx(1_000, abs=4 * 20 + 3 * 20)
 
 
@@ -326,7 +328,7 @@ def test_an_operator_that_blocks_for_ever_stops_no_other_flow(seed: int, policy:
     blocking = world.draw.choice(world.instances)
     last = Instance("last", ("last",), "stateless", Relay(1, {}), Queue(200, keeps=True))
     other = Instance("other", ("other",), "stateless", Relay(1, {}), Queue(200, "shed-newest"))
-    other.outputs[0] = [Target(last, 0)]
+    other.edges.outputs[0] = [Target(last, 0)]
     world.pool.add([other, last])
     world.workers.cost_s = lambda instance, rows: 1e6 if instance is blocking else 0.0001 * rows
     events = world.workers
@@ -337,4 +339,4 @@ def test_an_operator_that_blocks_for_ever_stops_no_other_flow(seed: int, policy:
         events.at(step * 0.01, lambda b=batch: world.pool.put([(other, 0, b)]))  # type: ignore[misc]
     events.run(until=100.0)
     assert [n for _, n in giver(last).seen] == list(range(200))
-    assert not other.shed
+    assert not other.delivery.shed

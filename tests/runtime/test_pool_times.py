@@ -25,7 +25,7 @@ def test_times_of_a_turn_are_told_apart() -> None:
     first = instance("first", Pass(lambda batch: clock.advance(2.0)), last)
     pool = Pool(clock, consumption=at_most(1))
     pool.add([first, last])
-    first.fast_turns = last.fast_turns = FAST_TURNS
+    first.schedule.fast_turns = last.schedule.fast_turns = FAST_TURNS
     clock.advance(4.0)  # both idle
     batches = [rows(1), rows(2)]
     for batch in batches:
@@ -33,7 +33,7 @@ def test_times_of_a_turn_are_told_apart() -> None:
     pool.put([(first, 0, batch) for batch in batches], wake=False)
     clock.advance(1.0)  # no worker yet
     for _ in range(4):
-        first.fast_turns = last.fast_turns = FAST_TURNS
+        first.schedule.fast_turns = last.schedule.fast_turns = FAST_TURNS
         pool.lend(1e-9)
     # first from 15 to 17, last to 17.5, first to 19.5, last to 20
     a, b = first.counters, last.counters
@@ -43,9 +43,9 @@ def test_times_of_a_turn_are_told_apart() -> None:
     assert (b.scheduling_s, b.queued_s) == (0.0, 0.0)
     assert (first.idle_at(20.0), last.idle_at(20.0)) == (4.5, 9.0)
     assert (first.idle_at(21.0), last.idle_at(21.0)) == (5.5, 10.0)
-    assert not sum(first.latency.counts), "rows do not leave the flow there"
-    assert quantile_s(last.latency.counts, 0.1) == pytest.approx(4.5, rel=0.1)
-    assert quantile_s(last.latency.counts, 1.0) == pytest.approx(7.0, rel=0.1)
+    assert not sum(first.counters.latency.counts), "rows do not leave the flow there"
+    assert quantile_s(last.counters.latency.counts, 0.1) == pytest.approx(4.5, rel=0.1)
+    assert quantile_s(last.counters.latency.counts, 1.0) == pytest.approx(7.0, rel=0.1)
 
 
 def test_what_is_queued_or_running_is_not_idle() -> None:
@@ -66,7 +66,7 @@ def test_waiting_for_a_worker_is_not_waiting_for_others_in_the_queue() -> None:
     pool.put([(one, 0, rows(n)) for n in range(3)], wake=False)
     for pause in (0.0, 10.0, 10.0):
         clock.advance(pause)
-        one.fast_turns = FAST_TURNS
+        one.schedule.fast_turns = FAST_TURNS
         pool.lend(1e-9)
     assert (one.counters.turns, clock.monotonic()) == (3, 23.0)
     assert one.counters.queued_s == 0.0 + 1.0 + 12.0, "behind the first; behind the first and the second"
@@ -79,7 +79,7 @@ def test_a_turn_takes_no_more_rows_than_some_ten_milliseconds_worth_of_them() ->
     pool = Pool(clock, consumption=at_most(200))
     pool.add([one])
     for _ in range(2):
-        one.fast_turns = FAST_TURNS
+        one.schedule.fast_turns = FAST_TURNS
         pool.put([(one, 0, rows(*range(150)))], wake=False)
         pool.lend(1e-9)
         pool.profile()
@@ -120,7 +120,7 @@ def test_of_an_operator_that_takes_long_only_one_turn_is_long_and_none_if_it_may
         one = instance("one", logic)
         pool = Pool(clock, workers=0, consumption=CONSUMPTIONS[consumption](1_000))
         pool.add([one])
-        one.waits = False  # there is no worker to whom it could be left
+        one.schedule.waits = False  # there is no worker to whom it could be left
         pool.put([(one, 0, rows(n)) for n in range(1_000)], wake=False)
         for _ in range(20):
             known(one)
@@ -135,7 +135,7 @@ def test_an_operator_that_may_wait_and_does_not_soon_gets_as_many_rows_as_others
     one = instance("one", logic)
     pool = Pool(clock, workers=0, consumption=at_most(200))
     pool.add([one])
-    one.waits = False
+    one.schedule.waits = False
     pool.put([(one, 0, rows(n)) for n in range(2_000)], wake=False)
     for _ in range(12):
         known(one)
@@ -151,16 +151,16 @@ def test_what_the_parts_of_a_region_take_is_sampled_and_shared_out() -> None:
     pool.add([one])
     assert one.region
     for turn in range(1, 501):
-        one.fast_turns = FAST_TURNS
+        one.schedule.fast_turns = FAST_TURNS
         pool.put([(one, 0, rows(1))], wake=False)
         pool.lend(1e-9)
         if turn == 1:
             assert one.region.busy_s == pytest.approx([0.003, 0.001]), "the first turn is timed"
     shared = one.region.busy_s
-    assert sum(shared) + one.unshared_s == pytest.approx(one.counters.busy_s)
+    assert sum(shared) + one.counters.unshared_s == pytest.approx(one.counters.busy_s)
     assert shared[0] == pytest.approx(3 * shared[1])
-    assert one.unshared_s <= 0.75 + 0.008, "and one about every half second"
-    assert one.unshared_s > 0.0 or shared[0] == pytest.approx(1.5)
+    assert one.counters.unshared_s <= 0.75 + 0.008, "and one about every half second"
+    assert one.counters.unshared_s > 0.0 or shared[0] == pytest.approx(1.5)
 
 
 def test_short_samples_weigh_little_and_all_of_a_turn_is_timed() -> None:
@@ -172,7 +172,7 @@ def test_short_samples_weigh_little_and_all_of_a_turn_is_timed() -> None:
     assert one.region
     spent = [0.0, 0.0]
     for turn in range(2_000):
-        one.fast_turns = FAST_TURNS
+        one.schedule.fast_turns = FAST_TURNS
         batches = [rows(1), rows(1, 2)] if turn % 4 == 0 else [rows(1)]
         spent[0] += 0.00002 * len(batches)
         spent[1] += 0.001 * (len(batches) - 1)
@@ -193,10 +193,10 @@ def test_a_turn_that_cannot_be_held_in_time_has_not_waited_for_that() -> None:
     one = instance("one", Pass(long))
     pool = Pool(clock, consumption=at_most(1))
     pool.add([one])
-    one.fast_turns = FAST_TURNS
+    one.schedule.fast_turns = FAST_TURNS
     pool.put([(one, 0, rows(1)), (one, 0, rows(2))], wake=False)
     for _ in range(2):
-        one.fast_turns = FAST_TURNS
+        one.schedule.fast_turns = FAST_TURNS
         pool.lend(1e-9)
     assert (one.counters.turns, one.counters.scheduling_s) == (2, 0.0)
 
@@ -211,7 +211,7 @@ def test_a_pause_is_not_waiting_for_a_worker() -> None:
     clock.advance(5.0)
     pool.release([one])
     clock.advance(0.5)
-    one.fast_turns = FAST_TURNS
+    one.schedule.fast_turns = FAST_TURNS
     pool.lend(1e-9)
     assert (one.counters.scheduling_s, one.counters.queued_s) == (0.5, 0.0)
 
@@ -222,7 +222,7 @@ def test_to_send_what_a_turn_gives_is_part_of_it() -> None:
     sent: list[PlainMessage] = []
 
     def send(sender: Instance, messages: Sequence[PlainMessage]) -> None:
-        assert sender.running
+        assert sender.schedule.running
         clock.advance(2.0)
         sent.extend(messages)
 
@@ -235,4 +235,4 @@ def test_to_send_what_a_turn_gives_is_part_of_it() -> None:
         pool.lend(1e-9)
     assert len(sent) == 2
     assert (one.counters.busy_s, one.counters.scheduling_s, one.counters.queued_s) == (4.0, 0.0, 2.0)
-    assert quantile_s(one.latency.counts, 1.0) == pytest.approx(4.0, rel=0.1)
+    assert quantile_s(one.counters.latency.counts, 1.0) == pytest.approx(4.0, rel=0.1)

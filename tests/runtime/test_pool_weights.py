@@ -24,7 +24,7 @@ def busy(pool: Pool, instances: list[Instance], turns: int) -> list[float]:
     before = [one.counters.busy_s for one in instances]
     for _ in range(turns):
         for one in instances:
-            one.fast_turns = FAST_TURNS  # there is no worker to whom a slow one could be left
+            one.schedule.fast_turns = FAST_TURNS  # there is no worker to whom a slow one could be left
             if one.queue.rows < 3:
                 pool.put([(one, 0, rows(*range(10)))])
         pool.lend(1e-9)

@@ -20,8 +20,8 @@ def test_what_a_queue_has_shed_and_messages_that_did_not_come_are_dropped_rows_o
     first.instance.queue.budget_bytes, first.instance.queue.most_owed_bytes = 100, 0
     for n in range(12):
         pool.put([(first.instance, 0, RawBatch(["x/a"], [b"%d" % n], 0.0, 0.0, 10))])
-    first.instance.no_room += 3
-    first.instance.unsent[last.part] += 1
+    first.instance.delivery.no_room += 3
+    first.instance.delivery.unsent[last.part] += 1
     last.logic.drops["bad row"] += 5
     drops = {name: report(place, 0.0).drops for name, place in run.places.items()}
     assert drops.pop("in") == {"queue over budget": 2, "no checkpoint, QoS 0": 3}

@@ -27,6 +27,7 @@ from edgert.operators.pipeline import Pipeline
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import Source
 from edgert.runtime import pool as pool_module
+from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import build
 from edgert.runtime.instance.instance import Instance
@@ -99,7 +100,7 @@ class Rig:
         self.letters: list[Message] = []
         self.pool = Pool(self.clock, send=lambda instance, messages: self.letters.extend(named(messages)))
         for one in run.all:
-            one.fast_turns = FAST_TURNS
+            one.schedule.fast_turns = FAST_TURNS
         self.pool.add(run.all)
 
     def feed(self, *values: float, time: float = 1.0) -> None:
@@ -121,7 +122,8 @@ class Rig:
     def shipped(self) -> list[tuple[float, float]]:
         """(n, s) of the windows, after the end of the flow."""
         assert self.pool.hold(self.run.all, 0.0)
-        self.run.drain(NOW, lambda instance, messages: self.letters.extend(named(messages)))
+        for _, messages in drain(self.run, NOW):
+            self.letters.extend(named(messages))
         return [(row["n"], row["s"]) for captured in self.run.pending for row in captured.rows]
 
 
@@ -339,7 +341,7 @@ def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
     one: Instance = instance("one", Pass(act), instance("after", Pass(lambda batch: passed.set())))
     one.guards[0].policy = replace(OnError(), action="retry", backoff_s=0.01)
     pool: Pool = ThreadPerInstance(SystemClock()) if dedicated else Pool(SystemClock(), workers=2)
-    pool.add([one, *one.outputs[0][0].instances])
+    pool.add([one, *one.edges.outputs[0][0].instances])
     pool.start()
     pool.put([(one, 0, rows(1))])
     assert passed.wait(DEADLINE_S)
@@ -359,7 +361,7 @@ def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left(monkeypatch: 
         passed.set()
 
     one = instance("one", Pass(act))
-    one.fast_turns = FAST_TURNS
+    one.schedule.fast_turns = FAST_TURNS
     one.guards[0].policy = OnError("retry", None, 3, 0.01)
     pool = Pool(SystemClock())
     pool.add([one])

@@ -14,6 +14,7 @@ from edgert.links import frames
 from edgert.links.frames import Splitter
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.edges import Outgoing, Target
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.runtime.slot_run import SlotRun
@@ -83,9 +84,9 @@ def test_batches_for_any_copy_stay_in_the_slot_unless_another_had_none_then(
     run = SlotRun(5, 0, links, Pool(VirtualClock(), workers=0), REGISTRY, VirtualClock(),
                   {**DOCUMENT, "operators": operators}, 1, 1, "chains", True, "",
                   located({**DOCUMENT, "operators": operators}, where, "chains"), 0, [], b"")  # fmt: skip
-    out: Outgoing = []
+    out: Outgoing[Instance] = []
     for _ in range(8):
-        (edge,) = run.flow_run.instances["in#1"].outputs[0]
+        (edge,) = run.flow_run.instances["in#1"].edges.outputs[0]
         edge.give(Batch([{"time": 0.0, "source": "a", "v": 1}], 0.0), out)
     assert {f"ok#{target.instance.name[-1]}" for target, _ in out} == near
 
@@ -113,7 +114,7 @@ def test_the_policy_knows_how_far_it_is_to_a_sink_in_another_slot() -> None:
         b"",
     )
     run.start()
-    hops = {name: policy._rank[run.flow_run.instances[name].number][0] for name in run.mine}
+    hops = {name: policy._rank[run.flow_run.instances[name].schedule.number][0] for name in run.mine}
     assert hops == {"in": 3, "minute": 1}
     run.stop()
     assert run.remove()
@@ -122,11 +123,11 @@ def test_the_policy_knows_how_far_it_is_to_a_sink_in_another_slot() -> None:
 
 def test_no_marker_is_sent_while_a_turn_is_under_way() -> None:
     half = Half()
-    half.source.running = True
+    half.source.schedule.running = True
     half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
     half.run.advance(0.5)
     assert half.other.sent == []
-    half.source.running = False
+    half.source.schedule.running = False
     half.run.advance(0.6)
     assert half.other.sent == [[frames.MARKER, 5, 1]]
     assert half.daemon.sent == [], "what the other slot has under way is to come first"
@@ -152,7 +153,7 @@ def test_what_comes_behind_a_marker_is_not_in_the_checkpoint_and_is_not_lost() -
 
 def test_a_slot_that_comes_to_no_boundary_says_so_and_goes_on() -> None:
     half = Half()
-    half.source.running = True
+    half.source.schedule.running = True
     half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
     half.data(DAEMON)
     half.run.advance(2.5)
@@ -180,11 +181,11 @@ def test_with_stop_it_waits_to_be_told_what_next() -> None:
 
 def test_a_mark_gives_up_the_checkpoint_before_it_and_holds_what_came_in_between() -> None:
     half = Half()
-    half.source.running = True  # as in a turn that takes long
+    half.source.schedule.running = True  # as in a turn that takes long
     half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])
     half.data(DAEMON)
     half.run.frame(DAEMON, [frames.MARK, 5, 2, True, 2.0])
-    half.source.running = False
+    half.source.schedule.running = False
     half.run.frame(1, [frames.MARKER, 5, 2])
     half.run.advance(0.1)
     ((_, _, checkpoint, queues, *_),) = half.daemon.sent
@@ -221,7 +222,7 @@ def test_who_feeds_a_full_queue_in_another_slot_waits_until_there_is_room() -> N
     half = Half()
     half.run.frame(1, [frames.FULL, 5, 1])
     half.data(DAEMON)
-    half.source.fast_turns = FAST_TURNS
+    half.source.schedule.fast_turns = FAST_TURNS
     half.pool.lend(1.0)
     assert half.source.queue.rows == 1, "ok, in the other slot, takes no more"
     half.run.frame(1, [frames.ROOM, 5, 1])
@@ -317,7 +318,7 @@ def test_what_is_fed_again_after_a_death_is_not_shed() -> None:
     raw = ["raw", 10, 0.0, 1_000.0, ["x/a"], [b"{}"], False]
     for _ in range(5):
         half.run.frame(DAEMON, [frames.DATA, 5, 0, 0, 0, raw, True])
-    assert (half.source.queue.rows, half.source.shed) == (5, 0)
+    assert (half.source.queue.rows, half.source.delivery.shed) == (5, 0)
 
 
 def test_what_a_capture_took_and_could_not_say_is_in_no_later_checkpoint_either() -> None:
@@ -382,7 +383,7 @@ def test_a_batch_that_finds_no_link_is_in_no_checkpoint_and_neither_is_what_it_w
     left: Any = {DAEMON: half.daemon}
     half.run._links = left
     half.data(DAEMON)
-    half.source.fast_turns = FAST_TURNS
+    half.source.schedule.fast_turns = FAST_TURNS
     half.pool.lend(1.0)
     assert half.source.queue.rows == 0, "it was worked on, and its result left out"
     half.run.frame(DAEMON, [frames.MARK, 5, 1, False, 2.0])

@@ -17,19 +17,20 @@ from edgert.operators.logic import Emission, Logic, Now
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.inbox import MESSAGE_BYTES, Reader
 from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
+from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.progress import Progress
 from tests.runtime.pools import Pass, instance
 
 
-def spread(copies: int, by: str = "") -> Spread:
+def spread(copies: int, by: str = "") -> Spread[Instance]:
     targets = [Target(instance(str(n), Pass()), 0) for n in range(copies)]
     return Spread(targets, Divider(((by, "string"),), copies).divide if by else None)
 
 
-def given_out(edge: Spread, *batches: Batch) -> list[tuple[str, int, float]]:
+def given_out(edge: Spread[Instance], *batches: Batch) -> list[tuple[str, int, float]]:
     """(copy, rows, watermark) of one turn."""
-    out: Outgoing = []
+    out: Outgoing[Instance] = []
     for batch in batches:
         edge.give(batch, out)
     edge.settle(out)
@@ -65,7 +66,7 @@ def test_however_many_batches_a_turn_gives_each_copy_is_told_once() -> None:
 def test_what_a_batch_promises_is_not_told_before_its_rows(batches: list[tuple[list[str], float]]) -> None:
     """To each copy: no watermark of a later batch comes before rows of an earlier one, and rows come in order."""
     edge = spread(3, "source")
-    out: Outgoing = []
+    out: Outgoing[Instance] = []
     for number, (keys, watermark) in enumerate(batches):
         made = [{**row, "time": float(number)} for row in rows(*keys)]
         edge.give(Batch(made, 0.0, 100.0 * number + watermark, 10 * len(made)), out)
@@ -98,7 +99,7 @@ def test_of_several_producers_the_smallest_promise_counts() -> None:
 def test_an_instance_fed_by_copies_closes_its_windows_when_all_of_them_have_passed() -> None:
     window = TumblingWindow("w", 10.0, [])
     made = instance("w", window)
-    made.marks = {0: Marks(2)}
+    made.edges.marks = {0: Marks(2)}
     now = Now(0.0, 0.0)
     made.run([Entry(0, Batch(rows("a"), 0.0, 30.0), producer=0)], now)
     assert window.windows
@@ -164,7 +165,7 @@ def test_rows_that_are_tried_again_come_before_what_other_copies_have_promised_s
     logic = Fails(set(on))
     logic.repeatable = True
     made = instance("fails", logic)
-    made.marks = {0: Marks(3)}
+    made.edges.marks = {0: Marks(3)}
     made.guards[0].policy = OnError("retry", None, 3, 0.5)
     queue, time = made.queue, 0
     for giver, rows_in in batches:

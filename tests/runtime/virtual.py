@@ -63,21 +63,21 @@ class VirtualWorkers:
             took = self.cost_s(instance, rows)
             self.at(self.clock.monotonic() + took, lambda i=instance, t=turn: self._end(i, t))  # type: ignore[misc]
 
-    def _measured(self, instance: Instance, entries: list[Entry]) -> Turn:
+    def _measured(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
         """A turn, of a worker or of a lent thread."""
-        assert instance.number not in self.pool._gate.held
+        assert instance.schedule.number not in self.pool._gate.held
         self.meanwhile(instance)
         taken = sum(entry.batch.size for entry in entries)
         turn = self._turn(instance, entries)
         given: Counter[int] = Counter()
         for target, batch in turn.out:
-            given[target.instance.number] += batch.size
+            given[target.instance.schedule.number] += batch.size
         most = max(given.values(), default=0)
         self.given[instance.name] = max(self.given[instance.name], most)
         self.taken[instance.name] = max(self.taken[instance.name], taken)
         return turn
 
-    def _end(self, instance: Instance, turn: Turn) -> None:
+    def _end(self, instance: Instance, turn: Turn[Instance]) -> None:
         turn.ended = self.clock.monotonic()
         with self.pool._lock:
             self.pool._hand_on(instance, turn)
@@ -88,13 +88,13 @@ class VirtualWorkers:
 
 def over_behind(instance: Instance) -> bool:
     """Whether a queue that it feeds is over its budget."""
-    return any(one.queue.over for targets in instance.outputs.values() for to in targets for one in to.instances)
+    return any(one.queue.over for targets in instance.edges.outputs.values() for to in targets for one in to.instances)
 
 
 def could_run(pool: Pool, instances: Sequence[Instance]) -> list[Instance]:
     """Instances that a free worker should have taken: rows wait, nothing is in the way, and there is room behind."""
     return [
         i for i in instances
-        if i.queue.entries and not i.running and i.number not in pool._gate.held and i.number not in pool._gate.resting
-        and not over_behind(i)
+        if i.queue.entries and not i.schedule.running
+        and i.schedule.number not in (pool._gate.held | pool._gate.resting.keys()) and not over_behind(i)
     ]  # fmt: skip

@@ -96,11 +96,11 @@ def _instances(physical: Plan, registry: Registry, here: Container[str] | None) 
     for planned in physical.instances.values():
         instance = instances[planned.name]
         for (_, port), outputs in groupby(planned.outputs, lambda o: (uncopied(o.instance)[0], o.port)):
-            instance.outputs.setdefault(port, []).append(_target(list(outputs), instances))
-        instance.marks = {n: Marks(feeders) for n, feeders in enumerate(planned.feeders) if feeders > 1}
+            instance.edges.outputs.setdefault(port, []).append(_target(list(outputs), instances))
+        instance.edges.marks = {n: Marks(feeders) for n, feeders in enumerate(planned.feeders) if feeders > 1}
         forks = len({o.instance for o in planned.outputs}) > 1 or any(not part.outputs for part in planned.parts)
-        for fed in instance.reaches():
-            fed.beside = fed.beside or forks
+        for fed in instance.edges.reaches():
+            fed.edges.beside = fed.edges.beside or forks
             fed.queue.overload = instance.queue.overload
     for copies in physical.sets():
         if len(copies) > 1 and copies[0].kind == "source":
@@ -110,7 +110,7 @@ def _instances(physical: Plan, registry: Registry, here: Container[str] | None) 
     return instances
 
 
-def _target(outputs: Sequence[Output], instances: Mapping[str, Instance]) -> Target | Spread:
+def _target(outputs: Sequence[Output], instances: Mapping[str, Instance]) -> Target[Instance] | Spread[Instance]:
     """The far end of an edge, from its outputs to the copies there."""
     targets = [Target(instances[o.instance], o.input, o.producer) for o in outputs]
     if len(targets) == 1:

@@ -6,23 +6,22 @@ smallest of what the copies of a producer have promised. So no copy waits for on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-from edgert.core.batch import NO_WATERMARK, Batch, Row
+from edgert.core.batch import NO_WATERMARK, Batch, Row, size_of
+from edgert.operators.logic import Emission
 
-if TYPE_CHECKING:
-    from edgert.runtime.instance.instance import Instance
-
-Outgoing = list[tuple["Target", Batch]]
+Receiver = TypeVar("Receiver")
+"""Stands at the far end of an edge: an instance."""
 
 
 @dataclass(slots=True)
-class Target:
+class Target(Generic[Receiver]):
     """The far end of an edge: an instance, the number of its input, and which of those that feed that this one is."""
 
-    instance: Instance
+    instance: Receiver
     source: int
     producer: int = 0
     rows: int = field(default=0, compare=False)
@@ -31,25 +30,28 @@ class Target:
     """Of these, estimated resident bytes."""
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def instances(self) -> tuple[Receiver, ...]:
         """Whom it reaches."""
         return (self.instance,)
 
-    def give(self, batch: Batch, out: Outgoing) -> None:
+    def give(self, batch: Batch, out: Outgoing[Receiver]) -> None:
         """Adds to `out` what goes there."""
         self.rows += len(batch.rows)
         self.size += batch.size
         out.append((self, batch))
 
-    def settle(self, out: Outgoing) -> None:
+    def settle(self, out: Outgoing[Receiver]) -> None:
         """The turn ends."""
 
 
+Outgoing = list[tuple[Target[Receiver], Batch]]
+
+
 @dataclass(slots=True, eq=False)
-class Spread:
+class Spread(Generic[Receiver]):
     """The far end of an edge to several copies. It belongs to the instance whose output it is."""
 
-    targets: Sequence[Target]
+    targets: Sequence[Target[Receiver]]
     divide: Callable[[Sequence[Row]], Sequence[list[Row]]] | None
     """Rows to those of each copy; None: whole batches in turn."""
     near: Sequence[int] = ()
@@ -66,11 +68,11 @@ class Spread:
         self.near = self.near or range(len(self.targets))
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def instances(self) -> tuple[Receiver, ...]:
         """Whom it reaches."""
         return tuple(target.instance for target in self.targets)
 
-    def give(self, batch: Batch, out: Outgoing) -> None:
+    def give(self, batch: Batch, out: Outgoing[Receiver]) -> None:
         """Adds to `out` what goes where. What is only a watermark waits for the end of the turn."""
         self.watermark = max(self.watermark, batch.watermark)
         self._arrival = batch.arrival
@@ -86,11 +88,11 @@ class Spread:
                 size = batch.size * len(part) // len(rows)
                 self._put(number, Batch(part, batch.arrival, batch.watermark, size), out)
 
-    def _put(self, number: int, batch: Batch, out: Outgoing) -> None:
+    def _put(self, number: int, batch: Batch, out: Outgoing[Receiver]) -> None:
         self.targets[number].give(batch, out)
         self._told[number] = max(self._told[number], batch.watermark)
 
-    def settle(self, out: Outgoing) -> None:
+    def settle(self, out: Outgoing[Receiver]) -> None:
         """The turn ends: copies that do not know the watermark yet are told, once however many batches there were."""
         watermark = self.watermark
         for number, told in enumerate(self._told):
@@ -117,3 +119,41 @@ class Marks:
             return None
         self._merged = watermark
         return Batch(batch.rows, batch.arrival, watermark, batch.size)
+
+
+@dataclass(slots=True, eq=False)
+class Edges(Generic[Receiver]):
+    """Of one instance."""
+
+    outputs: dict[int, list[Target[Receiver] | Spread[Receiver]]] = field(default_factory=dict)
+    """Targets by port."""
+    marks: dict[int, Marks] = field(default_factory=dict)
+    """By input, where several copies of an instance feed it: what they have promised."""
+    away: bool = False
+    """Some of its outputs are in other processes."""
+    beside: bool = False
+    """What feeds it feeds others too, or sends something itself."""
+
+    def give(self, emission: Emission, seed: int, out: Outgoing[Receiver]) -> None:
+        """Adds to `out` what goes where of one emission. `seed`: which rows are looked at for the size of a batch that
+        has none; differs from call to call."""
+        port, batch = emission
+        targets = self.outputs.get(port)
+        if not targets:
+            return
+        if not batch.size:
+            batch.size = size_of(batch.rows, seed)  # or it would count for nothing in a budget
+        for target in targets:
+            target.give(batch, out)
+
+    def settle(self, out: Outgoing[Receiver]) -> None:
+        """After all emissions of a turn."""
+        for targets in self.outputs.values():
+            for target in targets:
+                target.settle(out)
+
+    def reaches(self) -> Iterator[Receiver]:
+        """The instances to which something goes from here."""
+        for targets in self.outputs.values():
+            for target in targets:
+                yield from target.instances

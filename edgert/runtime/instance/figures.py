@@ -51,7 +51,7 @@ def _sum(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
 
 def of_instance(instance: Instance, now: float) -> Figures:
     """Of an instance in this process, at `now` (monotonic seconds). Needs no lock."""
-    c, queue, hand = instance.counters, instance.queue, instance.hand
+    c, queue, hand = instance.counters, instance.queue, instance.schedule.hand
     since, rows, size = queue.waiting_since(), queue.rows, queue.size
     if hand and hand.rows:
         since, rows, size = hand.put, rows + hand.rows, size + hand.size
@@ -60,15 +60,15 @@ def of_instance(instance: Instance, now: float) -> Figures:
     ages = [0.0 if then is None else max(0.0, now - then) for then in (since, since if arrived is None else arrived)]
     gauges = [rows, size, ages[0], now, ages[1]]
     sent: dict[str, list[int]] = {}
-    for ends in instance.outputs.values():
+    for ends in instance.edges.outputs.values():
         for end in ends:
             for target in (end,) if isinstance(end, Target) else end.targets:
                 _add(sent, target)
-    gone = sum(instance.latency.counts)
-    return Figures(counters, gauges, sent, [gone, instance.latency.mean_s() * gone] if gone else (0, 0.0))
+    gone = sum(instance.counters.latency.counts)
+    return Figures(counters, gauges, sent, [gone, instance.counters.latency.mean_s() * gone] if gone else (0, 0.0))
 
 
-def _add(sent: dict[str, list[int]], target: Target) -> None:
+def _add(sent: dict[str, list[int]], target: Target[Instance]) -> None:
     """Several edges to one instance, one for each of its inputs, count as one."""
     name = target.instance.name
     if name in sent:

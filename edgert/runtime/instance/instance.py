@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from edgert.core.batch import Batch, RawBatch, size_of
+from edgert.core.batch import Batch, size_of
 from edgert.operators.guard import FAILED, Guard
 from edgert.operators.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.region import Region
 from edgert.operators.sinks import Publish
-from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
-from edgert.runtime.instance.hand import Hand
-from edgert.runtime.instance.latency import Latency
+from edgert.runtime.instance.counters import Counters, Delivery
+from edgert.runtime.instance.edges import Edges, Outgoing, Target
 from edgert.runtime.instance.queue import MERGED, Entry, Queue
-from edgert.runtime.instance.turn import Counters, Turn
-from edgert.scheduling.consumption import FIRST_ROWS, SLOW_S, after_turn, most_rows
-from edgert.scheduling.profile import Profile
+from edgert.runtime.instance.schedule import Schedule
+from edgert.runtime.instance.turn import Turn
 
 log = logging.getLogger(__name__)
 
-PROFILED_ROWS: Final = 100
-"""Fewer rows than this say too little of what a row costs."""
 LOGGED_S: Final = 1.0
 """An instance whose operators raise says so in the log at most this often."""
 
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """Owned by a pool, which guards everything here but the logic, the hand and the figures: these belong to whoever
-    has the turn."""
+    """Owned by a pool, which guards queue, schedule and delivery; the rest belongs to whoever has the turn."""
 
     name: str
     """As planned: an operator's name, or the names of those that were fused joined by `+`."""
@@ -41,71 +35,22 @@ class Instance:
     kind: str
     logic: Logic
     queue: Queue
-    outputs: dict[int, list[Target | Spread]] = field(default_factory=dict)
-    """Targets by port."""
-    marks: dict[int, Marks] = field(default_factory=dict)
-    """By input, where several copies of an instance feed it: what they have promised."""
-    number: int = -1
-    """Given by the pool."""
+    edges: Edges[Instance] = field(default_factory=Edges)
+    schedule: Schedule = field(default_factory=Schedule)
+    counters: Counters = field(default_factory=Counters)
+    delivery: Delivery = field(default_factory=Delivery)
     of_run: int = 0
     """In a slot: the number of the run whose it is."""
-    counters: Counters = field(default_factory=Counters)
-    turns: list[Turn] = field(default_factory=list)
-    """That have ended, and are not counted yet."""
-    hand: Hand | None = None
-    """What a lent thread that works on it has of it in its hand."""
-    shed: int = 0
-    """Rows dropped from the queue because it was over its budget."""
-    unsent: Counter[int] = field(default_factory=Counter)
-    """Messages that the connection did not take, or the broker refused, by the part (from 0) that gave them."""
-    unacknowledged: Counter[int] = field(default_factory=Counter)
-    """Messages that the broker had not acknowledged when the gateway ended, by the same: they may have come."""
-    no_room: int = 0
-    """Messages of QoS 0 that it was not fed, since checkpoints of its flow could not be written."""
-    running: bool = False
-    fast_turns: int = 0
-    """Turns in a row that were not slow."""
-    started: float = 0.0
-    """When the turn under way, or the last one, began, monotonic seconds."""
-    freed: float = 0.0
-    """When the last turn ended, monotonic seconds."""
-    ready: float = 0.0
-    """When what kept it from running (a turn, a pause, a row that rests, a full queue behind it) was last over."""
-    again: bool = False
-    """Its next turn begins with what the last one began with."""
+    remote: Callable[[Target[Instance], Batch], None] | None = None
+    """Takes its batches, if it runs in another process; called by any worker."""
     entrances: range = range(sys.maxsize)
     """Inputs by which rows come from outside; by the others come those that are tried again, or were restored."""
-    latency: Latency = field(default_factory=Latency)
-    """Of rows that leave the flow here, from their arrival."""
-    remote: Callable[[Target, Batch], None] | None = None
-    """Takes its batches, if it runs in another process; called by any worker."""
-    away: bool = False
-    """Some of its outputs are remote."""
-    profiled: tuple[int, float, int] = (0, 0.0, 0)
-    """Rows in, time spent and rows out when the pool last told its policy."""
-    charged_s: float = 0.0
-    """Of `counters.busy_s`, what the policy was told; kept while some instance of the pool has a weight."""
-    untold: int = 0
-    """By how many rows its queue has changed, while it ran, of which the policy does not know yet."""
-    most_rows: int = FIRST_ROWS
-    """No more are taken in a turn, whatever the pool's consumption says: so few that it is short, as far as is known
-    what a row costs. Of one that `waits` nothing is, so it begins with one row."""
-    unshared_s: float = 0.0
-    """Time of turns that a region has not shared out among its parts yet."""
-    waits: bool = False
-    """Whether an operator of it may wait for something else than the processor."""
     region: Region | None = None
     """The logic, if it is one."""
     guards: tuple[Guard, ...] = ()
     """Of the logic, or of each part of a region."""
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
     """What their operators raised last, until the end of the turn."""
-    beside: bool = False
-    """What feeds it feeds others too, or sends something itself."""
-    kept: list[RawBatch] = field(default_factory=list)
-    """Input that is owed an acknowledgement, fed since the last checkpoint."""
-    uncounted: int = 0
-    """Times that turns could not be counted, by a fault of our own."""
     quiet_until: float = 0.0
     """Until then no more of that in the log, monotonic seconds."""
 
@@ -114,9 +59,8 @@ class Instance:
             self.region = self.logic
             self.entrances = self.logic.entrances(0)
         self.guards = self.region.guards if self.region else (Guard(self.logic),)
-        self.waits = any(_waits(guard.logic) for guard in self.guards)
-        if self.waits:
-            self.most_rows = 1
+        if any(_waits(guard.logic) for guard in self.guards):
+            self.schedule.waits, self.schedule.most_rows = True, 1
         for guard in self.guards:
             guard.errors = self.errors
 
@@ -128,7 +72,7 @@ class Instance:
     @property
     def idle(self) -> bool:
         """Whether nothing is queued or running."""
-        return not self.queue.entries and not self.running
+        return not self.queue.entries and not self.schedule.running
 
     @property
     def done(self) -> int:
@@ -138,24 +82,19 @@ class Instance:
 
     def idle_at(self, now: float) -> float:
         """`Counters.idle_s` as of `now`."""
-        return self.counters.idle_s + (max(0.0, now - self.freed) if self.idle else 0.0)
+        return self.counters.idle_s + (max(0.0, now - self.schedule.freed) if self.idle else 0.0)
 
-    def not_taken(self, part: int) -> Counter[str]:
-        """Messages of a part (and those to the first) that did not come, or of which nobody knows, by reason."""
-        fed = {} if part else {"no checkpoint, QoS 0": self.no_room}
-        return Counter({"not sent": self.unsent[part], "not acknowledged": self.unacknowledged[part], **fed})
-
-    def run(self, entries: Sequence[Entry], now: Now) -> Turn:
+    def run(self, entries: Sequence[Entry], now: Now) -> Turn[Instance]:
         """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""
-        turn = Turn()
-        outputs = self.outputs
+        turn: Turn[Instance] = Turn()
+        outputs, marks = self.edges.outputs, self.edges.marks
         region, guard = self.region, self.guards[0]
         process = region.process if region else guard.process
         for at, entry in enumerate(entries):
             batch = entry.batch
-            if self.marks and entry.source in self.marks and entry.producer != MERGED:
+            if marks and entry.source in marks and entry.producer != MERGED:
                 assert isinstance(batch, Batch)
-                merged = self.marks[entry.source].merged(batch, entry.producer)
+                merged = marks[entry.source].merged(batch, entry.producer)
                 if merged is None:
                     continue
                 batch = merged
@@ -188,32 +127,15 @@ class Instance:
             self._said(turn)
         return turn
 
-    def _give_out(self, emissions: Sequence[Emission], out: Outgoing) -> None:
-        counters = self.counters
+    def _give_out(self, emissions: Sequence[Emission], out: Outgoing[Instance]) -> None:
+        counters, edges = self.counters, self.edges
         for emission in emissions:
             counters.rows_out += len(emission.batch.rows)
-            self.give(emission, out)
+            edges.give(emission, counters.rows_out, out)
 
-    def give(self, emission: Emission, out: Outgoing) -> None:
-        """Adds to `out` what goes where of one emission."""
-        port, batch = emission
-        targets = self.outputs.get(port)
-        if not targets:
-            return
-        if not batch.size:
-            batch.size = size_of(batch.rows, self.counters.rows_out)  # or it would count for nothing in a budget
-        for target in targets:
-            target.give(batch, out)
-
-    def settle(self, out: Outgoing) -> None:
-        """After all emissions of a turn."""
-        for targets in self.outputs.values():
-            for target in targets:
-                target.settle(out)
-
-    def _settle_safely(self, out: Outgoing) -> None:
+    def _settle_safely(self, out: Outgoing[Instance]) -> None:
         try:
-            self.settle(out)
+            self.edges.settle(out)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._astray(error, 0)
 
@@ -224,12 +146,6 @@ class Instance:
             guard.clock = clock
         if self.region:
             self.region.clock = clock
-
-    def reaches(self) -> Iterator[Instance]:
-        """The instances to which something goes from here."""
-        for targets in self.outputs.values():
-            for target in targets:
-                yield from target.instances
 
     def take_messages(self) -> list[PlainMessage]:
         """What is to be sent and was not taken yet."""
@@ -268,13 +184,13 @@ class Instance:
                 batch.size = size_of(batch.rows, self.counters.turns)
         return [entry._replace(source=source, batch=batch, producer=MERGED) for source, batch in held]
 
-    def _said(self, turn: Turn) -> None:
+    def _said(self, turn: Turn[Instance]) -> None:
         """Messages and errors of a turn that is over."""
         turn.messages = self.take_messages()
         if self.errors:
             turn.failing, turn.failed = self.errors.pop()
 
-    def rows_of(self, entries: Sequence[Entry], turn: Turn) -> int:
+    def rows_of(self, entries: Sequence[Entry], turn: Turn[Instance]) -> int:
         """How many rows of what was taken came from outside, and are done with."""
         first, rows = self.entrances, 0
         for entry in entries:
@@ -286,55 +202,19 @@ class Instance:
         return rows
 
     def count(self) -> None:
-        """Adds turns that have ended to the figures (T_Q, T_S and T_C: EdgeWise, section 7.2). A fault of our own costs
-        figures, and neither the worker nor what the turns gave."""
-        counters, region, allowed = self.counters, self.region, self.most_rows
+        """Adds turns that have ended to the figures. A fault of our own costs figures, and neither the worker nor what
+        the turns gave."""
+        counters, schedule = self.counters, self.schedule
         try:
-            for turn in self.turns:
-                put, started, ended, rows = turn.put, turn.started, turn.ended, turn.rows
-                at_head = self.freed
-                if self.again:  # it has stood at the head; its time before that was counted with the first try
-                    self.again = False
-                elif put < at_head:
-                    counters.queued_s += at_head - put
-                else:
-                    at_head = put
-                counters.scheduling_s += started - (at_head if at_head > self.ready else self.ready)
-                took = ended - started
-                counters.busy_s += took
-                if region is not None:
-                    self.unshared_s += took
-                    if region.sample:
-                        region.share(self.unshared_s)
-                        self.unshared_s = 0.0
-                self.fast_turns = 0 if took >= SLOW_S else self.fast_turns + 1
-                counters.turns += 1
-                counters.rows_in += rows
-                if took >= SLOW_S or 2 * rows >= allowed:
-                    self.most_rows = after_turn(allowed, rows, took)
-                for arrival, rows in turn.left:
-                    self.latency.add(ended - arrival, rows)
-                self.freed = self.ready = ended  # as far as the next of them is concerned
+            schedule.count(counters, self.region)
         except Exception:
-            self.uncounted += 1
-            if self._may_say(self.turns[-1].ended):
-                log.exception("turns of %s could not be counted (%d times so far)", self.name, self.uncounted)
+            counters.uncounted += 1
+            if self._may_say(schedule.turns[-1].ended):
+                log.exception("turns of %s could not be counted (%d times so far)", self.name, counters.uncounted)
         finally:
-            self.turns.clear()
+            schedule.turns.clear()
 
-    def take_profile(self) -> Profile | None:
-        """What rows have cost and given since the last call; None if they are too few to say so. From then on turns are
-        short enough for that cost."""
-        c, (rows, busy_s, out) = self.counters, self.profiled
-        count = c.rows_in - rows
-        if count < PROFILED_ROWS:
-            return None
-        self.profiled = (c.rows_in, c.busy_s, c.rows_out)
-        cost_s = (c.busy_s - busy_s) / count
-        self.most_rows = most_rows(cost_s)
-        return Profile(cost_s, (c.rows_out - out) / count)
-
-    def log_failure(self, turn: Turn) -> None:
+    def log_failure(self, turn: Turn[Instance]) -> None:
         """Says what an operator raised in a turn that has ended, if nothing was said of one a moment ago."""
         if self._may_say(turn.ended):
             log.error("operator %s failed (%d times so far): %r", turn.failing or self.name, self.failures, turn.failed)
@@ -345,7 +225,7 @@ class Instance:
         self.quiet_until = now + LOGGED_S
         return True
 
-    def caught(self, fault: BaseException, entries: list[Entry], turn: Turn | None) -> Turn:
+    def caught(self, fault: BaseException, entries: list[Entry], turn: Turn[Instance] | None) -> Turn[Instance]:
         """A turn came to its end by a fault of our own, or by an operator's `KeyboardInterrupt`, which no guard keeps:
         what of `entries` is not done (if there is no `turn` yet) is counted, and what is goes on."""
         log.error("a turn of %s failed in a way that was not foreseen", self.name, exc_info=fault)
@@ -359,7 +239,7 @@ class Instance:
         for guard in self.guards:
             guard.patient = False
 
-    def send_away(self, out: Outgoing) -> Outgoing:
+    def send_away(self, out: Outgoing[Instance]) -> Outgoing[Instance]:
         """Sends what is for other processes; returns the rest."""
         left = []
         for target, batch in out:
@@ -372,9 +252,9 @@ class Instance:
                     self._astray(error, len(batch))
         return left
 
-    def finish(self, now: Now) -> Turn:
+    def finish(self, now: Now) -> Turn[Instance]:
         """Lets the logic give out what it still holds."""
-        turn = Turn()
+        turn: Turn[Instance] = Turn()
         try:
             emissions = self.region.flush(now) if self.region else self.guards[0].flush(now)
             self._give_out(emissions, turn.out)

@@ -75,9 +75,9 @@ _SUMS = (
 def drops_of(place: Place) -> dict[str, int]:
     """What a place in this process has dropped, by reason."""
     drops = Counter(place.logic.drops)
-    drops += place.instance.not_taken(place.part)
+    drops += place.instance.delivery.not_taken(place.part)
     if not place.part:
-        drops["queue over budget"] += place.instance.shed
+        drops["queue over budget"] += place.instance.delivery.shed
     return dict(+drops)
 
 
@@ -91,7 +91,7 @@ def report(place: Place, now: float) -> Report:
     if place.part:
         return found
     instance = place.instance
-    counters, queue, hand = instance.counters, instance.queue, instance.hand
+    counters, queue, hand = instance.counters, instance.queue, instance.schedule.hand
     since = queue.waiting_since()
     rows, size = queue.rows, queue.size
     if hand and hand.rows:
@@ -105,5 +105,5 @@ def report(place: Place, now: float) -> Report:
         queue_rows=rows,
         queue_bytes=size,
         queue_age_s=0.0 if since is None else now - since,
-        latency=list(instance.latency.counts),
+        latency=list(instance.counters.latency.counts),
     )

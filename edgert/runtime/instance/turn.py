@@ -1,34 +1,16 @@
-"""What one turn of an instance gave, and what all of them come to."""
+"""What one turn of an instance gave."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Generic
 
 from edgert.operators.logic import PlainMessage
-from edgert.runtime.instance.edges import Outgoing
+from edgert.runtime.instance.edges import Outgoing, Receiver
 from edgert.runtime.instance.queue import Entry
 
 
-@dataclass(slots=True)
-class Counters:
-    """Since the start of the process."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    turns: int = 0
-    busy_s: float = 0.0
-    """Time spent computing (T_C of EdgeWise, section 7.2), seconds."""
-    queued_s: float = 0.0
-    """How long the oldest batch of each turn stood behind others in the queue (T_Q), summed over the turns."""
-    scheduling_s: float = 0.0
-    """How long it stood at the head while the instance waited for a worker (T_S), summed over the turns."""
-    idle_s: float = 0.0
-    """Time without anything queued or running: utilisation is the part of time that is not idle. `Instance.idle_at`
-    adds what is under way."""
-
-
-class Turn:
+class Turn(Generic[Receiver]):
     """What one turn of an instance gave. (Of what most turns lack, the class has the value.)"""
 
     messages: Sequence[PlainMessage] = ()
@@ -49,6 +31,6 @@ class Turn:
     """Those of `Instance.rows_of`."""
 
     def __init__(self) -> None:
-        self.out: Outgoing = []
+        self.out: Outgoing[Receiver] = []
         self.left: list[tuple[float, int]] = []
         """(arrival, rows) of what reached the end of the flow."""

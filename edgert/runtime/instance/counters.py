@@ -1,0 +1,54 @@
+"""What an instance has done since the start of the process, and what became of its input and its messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from edgert.core.batch import RawBatch
+from edgert.runtime.instance.latency import Latency
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the start of the process."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    turns: int = 0
+    busy_s: float = 0.0
+    """Time spent computing (T_C of EdgeWise, section 7.2), seconds."""
+    queued_s: float = 0.0
+    """How long the oldest batch of each turn stood behind others in the queue (T_Q), summed over the turns."""
+    scheduling_s: float = 0.0
+    """How long it stood at the head while the instance waited for a worker (T_S), summed over the turns."""
+    idle_s: float = 0.0
+    """Time without anything queued or running: utilisation is the part of time that is not idle. `Instance.idle_at`
+    adds what is under way."""
+    latency: Latency = field(default_factory=Latency)
+    """Of rows that leave the flow here, from their arrival."""
+    unshared_s: float = 0.0
+    """Time of turns that a region has not shared out among its parts yet."""
+    uncounted: int = 0
+    """Times that turns could not be counted, by a fault of our own."""
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """Input that was not fed to an instance or not processed, and messages of it that were not delivered."""
+
+    shed: int = 0
+    """Rows dropped from the queue because it was over its budget."""
+    no_room: int = 0
+    """Messages of QoS 0 that it was not fed, since checkpoints of its flow could not be written."""
+    unsent: Counter[int] = field(default_factory=Counter)
+    """Messages that the connection did not take, or the broker refused, by the part (from 0) that gave them."""
+    unacknowledged: Counter[int] = field(default_factory=Counter)
+    """Messages that the broker had not acknowledged when the gateway ended, by the same: they may have come."""
+    kept: list[RawBatch] = field(default_factory=list)
+    """Input that is owed an acknowledgement, fed since the last checkpoint."""
+
+    def not_taken(self, part: int) -> Counter[str]:
+        """Messages of a part (and those to the first) that did not come, or of which nobody knows, by reason."""
+        fed = {} if part else {"no checkpoint, QoS 0": self.no_room}
+        return Counter({"not sent": self.unsent[part], "not acknowledged": self.unacknowledged[part], **fed})

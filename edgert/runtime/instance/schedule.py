@@ -1,0 +1,92 @@
+"""What a pool knows of an instance: whether it runs, since when it waits, and how much it may take in a turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edgert.operators.region import Region
+from edgert.runtime.instance.counters import Counters
+from edgert.runtime.instance.hand import Hand
+from edgert.runtime.instance.turn import Turn
+from edgert.scheduling.consumption import FIRST_ROWS, SLOW_S, after_turn, most_rows
+from edgert.scheduling.profile import Profile
+
+PROFILED_ROWS: Final = 100
+"""Fewer rows than this say too little of what a row costs."""
+
+
+@dataclass(slots=True, eq=False)
+class Schedule:
+    """Of one instance; its pool guards it, but for `hand` and `turns`: these belong to whoever has the turn."""
+
+    number: int = -1
+    """Given by the pool."""
+    running: bool = False
+    waits: bool = False
+    """Whether an operator of it may wait for something else than the processor."""
+    most_rows: int = FIRST_ROWS
+    """No more are taken in a turn, whatever the pool's consumption says: so few that it is short, as far as is known
+    what a row costs. Of one that `waits` nothing is, so it begins with one row."""
+    fast_turns: int = 0
+    """Turns in a row that were not slow."""
+    started: float = 0.0
+    """When the turn under way, or the last one, began, monotonic seconds."""
+    freed: float = 0.0
+    """When the last turn ended, monotonic seconds."""
+    ready: float = 0.0
+    """When what kept it from running (a turn, a pause, a row that rests, a full queue behind it) was last over."""
+    again: bool = False
+    """Its next turn begins with what the last one began with."""
+    hand: Hand | None = None
+    """What a lent thread that works on it has of it in its hand."""
+    turns: list[Turn[Any]] = field(default_factory=list)
+    """That have ended, and are not counted yet."""
+    untold: int = 0
+    """By how many rows its queue has changed, while it ran, of which the policy does not know yet."""
+    profiled: tuple[int, float, int] = (0, 0.0, 0)
+    """Rows in, time spent and rows out when the pool last told its policy."""
+    charged_s: float = 0.0
+    """Of `Counters.busy_s`, what the policy was told; kept while some instance of the pool has a weight."""
+
+    def count(self, counters: Counters, region: Region | None) -> None:
+        """Adds turns that have ended to the counters (T_Q, T_S and T_C: EdgeWise, section 7.2). `region`: the logic, if
+        it is one."""
+        allowed = self.most_rows
+        for turn in self.turns:
+            put, started, ended, rows = turn.put, turn.started, turn.ended, turn.rows
+            at_head = self.freed
+            if self.again:  # it has stood at the head; its time before that was counted with the first try
+                self.again = False
+            elif put < at_head:
+                counters.queued_s += at_head - put
+            else:
+                at_head = put
+            counters.scheduling_s += started - (at_head if at_head > self.ready else self.ready)
+            took = ended - started
+            counters.busy_s += took
+            if region is not None:
+                counters.unshared_s += took
+                if region.sample:
+                    region.share(counters.unshared_s)
+                    counters.unshared_s = 0.0
+            self.fast_turns = 0 if took >= SLOW_S else self.fast_turns + 1
+            counters.turns += 1
+            counters.rows_in += rows
+            if took >= SLOW_S or 2 * rows >= allowed:
+                self.most_rows = after_turn(allowed, rows, took)
+            for arrival, rows in turn.left:
+                counters.latency.add(ended - arrival, rows)
+            self.freed = self.ready = ended  # as far as the next of them is concerned
+
+    def take_profile(self, counters: Counters) -> Profile | None:
+        """What rows have cost and given since the last call; None if they are too few to say so. From then on turns are
+        short enough for that cost."""
+        rows, busy_s, out = self.profiled
+        count = counters.rows_in - rows
+        if count < PROFILED_ROWS:
+            return None
+        self.profiled = (counters.rows_in, counters.busy_s, counters.rows_out)
+        cost_s = (counters.busy_s - busy_s) / count
+        self.most_rows = most_rows(cost_s)
+        return Profile(cost_s, (counters.rows_out - out) / count)
