@@ -19,6 +19,7 @@ from typing import IO
 
 import edgert
 from edgert.core.errors import EdgertError
+from edgert.core.text_files import ENCODING
 from edgert.demo.sensors import name as sensor_name
 from edgert.mqtt.address import PORT as BROKER_PORT
 from edgert.mqtt.address import split_broker
@@ -150,7 +151,7 @@ def load_flow(options: Options) -> tuple[str, str]:
 
     file = options.flow or Path(__file__).with_name("city.toml" if options.trace else "machine.toml")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding=ENCODING)
     except (OSError, UnicodeDecodeError) as problem:
         raise EdgertError(f"{file}: expected a readable flow document: {problem}") from problem
     registry, _ = with_installed()
