@@ -216,7 +216,7 @@ class Daemon:
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
 
-            self.web = WebServer(self.settings.web, self.status.object)
+            self.web = WebServer(self.settings.web, self.status.object, self.status.results)
             await self.web.start()
         if self.links:
             await self.links.start()
@@ -308,6 +308,7 @@ class Daemon:
             if self.database.damaged:  # a start sets it aside, if it is
                 raise StoreError(self.database.damaged)
             self.host.tick(list(self.flows.runs.values()))
+            self.status.look()
             if self.links:
                 self.links.tick()
             if self._garbage:

@@ -176,9 +176,14 @@ def test_health_is_503_with_the_reason_until_the_broker_is_connected() -> None:
     async def check(server: WebServer) -> None:
         answer = await get(server, "/healthz")
         assert answer.status == 503
-        assert answer.body == b"not ready\n- sensors' broker 127.0.0.1:1883: connection refused\n"
+        assert answer.body == b"not ready\n- sensors' broker: 127.0.0.1:1883: connection refused\n"
+        assert (await get(server, "/livez")).status == 200, "a restart would help nobody"
         status["ingest"].update(connected=True, error="")
-        assert (await get(server, "/healthz")).status == 200
+        assert (await get(server, "/healthz")).body == b"ready\n"
+        status["central"].update(unacknowledged_s=40.0)
+        answer = await get(server, "/healthz")
+        assert (answer.status, answer.body.splitlines()[0]) == (200, b"ready")
+        assert b"- warning: central: 127.0.0.1:1883: connected, but no collector has acknowledged" in answer.body
 
     serve(check, lambda: status)
 
@@ -187,6 +192,7 @@ def test_a_failing_checkpoint_makes_the_gateway_unready_but_a_central_side_that_
     status = example_status()
     status["central"].update(connected=False, error="connection refused")
     assert reasons(status) == []
+    assert reasons(status, "warning") == ["central: 127.0.0.1:1883: connection refused; 20 rows wait in the outbox"]
     status["checkpoint"]["error"] = "disk full"
     assert reasons(status) == ["checkpoint: disk full"]
 
@@ -198,9 +204,11 @@ def test_input_that_no_flow_takes_makes_the_gateway_unready() -> None:
     status["ingest"].update(refused={"x/+": "not authorized (0x87)"}, paused_s=31.4)
     status["flows"].append({"name": "lost", "state": "failed", "description": "its slots died"})
     assert reasons(status) == [
-        "subscription to x/+ refused: not authorized (0x87)",
-        "nothing is read for 31 s: what came before is not committed",
-        "flow lost is stopped: its slots died",
+        (
+            "sensors' broker: subscription to x/+ refused: not authorized (0x87); "
+            "nothing is read for 31 s: what came before is not committed"
+        ),
+        "flow lost: is stopped: its slots died",
     ]
 
 
