@@ -21,6 +21,7 @@ import edgert
 from edgert.core.errors import EdgertError
 from edgert.core.text_files import ENCODING
 from edgert.demo.sensors import name as sensor_name
+from edgert.install_hint import command
 from edgert.mqtt.address import PORT as BROKER_PORT
 from edgert.mqtt.address import split_broker
 
@@ -106,7 +107,7 @@ def missing_parts(embedded_broker: bool) -> str:
     absent = [f"{module} ({purpose})" for module, purpose in needed.items() if find_spec(module) is None]
     if not absent:
         return ""
-    return f"the demo needs {', '.join(absent)}; install it with: pip install 'edgert[demo]'"
+    return f"the demo needs {', '.join(absent)}; install it with: {command('demo')}"
 
 
 def prepare(options: Options) -> Setup:
