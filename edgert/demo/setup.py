@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -26,6 +27,7 @@ from edgert.mqtt.address import PORT as BROKER_PORT
 from edgert.mqtt.address import split_broker
 
 FLEET = "demo"
+SPARK_TOOK = "spark-start-seconds"
 LOOPBACK = "127.0.0.1"
 _OURS = (
     "EDGERT_GATEWAY_",
@@ -84,6 +86,20 @@ class Setup:
     @property
     def logs(self) -> Path:
         return self.data / "logs"
+
+    def spark_took_s(self) -> float | None:
+        """How long the last start of Spark in this folder took until there were rows; None: there was none."""
+        try:
+            seconds = float((self.logs / SPARK_TOOK).read_text())
+        except (OSError, ValueError):
+            return None
+        return seconds if 0 < seconds < 3600 else None
+
+    def note_spark_took(self, seconds: float) -> None:
+        """For the next start."""
+        with contextlib.suppress(OSError):
+            self.logs.mkdir(exist_ok=True)
+            (self.logs / SPARK_TOOK).write_text(f"{seconds:.0f}\n")
 
     @property
     def url(self) -> str:
