@@ -267,13 +267,10 @@ def progress(waited_s: float, took_s: float | None) -> str:
     expected = took_s or FIRST_SPARK_S
     done = min(9, int(10 * waited_s / expected))
     bar = "█" * done + "░" * (10 - done)
-    why = (
-        f"{expected:.0f} s the last time"
-        if took_s
-        else f"some {expected:.0f} s the first time: it fetches 13 MB of jars"
-    )
-    late = "" if waited_s <= 2 * expected else "; slower than expected, see logs/spark.log"
-    return f"{bar} {waited_s:.0f} s until the first fleet rows ({why}{late})"
+    if waited_s > 2 * expected:
+        return f"{bar} {waited_s:.0f} s, slower than expected ({expected:.0f} s): see logs/spark.log"
+    why = "as the last time" if took_s else "the first time: it fetches jars"
+    return f"{bar} {waited_s:.0f} of some {expected:.0f} s to the first fleet rows ({why})"
 
 
 def _answers(host: str, port: int) -> bool:

@@ -144,9 +144,8 @@ def render(view: View, width: int = 80, height: int = 24) -> Group:
     from rich.text import Text
 
     parts: list[RenderableType] = [*_head(view, width), *_stages(view)]
-    parts += [
-        Text(f"{FAULT[0]} {trouble}", style="red", no_wrap=True, overflow="ellipsis") for trouble in troubles(view)
-    ]
+    one_line: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+    parts += [Text(f"{FAULT[0]} {trouble}", style="red", **one_line) for trouble in troubles(view)]
     if view.status:
         parts += ["", *_figures(view.status, width), *_flows(view.status)]
     left = height - len(parts) - (2 if view.note else 0)
