@@ -273,9 +273,3 @@ def collect(options: argparse.Namespace) -> int:
         print(f"edgert-collector: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    from edgert.central.collector_command import main
-
-    sys.exit(main())

@@ -85,8 +85,8 @@ def stands_for(root: str, name: str) -> str:
     if name.startswith("landing/") or find(root, name) != f"landing/{name}":
         return ""
     return (
-        f"fleet/{name} is not there yet, these are the contributions in landing/{name}. `edgert central run` (Spark) writes "
-        "the first fleet rows some 20 s after its start, and about 80 s after its very first one"
+        f"fleet/{name} is not there yet, these are the contributions in landing/{name}. `edgert central run` (Spark) "
+        "writes the first fleet rows some 20 s after its start, and about 80 s after its very first one"
     )
 
 

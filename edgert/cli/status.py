@@ -28,18 +28,12 @@ def run(args: argparse.Namespace) -> int:
 
 def problems(status: Mapping[str, Any]) -> list[str]:
     """Parts that do not do their work, as the page and `/healthz` say."""
-    return [told(part) for part in status["health"]["parts"] if part["level"] == "bad"]
+    return [part["text"] for part in status["health"]["parts"] if part["level"] == "bad"]
 
 
 def doubts(status: Mapping[str, Any]) -> list[str]:
     """Parts that somebody should look at."""
-    return [told(part) for part in status["health"]["parts"] if part["level"] == "warning"]
-
-
-def told(part: Mapping[str, Any]) -> str:
-    """One part of `health`."""
-    name = {"sensors": "sensors' broker", "flow": f"flow {part['name']}", "slot": f"slot {part['name']}"}
-    return f"{name.get(part['part'], part['part'])}: {part['reason'] or part['state']}"
+    return [part["text"] for part in status["health"]["parts"] if part["level"] == "warning"]
 
 
 def lines(status: Mapping[str, Any]) -> Iterator[str]:

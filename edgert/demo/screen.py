@@ -85,13 +85,7 @@ def health(view: View, level: str) -> list[Mapping[str, Any]]:
 def troubles(view: View) -> list[str]:
     """What does not do its work, a line each."""
     silent = [f"gateway: no answer: {view.problem}"] if view.problem and view.status else []
-    return silent + [told(part) for part in health(view, "bad")]
-
-
-def told(part: Mapping[str, Any]) -> str:
-    """One part of `health`."""
-    where = f"flow {part['name']}" if part["part"] == "flow" else part["part"]
-    return f"{where}: {part['reason'] or part['state']}"
+    return silent + [str(part["text"]) for part in health(view, "bad")]
 
 
 def mark(stage: Stage, view: View) -> tuple[str, str]:

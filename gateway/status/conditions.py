@@ -37,7 +37,7 @@ class Condition(NamedTuple):
     reason: str = ""
 
     def plain(self) -> dict[str, str]:
-        return self._asdict()
+        return {**self._asdict(), "text": str(self)}
 
     def __str__(self) -> str:
         what = {"sensors": "sensors' broker", "flow": f"flow {self.name}", "slot": f"slot {self.name}"}

@@ -116,7 +116,7 @@ def test_a_broker_that_hangs_and_a_dead_collector_lose_their_ticks() -> None:
         "✗ MQTT broker",
         "✗ collector",
         "✓ flow machine",
-        "✗ sensors: 127.0.0.1:1883: no answer to a ping",
+        "✗ sensors' broker: 127.0.0.1:1883: no answer to a ping",
     ):
         assert expected in text, expected
     assert "PROBLEM: central: " in plain_line(ill)
@@ -126,9 +126,7 @@ def test_a_broker_that_hangs_and_a_dead_collector_lose_their_ticks() -> None:
 
 
 def test_the_wait_for_spark_is_told_with_its_progress() -> None:
-    assert progress(40.0, None).startswith(
-        "█████░░░░░ 40 of some 80 s to the first fleet rows (the first time: it fetches"
-    )
+    assert progress(40.0, None).startswith("█████░░░░░ 40 of some 80 s to the first fleet rows (the first time")
     assert progress(5.0, 20.0) == "██░░░░░░░░ 5 of some 20 s to the first fleet rows (as the last time)"
     assert "slower than expected" in progress(50.0, 20.0)
 

@@ -33,7 +33,7 @@ PROGRAMS = {
     "edgert-gateway": "gateway",
     "edgert-collector": "edgert.central.collector_command",
 }
-TABLES = {
+TABLES: dict[str, dict[str, object]] = {
     "climate": {"temperature": 21.5, "humidity": 40.0},
     "power": {"watts": 231.5, "channel": "0"},
     "tasmota": {"watts": 231.0, "kwh_today": 1.2},

@@ -98,8 +98,6 @@ function link(id, level, text, title = "") {
   item.title = title;
 }
 
-const TITLES = { sensors: "Sensors", central: "Central", checkpoint: "Checkpoint", slot: "Slot", flow: "Flow" };
-
 function header(s) {
   set($("gateway"), s.gateway);
   document.title = `${s.gateway} · edgert`;
@@ -110,7 +108,7 @@ function header(s) {
   link("link-central", beyond.level, beyond.state === "acknowledged" ? `${central.broker} acknowledges` : beyond.state, beyond.reason || central.broker);
   const problems = s.health.parts.filter((p) => p.level === "bad" || (p.level === "warning" && p.part !== "flow"));
   const list = $("problems");
-  const texts = problems.map((p) => `${TITLES[p.part] ?? p.part}${p.name ? ` ${p.name}` : ""}: ${p.reason || p.state}`);
+  const texts = problems.map((p) => p.text);
   if (list.dataset.shown !== texts.join("\n")) {
     list.dataset.shown = texts.join("\n");
     list.hidden = !texts.length;
