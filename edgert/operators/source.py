@@ -57,7 +57,7 @@ class BadPayload:
         return self.reason.partition(", got ")[0]
 
     def __str__(self) -> str:
-        return f"{self.reason}; on {self.topic!r}, beginning {self.beginning!r}"
+        return f"on {self.topic!r}: {self.reason}; it begins {self.beginning!r}"
 
 
 def _check_dead_letter(node: Node, flow: Flow) -> Iterable[Problem]:

@@ -34,9 +34,9 @@ def _log_samples(flow: str, operator: str, source: Source, now: float) -> None:
     for kind, (count, sample) in taken.items():
         first = source.log_sampling.note(kind, count, str(sample), now)
         if first is not None:
-            log.warning("flow %s, %s: malformed payload: %s", flow, operator, first)
+            log.warning("flow %s, %s: malformed payload %s", flow, operator, first)
     for kind, count, seconds, newest in source.log_sampling.due(now):
         log.warning(
-            "flow %s, %s: %d more malformed payloads (%s) in %.0f s; the newest: %s",
+            "flow %s, %s: %d more malformed payloads (%s) in %.0f s; the newest %s",
             flow, operator, count, kind, seconds, newest,
         )  # fmt: skip
