@@ -74,7 +74,7 @@ def gateway_of(folder: Path, broker: Broker, flows: int) -> Iterator[str]:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=env)
     url = f"http://127.0.0.1:{port}/"
     try:
-        wait_for(lambda: get(f"{url}livez")[0] == 200, 20, f"the gateway answers; see {folder}/gateway.log")
+        wait_for(lambda: get(f"{url}livez")[0] == 200, 60, f"the gateway answers; see {folder}/gateway.log")
         yield url
     finally:
         process.terminate()
