@@ -1,5 +1,5 @@
 # Two commands do all set-up themselves: `make demo` shows the main job, `make test` runs the tests.
-# ARGS go to the command: make demo ARGS="--port 9000", make test ARGS="tests/mqtt -x", make bench ARGS="ingest --quick".
+# ARGS go to the command: make demo ARGS="--web-port 9000", make test ARGS="tests/mqtt -x", make bench ARGS="ingest --quick".
 
 SHELL := /bin/sh
 ARGS ?=

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 from pathlib import Path
@@ -19,7 +20,7 @@ def read_keys(path: Path) -> list[bytes]:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read(MAX_KEY_FILE).decode("ascii", "replace")
+            text = file.read(MAX_KEY_FILE).removeprefix(codecs.BOM_UTF8).decode("ascii", "replace")
     except OSError as error:
         raise KeyFileError(
             f"{path}: expected the fleet's key file: {error.strerror or error}; make one with: edgert fleet key FILE, "

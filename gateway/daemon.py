@@ -42,7 +42,7 @@ from gateway.hosts.host import Host
 from gateway.hosts.in_process import InProcess
 from gateway.ingest.ingest import Ingest
 from gateway.registry.registry import FlowRegistry
-from gateway.status.sections import status_of
+from gateway.status.sections import not_connected, status_of
 from gateway.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ for the start."""
 END_S = 5.0
 """So long an end waits for a change of a flow, then lets flows work off their queues, and then waits for the broker's
 answers to what they published."""
+FIRST_CONNECTION_S = 0.5
+"""How long the line that says that the gateway is ready waits for the brokers' answers;"""
+FIRST_LOOKS = 20
+"""and how often it looks for them."""
 LOST_IDS = (
     "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
     "taken as new, and counted as perhaps_repeated"
@@ -170,14 +174,26 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         await self._start()
-        log.info("gateway %s of fleet %s is ready", self.gateway, self.settings.gateway.fleet)
+        about = self.gateway, self.settings.gateway.fleet
         notify("READY=1")
+        if away := await self._not_connected():
+            log.warning("gateway %s of fleet %s is ready, and not connected yet to %s", *about, "; ".join(away))
+        else:
+            log.info("gateway %s of fleet %s is ready", *about)
         await self._stop.wait()
         notify("STOPPING=1")
         log.info("stopping")
         await self._end()
         if self._fault:
             raise EdgertError(f"a part of the gateway ended: {self._fault}")
+
+    async def _not_connected(self) -> list[str]:
+        """Brokers that there is no connection to, once there was a moment for it; with the reason where it is known."""
+        for _ in range(FIRST_LOOKS):
+            if self._stop.is_set() or not not_connected(self.ingest, self.link):
+                break
+            await asyncio.sleep(FIRST_CONNECTION_S / FIRST_LOOKS)
+        return not_connected(self.ingest, self.link)
 
     def stop(self) -> None:
         """Asked for twice (a second Ctrl-C or SIGTERM), the process ends at once: a crash costs a redelivery only."""
@@ -216,7 +232,7 @@ class Daemon:
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
 
-            self.web = WebServer(self.settings.web, self.status.object)
+            self.web = WebServer(self.settings.web, self.status.object, self.status.results)
             await self.web.start()
         if self.links:
             await self.links.start()
@@ -308,6 +324,7 @@ class Daemon:
             if self.database.damaged:  # a start sets it aside, if it is
                 raise StoreError(self.database.damaged)
             self.host.tick(list(self.flows.runs.values()))
+            self.status.look()
             if self.links:
                 self.links.tick()
             if self._garbage:

@@ -86,7 +86,7 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
     Raises `DocumentError` with every fault in it.
     """
     try:
-        document = tomllib.loads(text)
+        document = tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
         raise DocumentError(where, [Problem("file", "TOML", str(error))]) from error
     if loose := [name for name, table in document.items() if not isinstance(table, dict)]:

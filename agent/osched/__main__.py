@@ -24,6 +24,7 @@ from edgert.core.agent_settings import Sched
 from edgert.core.config import parse, section
 from edgert.core.errors import EdgertError
 from edgert.core.settings import data_folder, runtime_folder
+from edgert.core.text_files import ENCODING
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
-        text = given.config.read_text(encoding="utf-8") if given.config else ""
+        text = given.config.read_text(encoding=ENCODING) if given.config else ""
         settings = parse(Settings, text, os.environ, where=str(given.config or "configuration"))
         return asyncio.run(_serve(OsScheduling(settings.sched, given.gateway, given.data), given.socket))
     except (EdgertError, OSError) as error:

@@ -38,7 +38,7 @@ def _once(options: Options, report: Report, folder: Path, hours: float) -> None:
         collect = ("--root", tables, "--fleet", FLEET, "--broker", f"127.0.0.1:{port}")
         arguments = ("--data", data, "--port", port, "--hours", hours)
         with (
-            module("edgert.central.collector_main", folder / "collector.log", *collect) as collector,
+            module("edgert.central.collector_command", folder / "collector.log", *collect) as collector,
             module("benchmarks.outage.gateway", folder / "gateway.log", *arguments) as gateway,
         ):
             filled = json.loads(gateway.read())

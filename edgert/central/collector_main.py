@@ -230,14 +230,6 @@ def table_root(settings: CollectorSettings) -> str:
     return settings.collector.table_root or f"{data_folder(os.environ, os.geteuid() == 0)}/tables"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command line, which win over file and environment."""
-    parser.add_argument("--config", metavar="FILE", help="settings (TOML); see `edgert config collector`")
-    parser.add_argument("--root", metavar="FOLDER", help="folder or URI of the tables")
-    parser.add_argument("--fleet", metavar="NAME", help="fleet whose results are taken")
-    parser.add_argument("--broker", metavar="HOST[:PORT]", help="MQTT broker between gateways and central side")
-
-
 def settings_of(options: argparse.Namespace) -> CollectorSettings:
     """File, then environment, then command line. Raises `DocumentError`, `EdgertError`."""
     env = dict(os.environ)
@@ -281,16 +273,3 @@ def collect(options: argparse.Namespace) -> int:
         print(f"edgert-collector: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command `edgert-collector`."""
-    parser = argparse.ArgumentParser(
-        prog="edgert-collector", description="Append results of gateways to landing tables (Delta)."
-    )
-    arguments(parser)
-    return collect(parser.parse_args(argv))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,6 +18,7 @@ from typing import Final
 
 from edgert.core.errors import EdgertError
 from edgert.core.settings import ObjectStore
+from edgert.core.text_files import ENCODING
 
 SCHEME: Final = "s3://"
 _ID, _SECRET, _TOKEN = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
@@ -61,7 +62,7 @@ def _keys(path: Path) -> tuple[str, str]:
     try:
         if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
             raise EdgertError(f"{path}: expected a file that not everybody may read: chmod 600 it")
-        parser.read_string(path.read_text(encoding="utf-8"))
+        parser.read_string(path.read_text(encoding=ENCODING))
         section = parser["default"]
         return section[_ID.lower()], section[_SECRET.lower()]
     except OSError as error:

@@ -21,6 +21,9 @@ from edgert.core.errors import EdgertError
 
 SINGLE: Final = ("gaps", "drops", "quarantine", "models", "alerts", "leases", "readers")
 FOLDERS: Final = ("fleet", "landing")
+FIRST_ROWS: Final = (
+    "none yet: has the collector run? The first rows land some seconds after a flow's first window has closed"
+)
 _ORDER: Final = ("window_start", "received", "trained", "raised")
 _WIDEST: Final = 40
 
@@ -73,8 +76,18 @@ def find(root: str, name: str) -> str:
             return candidate
     near = difflib.get_close_matches(name, there, n=1)
     hint = f" (nearest: {near[0]})" if near else ""
-    listed = ", ".join(there) or "none yet: has the collector run?"
+    listed = ", ".join(there) or FIRST_ROWS
     raise EdgertError(f"table {name!r}: expected one of those in {root}{hint}: {listed}")
+
+
+def stands_for(root: str, name: str) -> str:
+    """Where a flow's name alone means its landing table: what to say about its fleet table; else nothing."""
+    if name.startswith("landing/") or find(root, name) != f"landing/{name}":
+        return ""
+    return (
+        f"fleet/{name} is not there yet, these are the contributions in landing/{name}. `edgert central run` (Spark) "
+        "writes the first fleet rows some 20 s after its start, and about 80 s after its very first one"
+    )
 
 
 def find_any(root: str) -> None:

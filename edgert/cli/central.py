@@ -264,6 +264,8 @@ def _show(args: argparse.Namespace) -> int:
 
     _, root = _settings(args)
     columns, rows = show.rows(root, args.table, args.limit, args.where)
+    if note := show.stands_for(root, args.table):
+        print(f"edgert: {note}", file=sys.stderr)
     print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
     return 0
 

@@ -167,6 +167,11 @@ def _told(name: str, gateway: str, answer: Answer, *, removed: bool) -> str:
         raise DocumentError(f"gateway {gateway} refused flow {name}{runs}", answer.problems)
     if not removed:
         return f"flow {name} on gateway {gateway}: accepted, version {answer.version}"
+    if not answer.existed:
+        raise EdgertError(
+            f"--remove: expected the name of a flow of gateway {gateway}, got {show(name)}: there was none "
+            "(`edgert flows` on the board lists them)"
+        )
     if answer.version is None:
-        return f"flow {name} on gateway {gateway}: accepted, no such flow ran"
+        return f"flow {name} on gateway {gateway}: accepted, removed; it was stopped before"
     return f"flow {name} on gateway {gateway}: accepted, version {answer.version} is removed"

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from edgert.cli import _fleet_flows
 from edgert.core.errors import EdgertError
+from edgert.core.text_files import ENCODING
 
 HELP = "members of the fleet with their distances, and the fleet's keys"
 CONFIG: Final = Path("/etc/edgert/agent.toml")
@@ -126,7 +127,11 @@ def _key(args: argparse.Namespace) -> int:
         print(f"{args.file}: a new fleet key; copy the file to every board of the fleet", file=sys.stderr)
         return 0
     try:
-        keys = [line for line in args.file.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        keys = [
+            line
+            for line in args.file.read_text(encoding=ENCODING).splitlines()
+            if line.strip() and not line.startswith("#")
+        ]
     except OSError as error:
         raise EdgertError(f"{args.file}: expected a key file: {error.strerror or error}") from error
     if not keys:

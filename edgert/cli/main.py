@@ -16,7 +16,9 @@ from typing import Final, Protocol, cast
 
 import edgert
 import edgert.cli
+from edgert.cli._parser import Parser
 from edgert.core.errors import EdgertError
+from edgert.install_hint import missing
 
 EXIT_STATUS: Final = """\
 exit status:
@@ -25,13 +27,6 @@ exit status:
   2    the command line is wrong
   130  ended by Ctrl-C
 """
-
-
-EXTRAS: Final = {
-    **dict.fromkeys(("delta", "deltalake", "pandas", "pyarrow", "pyspark"), "central"),
-    **dict.fromkeys(("amqtt", "rich"), "demo"),
-}
-"""Top-level module -> the extra that brings it."""
 
 
 class Verb(Protocol):
@@ -56,7 +51,7 @@ def verbs() -> dict[str, Verb]:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line with every verb that is there."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="edgert",
         description="Sensor streams through operator graphs at the edge into Spark tables.",
         epilog=EXIT_STATUS,
@@ -83,12 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"edgert: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
+        if (told := missing(error, "this command")) is None:
             raise
-        print(
-            f"edgert: this command needs {error.name}; install it with: pip install 'edgert[{extra}]'", file=sys.stderr
-        )
+        print(f"edgert: {told}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -27,18 +27,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def problems(status: Mapping[str, Any]) -> list[str]:
-    """What is not well."""
-    ingest, checkpoint = status["ingest"], status["checkpoint"]
-    found = []
-    if not ingest["connected"]:
-        found.append(f"no connection to the sensors' broker {ingest['broker']}: {ingest['error'] or 'not yet'}")
-    elif ingest["error"]:
-        found.append(f"sensors' broker: {ingest['error']}")
-    if checkpoint["error"]:
-        found.append(f"the last checkpoint failed: {checkpoint['error']}")
-    found += [f"slot {slot['slot']} does not run" for slot in status["slots"] if not slot["running"]]
-    found += [f"flow {flow['name']} is {flow['state']}" for flow in status["flows"] if flow["state"] != "running"]
-    return found
+    """Parts that do not do their work, as the page and `/healthz` say."""
+    return [part["text"] for part in status["health"]["parts"] if part["level"] == "bad"]
+
+
+def doubts(status: Mapping[str, Any]) -> list[str]:
+    """Parts that somebody should look at."""
+    return [part["text"] for part in status["health"]["parts"] if part["level"] == "warning"]
 
 
 def lines(status: Mapping[str, Any]) -> Iterator[str]:
@@ -61,11 +56,11 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     if status["flows"]:
         yield ""
         yield from table(
-            ("flow", "state", "version", "rows shipped", "p99"), [_flow(flow) for flow in status["flows"]], 2
+            ("flow", "state", "version", "rows shipped", "dropped", "p99"), [_flow(flow) for flow in status["flows"]], 2
         )
-    if found := problems(status):
+    if found := [*(f"! {problem}" for problem in problems(status)), *(f"? {doubt}" for doubt in doubts(status))]:
         yield ""
-        yield from (f"! {problem}" for problem in found)
+        yield from found
 
 
 def _link(about: Mapping[str, Any]) -> str:
@@ -75,4 +70,11 @@ def _link(about: Mapping[str, Any]) -> str:
 def _flow(flow: Mapping[str, Any]) -> tuple[str, ...]:
     p99 = flow.get("latency_ms", {}).get("p99")
     late = "-" if p99 is None else duration(p99 / 1e3)
-    return flow["name"], flow["state"], str(flow["version"]), f"{flow['rows_shipped']:,}", late
+    return (
+        flow["name"],
+        flow["condition"]["state"],
+        str(flow["version"]),
+        f"{flow['rows_shipped']:,}",
+        f"{flow['dropped']:,}",
+        late,
+    )

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from edgert.codecs.not_numbers import json_readable
 from edgert.core.batch import Row
 from edgert.core.errors import PayloadError, show
 
@@ -84,21 +85,37 @@ def decode_into(
 def parse_untrusted(payload: bytes) -> Any:
     """JSON text to plain objects. Raises `PayloadError` only.
 
-    Python's own parser has a second look at what msgspec refuses for a single number (NaN, Infinity, 1e999): such a
-    number is then one bad value and not a lost payload.
+    Python's own parser has a second look at what msgspec refuses for a single number (NaN, inf, -nan(ind), 1e999):
+    such a number is then one bad value and not a lost payload. A byte-order mark in front is skipped.
     """
     try:
         return msgspec.json.decode(payload)
     except BAD_BYTES as error:
         strict = error
     try:
-        text = payload.decode()
+        text = payload.decode("utf-8-sig")
         # Only this parser would let half a surrogate pair through, which no encoder downstream can write.
         if "\\ud" not in text and "\\uD" not in text:
-            return json.loads(text, parse_int=_integer)
+            return json.loads(json_readable(text), parse_int=_integer)
     except (ValueError, RecursionError):
         pass
     raise PayloadError(_why(payload, strict)) from None
+
+
+def repeated_keys_untrusted(payload: bytes, interesting: Callable[[str], bool]) -> int:
+    """How often an `interesting` key of an object came again in it: each time an earlier value was lost. The payload
+    must be one that `parse_untrusted` takes."""
+    repeated = 0
+
+    def count(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal repeated
+        seen: set[str] = set()
+        for key, _ in pairs:
+            repeated += key in seen and interesting(key)
+            seen.add(key)
+
+    json.loads(json_readable(payload.decode("utf-8-sig")), parse_int=_integer, object_pairs_hook=count)
+    return repeated
 
 
 def _why(payload: bytes, error: Exception) -> str:

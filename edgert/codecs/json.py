@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,10 +14,12 @@ from edgert.codecs.base import (
     Decoded,
     brief,
     parse_untrusted,
+    repeated_keys_untrusted,
     seconds_or_none,
     source_of,
 )
 from edgert.codecs.json_shape import JsonShape, compile_shape, shape_of
+from edgert.codecs.not_numbers import is_no_number
 from edgert.codecs.shapes import Shapes, Tail
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError, Problem
@@ -27,6 +30,8 @@ MAX_DEPTH: Final = 8
 INT64: Final = 1 << 63
 """Integers from here on become floats: the tables have 64 bits."""
 _encode = msgspec.json.Encoder().encode
+_KEYS: Final = re.compile(rb'"\s*:')
+"""What ends each key; it may stand in a string too."""
 
 
 class JsonCodec:
@@ -50,6 +55,8 @@ class JsonCodec:
         self._time_field = time_field
         self._divisor = UNITS[time_unit]
         self._max_rows = max_rows
+        used = None if fields is None else fields | {time_field, "source"}
+        self._key_parts = None if used is None else {part for name in used for part in (name, *name.split("."))}
         self._shapes = Shapes[JsonShape](
             lambda shape, captured, tail: compile_shape(shape, fields, captured, time_field, UNITS[time_unit], tail)
         )
@@ -63,7 +70,7 @@ class JsonCodec:
         if len(objects) > self._max_rows:
             raise PayloadError(f"expected at most {self._max_rows} objects in a payload, got {len(objects)}")
         rows: list[Row] = []
-        bad = 0
+        bad = self._repeated_untrusted(payload, document)
         first: PayloadError | None = None
         for index, item in enumerate(objects):
             try:
@@ -77,7 +84,7 @@ class JsonCodec:
         if first and not rows:
             raise first
         if document is not objects and not bad and self._shapes.due():
-            shape = shape_of(document, self._fields, self._time_field)
+            shape = shape_of(document, self._fields, self._time_field, payload.count(b'":'))
             if shape is not None:
                 self._shapes.learn(shape, captures)
         out += rows
@@ -109,6 +116,15 @@ class JsonCodec:
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
         """One object per row. NaN and infinities, which JSON lacks, become null."""
         return [_encode(row) for row in rows]
+
+    def _repeated_untrusted(self, payload: bytes, document: object) -> int:
+        """How many values of used keys were lost to a later one of the same key. Almost every payload has as many keys
+        as its document, which is quick to see."""
+        keys = _keys_of(document)
+        if payload.count(b":") == keys or len(_KEYS.findall(payload)) == keys:
+            return 0
+        parts = self._key_parts
+        return repeated_keys_untrusted(payload, lambda key: parts is None or key in parts or "." in key)
 
     def _row(self, item: object, captures: Mapping[str, str], wall: float, topic: str) -> tuple[Row, int]:
         if not isinstance(item, dict):
@@ -145,9 +161,21 @@ class JsonCodec:
 
 
 def _allowed(value: object) -> bool:
-    """Numbers (finite as a float), strings, booleans and null."""
+    """Numbers (finite as a float), strings that are no "nan", booleans and null."""
     if isinstance(value, float):
         return value - value == 0
     if isinstance(value, int):
         return value.bit_length() < 1024
-    return value is None or isinstance(value, str)
+    return value is None or (isinstance(value, str) and not is_no_number(value))
+
+
+def _keys_of(document: object) -> int:
+    """The keys of all objects of a document."""
+    count, waiting = 0, [document]
+    for item in waiting:  # grows while it is walked
+        if isinstance(item, dict):
+            count += len(item)
+            waiting += [value for value in item.values() if isinstance(value, dict | list)]
+        elif isinstance(item, list):
+            waiting += item
+    return count

@@ -9,13 +9,15 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from edgert.codecs.base import LAST_TIME, seconds_or_none, unit_of
+from edgert.codecs.not_numbers import TEXT_PATTERN
 from edgert.codecs.shapes import Run, Tail, Value, captured_values, function
 
 MAX_KEYS: Final = 64
 _NEVER: Final = Annotated[int, msgspec.Meta(ge=1, le=0)]
 """The type of what must not be there: no value fits."""
 _INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_SCALAR: Final[Any] = bool | _INTEGER | float | str | None
+_NUMBER: Final[Any] = bool | _INTEGER | float | None
+_TEXT: Final[Any] = Annotated[str, msgspec.Meta(pattern=TEXT_PATTERN)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +28,14 @@ class JsonShape:
     absent: tuple[str, ...]
     text_time: bool
     """Whether the time is a string, which takes longer to read."""
+    texts: frozenset[str]
+    """The present ones that hold a string: in the others one is another shape, so that only these are looked at for a
+    quoted "nan"."""
+    colons: int
+    """How often `":` stands in the payload. A message in which it stands more often may hold a key twice."""
 
 
-def shape_of(item: Mapping[str, Any], fields: frozenset[str] | None, time_field: str) -> JsonShape | None:
+def shape_of(item: Mapping[str, Any], fields: frozenset[str] | None, time_field: str, colons: int) -> JsonShape | None:
     """The shape of an object that gave one row without a fault; None if it is nested, or its keys are odd."""
     used = item.keys() if fields is None else fields | {time_field, "source"}
     present = tuple(key for key in item if key in used)
@@ -39,7 +46,8 @@ def shape_of(item: Mapping[str, Any], fields: frozenset[str] | None, time_field:
         return None
     if any("." in key for key in (*present, *absent)) or item.get(time_field, 0) is None:
         return None  # a dotted name may come from a nested object, or from both
-    return JsonShape(present, absent, isinstance(item.get(time_field), str))
+    texts = frozenset(key for key in present if isinstance(item[key], str))
+    return JsonShape(present, absent, time_field in texts, texts, colons)
 
 
 def _is_plain_key(key: str) -> bool:
@@ -59,7 +67,9 @@ def compile_shape(
     types: list[Any] = []
     for index, key in enumerate(shape.present):
         wanted = (fields is None or key in fields) and key not in captured and key not in ("time", "source")
-        kind: Any = _SCALAR if wanted or fields is None else Any  # an object's own keys are fields, too
+        kind: Any = Any
+        if wanted or fields is None:  # an object's own keys are fields, too
+            kind = _TEXT | None if key in shape.texts else _NUMBER
         if key == time_field:
             kind = str if shape.text_time else _INTEGER | float
         elif key == "source" and key not in captured:
@@ -70,9 +80,20 @@ def compile_shape(
     types += [(f"f{len(shape.present) + index}", _NEVER, "") for index in range(len(shape.absent))]
     values |= captured_values(captured)
     lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()", "m = decode(p)"]
+    lines += _each_key_once(shape, fields)
     lines += _time(shape, time_field, divisor) + _source(shape, captured)
     decode = _decoder(shape, types, fields)
-    return function(lines, values, tail, captured, decode=decode, unit_of=unit_of, seconds_or_none=seconds_or_none)
+    keys = tuple(f'"{key}":'.encode() for key in shape.present)
+    return function(
+        lines, values, tail, captured, decode=decode, unit_of=unit_of, seconds_or_none=seconds_or_none, keys=keys
+    )  # fmt: skip
+
+
+def _each_key_once(shape: JsonShape, fields: frozenset[str] | None) -> list[str]:
+    """Leaves it to the tolerant way to count the keys that came twice."""
+    if fields is None:
+        return [f"if p.count(b'\":') != {shape.colons}:", "    break"]
+    return [f"if p.count(b'\":') != {shape.colons} and any(p.count(key) > 1 for key in keys):", "    break"]
 
 
 def _decoder(shape: JsonShape, types: list[Any], fields: frozenset[str] | None) -> Callable[[bytes], Any]:

@@ -14,7 +14,11 @@ from edgert.codecs.base import Codec
 from edgert.core.errors import DocumentError, Problem
 
 GROUP: Final = "edgert.codecs"
-BUILT_IN: Final = {"json": "edgert.codecs.json:JsonCodec", "senml": "edgert.codecs.senml:SenmlCodec"}
+BUILT_IN: Final = {
+    "json": "edgert.codecs.json:JsonCodec",
+    "senml": "edgert.codecs.senml:SenmlCodec",
+    "value": "edgert.codecs.value:ValueCodec",
+}
 """Found without entry points too, so that a source tree which was never installed works. Nobody can replace these."""
 
 

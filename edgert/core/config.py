@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
+from edgert.core.text_files import ENCODING
 
 S = TypeVar("S")
 _KEY: Final = "edgert.setting"
@@ -119,7 +120,7 @@ def load(cls: type[S], path: Path | str | None, env: Mapping[str, str]) -> S:
     if path is None:
         return parse(cls, "", env)
     try:
-        text = Path(path).read_bytes().decode()
+        text = Path(path).read_bytes().decode(ENCODING)
     except OSError as error:
         raise EdgertError(f"{path}: expected a readable configuration file: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

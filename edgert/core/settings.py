@@ -28,6 +28,16 @@ def _lease(seconds: float) -> str | None:
     return "0, or at least 5: a collector looks after its leases every second" if 0 < seconds < 5 else None
 
 
+def _host(text: str) -> str | None:
+    """A name or an address alone: others write `mqtt://name:1883`."""
+    scheme, found, rest = text.partition("://")
+    if found:
+        name = rest.rpartition("@")[2].partition("/")[0].partition(":")[0] or "broker.local"
+        tls = ", and tls = true" if scheme.lower() in ("mqtts", "ssl", "tls") else ""
+        return f'a host without {scheme}://, such as host = "{name}"; the port stands in port{tls}'
+    return None if text and not set(text) & set(" /@") else "a host name or address, nothing else"
+
+
 def _topic(text: str) -> str | None:
     sendable = len(text.encode("utf-8", "replace")) <= 65_535 and not set(text) & {"+", "#"} and fits(text)
     return None if sendable else "a topic without wildcards and control characters, or nothing"
@@ -71,7 +81,7 @@ class Gateway:
 class Connection:
     """One connection to an MQTT broker."""
 
-    host: str = setting("127.0.0.1", doc="host name or address of the broker")
+    host: str = setting("127.0.0.1", doc="host name or address of the broker", check=_host)
     port: int = setting(1883, doc="TCP port of the broker (with TLS usually 8883)", minimum=1, maximum=PORT)
     tls: bool = setting(False, doc="speak TLS; the broker's certificate and host name are checked")
     ca_file: str = setting("", doc="certificates that may have signed the broker's; empty: those of the system")

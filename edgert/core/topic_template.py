@@ -49,6 +49,11 @@ class TopicTemplate:
                 )
             self.filter = text
         else:
+            if text.split("/", 1)[0] in ("$share", "$queue"):
+                raise ValueError(
+                    "expected a filter that is not shared (the broker gives each message of a shared subscription to "
+                    f"one client of its group, so this flow would miss the others), got {show(text)}"
+                )
             self.filter = self._as_filter(text)
         self._known = _Known(self)
         self._format = _NAME.sub(lambda m: f"%({m[1]})s", text.replace("%", "%%"))

@@ -26,6 +26,8 @@ from edgert.mqtt.deployment import Deployment
 TICK_S = 0.25
 ANSWER_S = 30.0
 """Longest wait for the gateway's answer to the flow, once it is connected."""
+FIRST_SPARK_S = 80.0
+"""From Spark's start to the first fleet rows on a machine that never ran it (78 s, on two cores)."""
 STOP_ORDER = ("publisher", "gateway", "collector", "spark", "broker")
 STAGES = ("broker", "gateway", "boards", "flow", "publisher", "collector", "spark")
 """As shown: in the order of the data."""
@@ -36,6 +38,10 @@ TITLES = {
     "spark": "Spark job",
     "publisher": "sensors",
 }
+
+
+PARTS = {"broker": "sensors", "gateway": "checkpoint", "flow": "flow", "collector": "central"}
+"""Part of the gateway's `health` by stage."""
 
 
 class Demo:
@@ -54,7 +60,10 @@ class Demo:
         self._beside = [name for name in self.children if name not in TITLES]
         """Gateways but the first, and agents."""
         titles = {**TITLES, "flow": f"flow {setup.flow_name}", "boards": f"{len(self.boards)} boards"}
-        self.stages = {name: Stage(titles[name]) for name in STAGES if name != "boards" or self.boards}
+        self.stages = {
+            name: Stage(titles[name], part=PARTS.get(name, "")) for name in STAGES if name != "boards" or self.boards
+        }
+        self._spark_took_s = setup.spark_took_s()
         self._began = time.monotonic()
         self._deployment: Deployment | fleet.FleetDeployment | None = None
         self._asked_at = 0.0
@@ -82,6 +91,7 @@ class Demo:
             status=self._status.value or {},
             fleet=self._fleet.value or FleetRows(),
             note=note,
+            problem=self._status.problem,
         )
 
     def _read_fleet(self) -> FleetRows:
@@ -228,8 +238,9 @@ class Demo:
         spark = self.stages["spark"]
         if spark.state == "starting":
             waited = time.monotonic() - self.children["spark"].started_at
-            spark.text = f"{waited:.0f} s so far; a start takes some 15 s, the very first one fetches jars"
+            spark.text = progress(waited, self._spark_took_s)
             if self._fleet_has_moved():
+                self.setup.note_spark_took(waited)
                 self._set("spark", "ready", f"keeps table {self.setup.tables / 'fleet' / self.setup.flow_name}")
 
     # ---- the way down ----
@@ -248,6 +259,18 @@ class Demo:
         self._shipping.join()
         self._fleet.join()
         return killed
+
+
+def progress(waited_s: float, took_s: float | None) -> str:
+    """How far a start of Spark is, until the first rows are in the fleet table. `took_s`: the last start; None: this is
+    the first one."""
+    expected = took_s or FIRST_SPARK_S
+    done = min(9, int(10 * waited_s / expected))
+    bar = "█" * done + "░" * (10 - done)
+    if waited_s > 2 * expected:
+        return f"{bar} {waited_s:.0f} s, slower than expected ({expected:.0f} s): see logs/spark.log"
+    why = "as the last time" if took_s else "the first time: it fetches jars"
+    return f"{bar} {waited_s:.0f} of some {expected:.0f} s to the first fleet rows ({why})"
 
 
 def _answers(host: str, port: int) -> bool:

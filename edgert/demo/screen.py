@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgert.demo.observe import FleetRows, cell, shown
+from edgert.demo.sensors import UNITS
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -23,6 +24,8 @@ class Stage:
     title: str
     state: State = "waiting"
     text: str = ""
+    part: str = ""
+    """The part of the gateway's `health` that says how it does once it is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,14 @@ class View:
     status: Mapping[str, Any] = field(default_factory=dict)
     fleet: FleetRows = FleetRows()
     note: str = ""
+    problem: str = ""
+    """Why there is no new status."""
 
 
+FLEET_ROWS = 6
+LEAST_FLEET_ROWS = 3
+FAULT = ("✗", "bold red")
+DOUBT = ("!", "yellow")
 MARKS: Mapping[State, tuple[str, str]] = {
     "waiting": ("·", "dim"),
     "starting": ("…", "yellow"),
@@ -66,6 +75,28 @@ def size(count: float) -> str:
 def rows_in(status: Mapping[str, Any]) -> int:
     """Rows that came out of all sources."""
     return sum(int(o["rows_out"]) for o in _operators(status) if str(o["type"]).endswith("source"))
+
+
+def health(view: View, level: str) -> list[Mapping[str, Any]]:
+    """Parts of this level, as page and `/healthz` have them."""
+    return [part for part in view.status.get("health", {}).get("parts", ()) if part["level"] == level]
+
+
+def troubles(view: View) -> list[str]:
+    """What does not do its work, a line each."""
+    silent = [f"gateway: no answer: {view.problem}"] if view.problem and view.status else []
+    return silent + [str(part["text"]) for part in health(view, "bad")]
+
+
+def mark(stage: Stage, view: View) -> tuple[str, str]:
+    """Its sign and colour: that of how it does, once it is up."""
+    if stage.state == "ready" and stage.part:
+        if view.problem:
+            return DOUBT
+        for level, sign in (("bad", FAULT), ("warning", DOUBT)):
+            if any(part["part"] == stage.part for part in health(view, level)):
+                return sign
+    return MARKS[stage.state]
 
 
 def awaited(stages: tuple[Stage, ...]) -> list[Stage]:
@@ -97,67 +128,104 @@ def plain_line(view: View) -> str:
             f"dropped {_dropped(status)}",
         ]
     parts.append(f"fleet rows {view.fleet.total}")
+    parts += [f"PROBLEM: {trouble}" for trouble in troubles(view)]
     return " · ".join(parts)
 
 
-def render(view: View) -> Group:
-    """The whole summary."""
+def render(view: View, width: int = 80, height: int = 24) -> Group:
+    """The whole summary, in so many columns and lines. Operators make way for the fleet's rows, and these for more."""
     from rich.console import Group
+    from rich.text import Text
 
-    parts: list[RenderableType] = [_head(view), _stages(view.stages), ""]
+    parts: list[RenderableType] = [*_head(view, width), *_stages(view)]
+    one_line: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+    parts += [Text(f"{FAULT[0]} {trouble}", style="red", **one_line) for trouble in troubles(view)]
     if view.status:
-        parts += [_figures(view.status), "", _operator_table(view.status), ""]
-    if view.fleet.version >= 0:
-        parts += [_fleet_table(view)]
+        parts += ["", *_figures(view.status, width), *_flows(view.status)]
+    left = height - len(parts) - (2 if view.note else 0)
+    if view.fleet.version < 0:
+        parts += ("", Text(_first_rows(view), style="dim"))[: max(0, left)]
+        left -= 2
+    fleet = min(len(view.fleet.rows), FLEET_ROWS) if view.fleet.version >= 0 else 0
+    operators = _operators(view.status)
+    if operators and left >= len(operators) + 2 + (fleet and LEAST_FLEET_ROWS + 3):
+        parts += ["", _operator_table(operators)]
+        left -= len(operators) + 2
+    if fleet and left > 3:
+        parts += ["", _fleet_table(view, width, min(fleet, left - 3))]
     if view.note:
-        parts += ["", view.note]
+        parts += ["", Text(view.note, **one_line)]
     return Group(*parts)
 
 
-def _head(view: View) -> Table:
-    from rich.table import Table
+def _head(view: View, width: int) -> list[Text]:
     from rich.text import Text
 
-    grid = Table.grid(expand=True, padding=(0, 1))
-    grid.add_column()
-    grid.add_column(justify="right")
-    left = Text.assemble(("edgert demo", "bold"), f"  {view.gateway}  ", (clock(view.elapsed_s), "dim"))
-    grid.add_row(left, Text(f"{view.url}   MQTT {view.broker}   Ctrl-C ends", style="cyan"))
-    return grid
+    name = Text.assemble(("edgert demo", "bold"), f"  {view.gateway}  ", (clock(view.elapsed_s), "dim"), "  ")
+    where = Text(f"{view.url}  MQTT {view.broker}  Ctrl-C ends", style="cyan")
+    if name.cell_len + where.cell_len <= width:
+        return [name + where]
+    return [name, where]
 
 
-def _stages(stages: tuple[Stage, ...]) -> RenderableType:
+def _first_rows(view: View) -> str:
+    if awaited(view.stages):
+        return "The first rows of the fleet table come once all of these are up, and a window has closed."
+    return f"No rows of the fleet table {view.flow} yet: a window has to close first, then Spark takes some seconds."
+
+
+def _stages(view: View) -> list[Text]:
     """One line each while something is awaited, then one line for all, which leaves room for rows."""
-    from rich.table import Table
     from rich.text import Text
 
-    if not awaited(stages):
-        return Text("  ").join(Text(f"{MARKS[s.state][0]} {s.title}", style=MARKS[s.state][1]) for s in stages)
-    grid = Table.grid(padding=(0, 2))
-    for stage in stages:
-        mark, style = MARKS[stage.state]
-        grid.add_row(Text(f"{mark} {stage.title}", style=style), Text(stage.text or stage.state, style="dim"))
-    return grid
+    signs = [(stage, *mark(stage, view)) for stage in view.stages]
+    if not awaited(view.stages):
+        line = Text("  ").join(Text(f"{sign} {stage.title}", style=style) for stage, sign, style in signs)
+        line.no_wrap = True
+        return [line]
+    widest = max(len(stage.title) for stage in view.stages)
+    return [
+        Text.assemble((f"{sign} {stage.title:{widest}}  ", style), (stage.text or stage.state, "dim"), no_wrap=True,
+                      overflow="ellipsis")
+        for stage, sign, style in signs
+    ]  # fmt: skip
 
 
-def _figures(status: Mapping[str, Any]) -> Text:
+def _figures(status: Mapping[str, Any], width: int) -> list[Text]:
     from rich.text import Text
 
-    rate = sum(float(o["rate_in"]) for o in _operators(status) if str(o["type"]).endswith("source"))
     central, checkpoint, dropped = status["central"], status["checkpoint"], _dropped(status)
-    line = Text()
+    lines = [Text()]
     for title, value, more in (
-        ("rows in", f"{rows_in(status):,}", f"{rate:,.1f}/s"),
+        ("messages", f"{status['ingest']['messages']:,}", f"{status['ingest'].get('rate') or 0.0:,.1f}/s"),
         ("outbox", f"{central['outbox_rows']:,} rows", size(central["outbox_bytes"])),
         ("checkpoints", f"{checkpoint['commits']:,}", f"last {checkpoint['last_ms']:.1f} ms"),
-        ("dropped", f"{dropped:,}", ""),
+        ("dropped", f"{dropped:,} rows", ""),
         ("gateway", size(status["rss_bytes"]), f"{status['cpu_percent']:.1f} % CPU"),
     ):
         warn = "bold yellow" if title == "dropped" and dropped else "bold"
-        line.append(f"{title} ", style="dim")
-        line.append(value, style=warn)
-        line.append(f" {more}    " if more else "    ", style="dim")
-    return line
+        figure = Text.assemble((f"{title} ", "dim"), (value, warn), (f" {more}" if more else "", "dim"))
+        if lines[-1].cell_len + figure.cell_len + 3 > width and lines[-1].cell_len:
+            lines.append(Text())
+        lines[-1].append_text(figure + Text("   "))
+    return lines
+
+
+def _flows(status: Mapping[str, Any]) -> list[Text]:
+    """A line for each flow."""
+    from rich.text import Text
+
+    lines = []
+    for flow in status["flows"]:
+        sources = [o for o in flow["operators"] if str(o["type"]).endswith("source")]
+        rows, rate = sum(int(o["rows_out"]) for o in sources), sum(float(o["rate_in"]) for o in sources)
+        condition = flow.get("condition", {"level": "good", "state": flow["state"]})
+        style = {"bad": "red", "warning": "yellow", "idle": "dim"}.get(condition["level"], "green")
+        figures = (
+            f"  {rows:,} rows in, {rate:,.1f}/s, {flow['rows_shipped']:,} shipped, {flow.get('dropped', 0):,} dropped"
+        )
+        lines.append(Text.assemble(f"flow {flow['name']} ", (condition["state"], style), figures, no_wrap=True))
+    return lines
 
 
 def _plain_table(*columns: tuple[str, Literal["left", "right"]]) -> Table:
@@ -169,11 +237,11 @@ def _plain_table(*columns: tuple[str, Literal["left", "right"]]) -> Table:
     return table
 
 
-def _operator_table(status: Mapping[str, Any]) -> Table:
+def _operator_table(operators: list[Mapping[str, Any]]) -> Table:
     table = _plain_table(
-        ("operator", "left"), ("type", "left"), ("rows in", "right"), ("rows/s", "right"), ("queue", "right")
+        ("operator", "left"), ("type", "left"), ("rows in", "right"), ("rows/s", "right"), ("rows queued", "right")
     )
-    for operator in _operators(status):
+    for operator in operators:
         table.add_row(
             operator["name"],
             operator["type"],
@@ -184,10 +252,21 @@ def _operator_table(status: Mapping[str, Any]) -> Table:
     return table
 
 
-def _fleet_table(view: View) -> Table:
+def _fleet_table(view: View, width: int, count: int) -> Table:
+    """The newest rows; of the columns those that fit, from the left."""
     fleet = view.fleet
-    places = shown(fleet.columns)
-    newest = fleet.rows[0] if fleet.rows else ()
+    rows = fleet.rows[:count]
+    places: list[int] = []
+    cells: list[list[str]] = []
+    used = 0
+    for place in shown(fleet.columns):
+        column = [_with_unit(fleet.columns[place], row[place]) for row in rows]
+        used += max(map(len, [fleet.columns[place], *column])) + 2
+        if used > width + 2 and places:
+            break
+        places.append(place)
+        cells.append(column)
+    newest = rows[0] if rows else ()
     numbers = [bool(newest) and isinstance(newest[place], (int, float)) for place in places]
     table = _plain_table(
         *((fleet.columns[place], "right" if number else "left") for place, number in zip(places, numbers, strict=True))
@@ -195,6 +274,12 @@ def _fleet_table(view: View) -> Table:
     table.title = f"fleet table {view.flow}: {fleet.total:,} rows, the newest"
     table.title_justify = "left"
     table.title_style = "bold"
-    for row in fleet.rows:
-        table.add_row(*(cell(row[place]) for place in places))
+    for row in zip(*cells, strict=True):
+        table.add_row(*row)
     return table
+
+
+def _with_unit(column: str, value: object) -> str:
+    """A cell; the name of a quantity of this machine with its unit."""
+    unit = UNITS.get(str(value)) if column == "quantity" else None
+    return f"{cell(value)}, {unit}" if unit else cell(value)

@@ -10,12 +10,19 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 TOPIC = "machine/{source}/{quantity}"
 _T = TypeVar("_T")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _UNREAL_NETWORKS = ("ifb", "veth", "docker", "br-", "tun", "tap", "dummy")
+
+
+UNITS: Final = {
+    "busy": "%", "frequency": "Hz", "temperature": "°C", "used": "%", "received": "B/s", "sent": "B/s", "read": "B/s",
+    "written": "B/s",
+}  # fmt: skip
+"""Quantity -> its unit, for people."""
 
 
 @dataclass(frozen=True, slots=True)

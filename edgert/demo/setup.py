@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -19,11 +20,14 @@ from typing import IO
 
 import edgert
 from edgert.core.errors import EdgertError
+from edgert.core.text_files import ENCODING
 from edgert.demo.sensors import name as sensor_name
+from edgert.install_hint import command
 from edgert.mqtt.address import PORT as BROKER_PORT
 from edgert.mqtt.address import split_broker
 
 FLEET = "demo"
+SPARK_TOOK = "spark-start-seconds"
 LOOPBACK = "127.0.0.1"
 _OURS = (
     "EDGERT_GATEWAY_",
@@ -83,6 +87,20 @@ class Setup:
     def logs(self) -> Path:
         return self.data / "logs"
 
+    def spark_took_s(self) -> float | None:
+        """How long the last start of Spark in this folder took until there were rows; None: there was none."""
+        try:
+            seconds = float((self.logs / SPARK_TOOK).read_text())
+        except (OSError, ValueError):
+            return None
+        return seconds if 0 < seconds < 3600 else None
+
+    def note_spark_took(self, seconds: float) -> None:
+        """For the next start."""
+        with contextlib.suppress(OSError):
+            self.logs.mkdir(exist_ok=True)
+            (self.logs / SPARK_TOOK).write_text(f"{seconds:.0f}\n")
+
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.web_port}/"
@@ -105,7 +123,7 @@ def missing_parts(embedded_broker: bool) -> str:
     absent = [f"{module} ({purpose})" for module, purpose in needed.items() if find_spec(module) is None]
     if not absent:
         return ""
-    return f"the demo needs {', '.join(absent)}; install it with: pip install 'edgert[demo]'"
+    return f"the demo needs {', '.join(absent)}; install it with: {command('demo')}"
 
 
 def prepare(options: Options) -> Setup:
@@ -150,7 +168,7 @@ def load_flow(options: Options) -> tuple[str, str]:
 
     file = options.flow or Path(__file__).with_name("city.toml" if options.trace else "machine.toml")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding=ENCODING)
     except (OSError, UnicodeDecodeError) as problem:
         raise EdgertError(f"{file}: expected a readable flow document: {problem}") from problem
     registry, _ = with_installed()
@@ -234,7 +252,7 @@ def commands(setup: Setup) -> dict[str, list[str]]:
     found = {
         "broker": [*python, "edgert.demo.broker", "--port", str(setup.broker_port)],
         "gateway": [*python, "gateway", "--config", str(setup.data / "gateway.toml")],
-        "collector": [*python, "edgert.central.collector_main", *central],
+        "collector": [*python, "edgert.central.collector_command", *central],
         "spark": [*python, "edgert.cli.main", "central", "run", *central],
         "publisher": publisher,
     }

@@ -26,11 +26,13 @@ class Live:
         from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._live = RichLive(console=Console(), auto_refresh=False, vertical_overflow="ellipsis")
+        self._console = Console()
+        self._live = RichLive(console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
         self._live.start()
 
     def show(self, view: View, last: bool = False) -> None:
-        self._live.update(render(view), refresh=True)
+        width, height = self._console.size
+        self._live.update(render(view, width, height), refresh=True)
 
     def close(self) -> None:
         self._live.stop()

@@ -17,6 +17,7 @@ from edgert.flow import delivery, full_outbox, latency, on_error
 from edgert.flow.delivery import Delivery
 from edgert.flow.full_outbox import WhenFull
 from edgert.flow.graph import Flow, Node
+from edgert.flow.loops import Loop, loops
 from edgert.flow.on_error import OnError
 from edgert.flow.parameters import parse_parameters, parse_values
 from edgert.flow.spec import COMMON, INSTANCES, SLOT, OperatorSpec, Registry
@@ -220,6 +221,7 @@ class _Checker:
             self.problems += problems
         if structure_is_sound and not self.faulty:
             self.problems += field_problems(flow, self.registry)
+        self.problems += [loop_problem(loop) for loop in loops([flow], flow.name) if loop.certain]
 
     def undivided(self, node: Node, flow: Flow) -> Iterable[Problem]:
         """An operator with state of which copies are wanted, and nothing that says which rows belong together."""
@@ -229,6 +231,12 @@ class _Checker:
             if spec.divides_by(node, keys) == ():
                 expected = "1, or a key_by before it (rows of one key meet in one instance)"
                 yield Problem(f"operators.{node.name}.{INSTANCES.name}", expected, str(node.instances))
+
+
+def loop_problem(loop: Loop) -> Problem:
+    """Of a loop that is certain."""
+    expected = f"a topic that does not lead back to a source ({loop.filter} takes it; each message would make another)"
+    return Problem(f"operators.{loop.publisher.operator}.topic", expected, str(loop))
 
 
 def _input_keys(spec: OperatorSpec) -> tuple[str, ...]:

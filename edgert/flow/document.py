@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from edgert.core.errors import DocumentError, Problem, show
+from edgert.core.text_files import ENCODING
 from edgert.flow.check import check
 from edgert.flow.graph import Flow
 from edgert.flow.spec import Registry
@@ -76,9 +77,9 @@ def _decoded(text: str | bytes) -> str:
     if size > MAX_BYTES:
         raise _SyntaxFault("document", f"at most {MAX_BYTES} bytes", f"{size}")
     if isinstance(text, str):
-        return text
+        return text.removeprefix("\ufeff")
     try:
-        return text.decode("utf-8-sig")
+        return text.decode(ENCODING)
     except UnicodeDecodeError as error:
         raise _SyntaxFault(f"byte {error.start}", "UTF-8 text", show(text[error.start : error.start + 8])) from None
 

@@ -232,8 +232,14 @@ def fields_needed(flow: Flow, registry: Registry, source: str) -> frozenset[str]
     return None if needed is None else needed - ALWAYS
 
 
-def _fields_behind(flow: Flow, registry: Registry) -> dict[str, frozenset[str] | None]:
-    """Per operator: the fields of its output rows at which any operator behind it looks (None: all)."""
+def fields_named(flow: Flow, registry: Registry, source: str) -> frozenset[str]:
+    """The fields (beside `time` and `source`) of the rows of `source` that operators behind it read by their names."""
+    return (_fields_behind(flow, registry, by_name=True)[source] or frozenset()) - ALWAYS
+
+
+def _fields_behind(flow: Flow, registry: Registry, *, by_name: bool = False) -> dict[str, frozenset[str] | None]:
+    """Per operator: the fields of its output rows at which any operator behind it looks (None: all). `by_name`: an
+    operator that looks at all fields looks at none."""
     behind: dict[str, frozenset[str] | None] = {}
     wanted: dict[str, list[frozenset[str] | None]] = {name: [] for name in flow.nodes}
     for node in reversed(tuple(flow.nodes.values())):
@@ -241,7 +247,10 @@ def _fields_behind(flow: Flow, registry: Registry) -> dict[str, frozenset[str] |
         stateful = _kind(registry[node.type]) == "stateful"
         keys = keys_above(flow, registry, node.name) if stateful else ()  # the marker only names them: it is read here
         for name, use in registry[node.type].uses(node):
-            wanted[name] += (_through(use, after), use.reads, frozenset(key for key, _ in keys))
+            reads = use.reads
+            if by_name:
+                reads = (reads or frozenset()) | (use.keeps or frozenset())
+            wanted[name] += (_through(use, after), reads, frozenset(key for key, _ in keys))
     return behind
 
 

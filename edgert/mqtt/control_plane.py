@@ -22,6 +22,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edgert.core.errors import EdgertError, show
 from edgert.core.pieces import PACKET_BYTES
 from edgert.core.settings import Connection
+from edgert.mqtt.connection_hints import hint
 from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.encode import check_topic
 from edgert.mqtt.paho_client import PahoClient
@@ -319,7 +320,8 @@ class ControlConnection:
         if silent and self._may_fall_back:
             self._change_version()
         elif not self._stopping.is_set() and not self._replacing:  # else it is we who end it
-            self._note(self.error or f"connection to {self.address} lost: {reason}{self._meaning(reason)}")
+            more = "" if was else hint("closed", tls=self._settings.tls, port=self._settings.port)
+            self._note(self.error or f"connection to {self.address} lost: {reason}{self._meaning(reason)}{more}")
             self._return_to_5()
         if was:
             self._guarded(lambda: self._on_disconnected(self.error))
@@ -361,7 +363,9 @@ class ControlConnection:
     def _unreachable(self, client: paho.Client, data: Any) -> None:
         why = sys.exc_info()[1]  # paho calls this while it handles the error, which it does not hand over
         told = (why.strerror if isinstance(why, OSError) else None) or str(why or "nobody answers")
-        self._note(f"no connection to {self.address}: {told}")
+        refused = isinstance(why, ConnectionRefusedError)
+        more = hint(f"{told} {why}", tls=self._settings.tls, port=self._settings.port, accepted=not refused)
+        self._note(f"no connection to {self.address}: {told}{more}")
         self._return_to_5()
 
     def _note(self, error: str) -> None:

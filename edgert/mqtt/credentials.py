@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Connection
+from edgert.core.text_files import ENCODING
 
 
 def read_password(path: str) -> str | None:
@@ -14,7 +15,7 @@ def read_password(path: str) -> str | None:
     if not path:
         return None
     try:
-        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0]
+        return Path(path).read_text(encoding=ENCODING).split("\n", 1)[0]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise EdgertError(f"password_file {path}: {reason}") from None

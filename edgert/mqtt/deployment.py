@@ -35,6 +35,8 @@ class Answer:
     running_version: int | None = None
     """Version that runs now; None: the flow does not run."""
     digest: str = ""
+    existed: bool = True
+    """Of a removal: whether there was such a flow. An older gateway does not say so."""
 
 
 def read_answer_untrusted(payload: bytes) -> Answer | None:
@@ -51,7 +53,8 @@ def read_answer_untrusted(payload: bytes) -> Answer | None:
     if not accepted and not problems:
         problems = (Problem("document", "an accepted document", "a refusal without a reason"),)
     version, running = _number(state.get("version")), _number(state.get("running_version"))
-    return Answer(accepted, version, problems, running, told if isinstance(told, str) else "")
+    existed = state.get("existed", version is not None or not state.get("removed")) is not False
+    return Answer(accepted, version, problems, running, told if isinstance(told, str) else "", existed)
 
 
 def _number(value: object) -> int | None:

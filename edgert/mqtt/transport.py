@@ -12,6 +12,7 @@ from typing import cast
 
 from edgert.mqtt.client_types import Address, Handlers, Status, Tls
 from edgert.mqtt.coalesce import Coalescer
+from edgert.mqtt.connection_hints import hint
 from edgert.mqtt.events import (
     Closed,
     Connected,
@@ -170,7 +171,7 @@ class MqttClient:
                 async with asyncio.timeout(self._session.options.connect_timeout_s):
                     await self._open(wire)
             except (OSError, ValueError) as error:
-                self._failed(f"cannot connect to {self.address}: {str(error) or 'no answer in time'}")
+                self._failed(f"cannot connect to {self.address}: {self._told(error)}")
             else:
                 await asyncio.shield(wire.closed)
             if self._retry:
@@ -184,6 +185,11 @@ class MqttClient:
         address = self.address
         context = _tls_context(address.tls) if address.tls else None
         await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port, ssl=context)
+
+    def _told(self, error: Exception) -> str:
+        text = str(error) or "no answer in time"
+        refused = isinstance(error, ConnectionRefusedError)
+        return text + hint(text, tls=self.address.tls is not None, port=self.address.port, accepted=not refused)
 
     def _failed(self, text: str) -> None:
         if text != self.status.error:
@@ -220,7 +226,10 @@ class MqttClient:
     def _lost(self, wire: _Wire, error: Exception | None) -> None:
         if wire is not self._wire:
             return
-        for event in self._session.lost(f"connection lost: {error or 'closed by the broker'}"):
+        text = f"connection lost: {error or 'closed by the broker'}"
+        if not self.status.connected:
+            text += hint(text, tls=self.address.tls is not None, port=self.address.port)
+        for event in self._session.lost(text):
             self._handle(event)
         self._wire = None
         self._disconnected()

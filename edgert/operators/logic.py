@@ -115,3 +115,5 @@ class Build:
     """How many inputs are connected."""
     ports: frozenset[int]
     """Ports to which something is connected."""
+    named: frozenset[str] = frozenset()
+    """For a source: fields that operators behind it read by name."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any, Protocol, runtime_checkable
 
-from edgert.codecs.field_alone import FieldAlone
 from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
 from edgert.codecs.shapes import row_display
+from edgert.codecs.value import FieldAlone
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
@@ -190,7 +190,8 @@ SPECS = (
             Parameter(
                 "codec",
                 "string",
-                "How a row is written: `json`, `senml`, or one that an installed package adds.",
+                "How a row is written: `json`, `senml`, `value` (the field `value` alone), or one that an installed "
+                "package adds.",
                 default="json",
                 parse=codec_name,
             ),

@@ -20,6 +20,7 @@ from edgert.codecs.registry import make as make_codec
 from edgert.codecs.shapes import KNOWN_TOPICS
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
+from edgert.core.log_sampling import OTHER, LogSampling
 from edgert.core.topic_template import MAX_KNOWN_LENGTH, TopicTemplate, matches
 from edgert.flow.fission import BY_DEVICE
 from edgert.flow.graph import Flow, Node
@@ -27,22 +28,36 @@ from edgert.flow.spec import OperatorSpec, Parameter
 from edgert.operators.devices import Board, Devices
 from edgert.operators.logic import Build, Emission, Logic, Message, Now
 from edgert.operators.marks import TAKEN_BACK, is_ahead
+from edgert.operators.unseen_fields import UnseenFields
 
 RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
 _SOURCE = itemgetter("source")
 NO_TIME = "no time, and the clock is not set"
-SAMPLES = 5
+CODEC_OPTIONS: Final = {"json": ("time_field", "time_unit"), "value": ("value_type",)}
+"""Parameters of a source that are its codec's."""
 SAMPLE_BYTES = 200
+REASONS: Final = 16
+"""Reasons of malformed payloads that are told apart between two looks at them."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadPayload:
-    """A malformed payload as shown in the log: its beginning, and what is wrong with it."""
+    """A malformed payload as people see it: its beginning, and what is wrong with it."""
 
     topic: str
     beginning: bytes
     reason: str
+    arrival: float = 0.0
+    """Monotonic seconds of the gateway."""
+
+    @property
+    def kind(self) -> str:
+        """The reason without what this very payload held."""
+        return self.reason.partition(", got ")[0]
+
+    def __str__(self) -> str:
+        return f"on {self.topic!r}: {self.reason}; it begins {self.beginning!r}"
 
 
 def _check_dead_letter(node: Node, flow: Flow) -> Iterable[Problem]:
@@ -73,16 +88,22 @@ class Source(Logic):
         ahead: str = "keep",
         behind_tolerance_s: float = 3600.0,
         dead_letter: str = "",
+        named: frozenset[str] = frozenset(),
+        all_fields: Codec | None = None,
     ) -> None:
+        """`named`: fields that the flow reads by name; `all_fields`: a codec that builds all, to find those missing."""
         super().__init__()
         self.codec = codec
         self.devices = Devices(out_of_order_s, idle_timeout_s, behind_tolerance_s)
-        self.samples: list[BadPayload] = []
-        """The newest malformed payloads, at most `SAMPLES` between two looks at them, for the log."""
+        self.bad_payloads: dict[str, tuple[int, BadPayload]] = {}
+        """By kind: malformed payloads since the last look at them, for the log, and the newest."""
+        self.newest_bad: BadPayload | None = None
+        self.log_sampling = LogSampling()
         self._ahead_tolerance_s = ahead_tolerance_s
         self.drops_ahead = ahead == "drop"
         self._dead_letter = dead_letter
         self._captures = Captures(topic).__getitem__
+        self.unseen = UnseenFields(named, all_fields, self._captures)
         self.heeded = True
         """Whether the watermark matters to anybody; to be said before it takes anything. If not, it stays as it is, and
         no device's time is noted: that would be a good part of what a row costs in a small flow."""
@@ -127,6 +148,8 @@ class Source(Logic):
         """The rows of a batch, their times taken note of; but for those that went to a tail (`Fusible`)."""
         if not batch.payloads:
             return []
+        if self.unseen.missing:
+            self.unseen.look(batch)
         wall = batch.wall if batch.wall > CLOCK_IS_SET else math.nan
         decoded = self.codec.decode_batch_untrusted(batch.topics, batch.payloads, self._captures, wall)
         if decoded.bad_values:
@@ -211,8 +234,10 @@ class Source(Logic):
     def _bad(self, batch: RawBatch, bad: Sequence[tuple[int, str]]) -> None:
         self.drops["bad_payload"] += len(bad)
         for at, reason in bad:
-            if len(self.samples) < SAMPLES:
-                self.samples.append(BadPayload(batch.topics[at], batch.payloads[at][:SAMPLE_BYTES], reason))
+            sample = BadPayload(batch.topics[at], batch.payloads[at][:SAMPLE_BYTES], reason, batch.arrival)
+            kind = sample.kind if len(self.bad_payloads) < REASONS else OTHER
+            self.bad_payloads[kind] = (self.bad_payloads.get(kind, (0, sample))[0] + 1, sample)
+            self.newest_bad = sample
             if self._dead_letter:
                 self.messages.append(Message(self._dead_letter, batch.payloads[at], qos=1, reason=reason))
 
@@ -289,7 +314,7 @@ class Captures(dict[str, dict[str, str]]):
 def make_source(build: Build) -> Source:
     """The logic of one `mqtt_source`."""
     p = build.node.parameters
-    options = {"time_field": p["time_field"], "time_unit": p["time_unit"]} if p["codec"] == "json" else {}
+    options = {name: p[name] for name in CODEC_OPTIONS.get(p["codec"], ())}
     return Source(
         p["topic"],
         make_codec(p["codec"], build.fields, **options),
@@ -299,6 +324,8 @@ def make_source(build: Build) -> Source:
         ahead=p["ahead"],
         behind_tolerance_s=p["behind_tolerance_s"],
         dead_letter=p["dead_letter"],
+        named=build.named,
+        all_fields=make_codec(p["codec"], None, **options) if build.named else None,
     )
 
 
@@ -321,7 +348,8 @@ SPECS = (
             Parameter(
                 "codec",
                 "string",
-                "How a payload is read: `json`, `senml`, or one that an installed package adds.",
+                "How a payload is read: `json`, `senml`, `value` (a bare value such as `21.5` or `ON`), or one that an "
+                "installed package adds.",
                 default="json",
                 parse=codec_name,
             ),
@@ -334,6 +362,13 @@ SPECS = (
                 "Unit of the event time; `auto` tells by size.",
                 "auto",
                 choices=("auto", "s", "ms", "us"),
+            ),
+            Parameter(
+                "value_type",
+                "string",
+                "What the codec `value` takes: `auto` a number, else text; `boolean` also on/off, yes/no, open/closed.",
+                "auto",
+                choices=("auto", "number", "text", "boolean"),
             ),
             Parameter(
                 "idle_timeout_s", "number", "A device silent for longer holds no window back.", 30.0, "s", minimum=0.1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -33,6 +32,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import drops_of
 from edgert.runtime.interpreter import switching
+from edgert.runtime.latest import LatestWindow
 from edgert.runtime.pool import Pool
 from edgert.runtime.progress import Progress
 from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
@@ -79,7 +79,7 @@ class FlowRun:
         self._build(here or (lambda location: True))
         self.schema = schema_of(self.plan) if self._ships_here() else None
         self.columns = row_columns(self.schema) if self.schema else ()
-        self.latest: deque[Row] = deque(maxlen=5)
+        self.latest = LatestWindow([name for name, _ in self.schema.keys] if self.schema else ())
         self.rows_shipped = 0
         self.pending: list[Captured] = []
         """Captured, but not committed yet (the commit may have failed: then nothing more is captured until it is)."""
@@ -358,13 +358,13 @@ class FlowRun:
 
     def left_ahead(self, rows: Sequence[Row]) -> None:
         """The database has these results, ahead of the checkpoint that will cover them."""
-        self.latest.extend(rows[-5:])
+        self.latest.add(rows)
         self.rows_shipped += len(rows)
 
     def committed(self, form: Checkpoint) -> None:
         """The database has it."""
         for captured in self.pending[: form.captures]:
-            self.latest.extend(captured.rows[-5:])
+            self.latest.add(captured.rows)
         del self.pending[: form.captures]
         self.input_is_safe()
         self.rows_shipped += len(form.rows)

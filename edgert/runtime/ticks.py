@@ -25,13 +25,18 @@ def tick(run: FlowRun, pool: Pool, clock: Clock, mine: Container[str] | None = N
         if isinstance(place.logic, Source) and (mine is None or place.instance.name in mine):
             if not place.instance.queue.entries:
                 pool.put([(place.instance, 0, RawBatch([], [], clock.monotonic(), clock.wall()))])
-            _log_samples(run.flow.name, name, place.logic)
+            _log_samples(run.flow.name, name, place.logic, clock.monotonic())
 
 
-def _log_samples(flow: str, operator: str, source: Source) -> None:
-    samples, source.samples = source.samples, []
-    for bad in samples[:1]:
+def _log_samples(flow: str, operator: str, source: Source, now: float) -> None:
+    """The first malformed payload of a kind, and then their number once a minute."""
+    taken, source.bad_payloads = source.bad_payloads, {}
+    for kind, (count, sample) in taken.items():
+        first = source.log_sampling.note(kind, count, str(sample), now)
+        if first is not None:
+            log.warning("flow %s, %s: malformed payload %s", flow, operator, first)
+    for kind, count, seconds, newest in source.log_sampling.due(now):
         log.warning(
-            "flow %s, %s: malformed payload on %r (%d so far): %s; it begins %r",
-            flow, operator, bad.topic, source.drops["bad_payload"], bad.reason, bad.beginning,
+            "flow %s, %s: %d more malformed payloads (%s) in %.0f s; the newest %s",
+            flow, operator, count, kind, seconds, newest,
         )  # fmt: skip

@@ -90,8 +90,8 @@ class Deployment:
                 answer = {"accepted": True, "version": await self.flows.deploy(flow, "mqtt"), "errors": []}
             else:
                 version = self.flows.version(name)
-                await self.flows.remove(name)
-                answer = {"accepted": True, "version": version, "errors": [], "removed": True}
+                existed = await self.flows.remove(name)
+                answer = {"accepted": True, "version": version, "errors": [], "removed": True, "existed": existed}
         except EdgertError as error:
             answer = self._refusal(error)
             log.warning("a document for flow %s is refused: %s", show(name), error)

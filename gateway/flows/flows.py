@@ -10,8 +10,10 @@ from functools import partial
 
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
 from edgert.core.position import Position
+from edgert.flow.check import loop_problem
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
+from edgert.flow.loops import POSSIBLE_LOOP, loops
 from edgert.flow.physical import Fusion
 from edgert.flow.plan import Assignment
 from edgert.flow.spec import Registry
@@ -229,6 +231,7 @@ class Flows:
                 f"flow {flow.name} is stopped ({self.failed[flow.name]}) and its document is the same: the gateway's "
                 "next start brings it back with its windows, another document replaces it, which gives them up"
             )
+        self._refuse_loop(flow)
         stored = replace(self.plans.next_version(flow, origin), assignment=assignment, plan=plan)
         run = self.plans.run_of(flow, stored, Progress(Position()))
         for refused in self.models.started(run):
@@ -247,6 +250,20 @@ class Flows:
             raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")
         log.info("flow %s version %d runs", flow.name, stored.version)
         return stored.version
+
+    def _refuse_loop(self, flow: Flow) -> None:
+        """Raises `DocumentError` for a flow that certainly reads what it publishes, also by way of other flows; warns
+        where it only may."""
+        others = [run.flow for name, run in self.runs.items() if name != flow.name]
+        found = loops([flow, *others], flow.name)
+        if certain := [loop_problem(loop) for loop in found if loop.certain]:
+            raise DocumentError(f"flow {flow.name}", certain)
+        for loop in found:
+            log.warning("flow %s: %s", flow.name, POSSIBLE_LOOP.format(loop))
+
+    def possible_loops(self, flow: Flow) -> list[str]:
+        """Ways on which a running flow may read what it publishes."""
+        return [str(loop) for loop in loops([run.flow for run in list(self.runs.values())], flow.name)]
 
     async def _now_from(self, name: str, origin: str) -> None:
         """The same document came over MQTT as well, and is retained: from now on its file counts no more."""

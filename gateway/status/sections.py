@@ -94,3 +94,13 @@ def central_section(settings: Central, uplink: Uplink, link: ControlConnection |
         **uplink.section(),
         "error": uplink.status.error or (link.error if link else ""),
     }
+
+
+def not_connected(ingest: Ingest, link: ControlConnection | None) -> list[str]:
+    """Brokers that there is no connection to, with the reason where it is known."""
+    away, sensors = [], ingest.client
+    if not sensors.status.connected:
+        away.append(f"the sensors' broker ({sensors.status.error or sensors.address})")
+    if link is not None and not link.connected:
+        away.append(f"the central broker ({link.error or link.address})")
+    return away

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
@@ -16,15 +14,19 @@ from edgert.core.ids import epoch_ordinal
 from edgert.flow.plan import PhysicalInstance
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.build import Place
-from edgert.runtime.instance.latency import quantile_s
-from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
+from gateway.status.conditions import conditions, worst
+from gateway.status.recently import Looks, MessageRate, Recent, Waiting
 
 Where = tuple[str, str, str]
 """(flow, operator, reason); empty where it is of none."""
-RATE_S = 0.9
-"""Rates are taken over at least this time."""
+LOOK_S = 0.9
+"""Reports are asked for at most this often when somebody looks,"""
+UNASKED_LOOK_S = 2.0
+"""and so often when nobody does."""
+SHOWN_RESULTS = 20
+"""Rows of the newest window that the status holds; `results` has the others."""
 
 
 class Status:
@@ -47,15 +49,24 @@ class Status:
         self._process.cpu_percent()
         self._cpu = 0.0
         self._started = time.monotonic()
-        self._recent: dict[str, _Recent] = {}
-        self._looks: dict[str, _Looks] = {}
-        self._seen_at = time.monotonic()
+        self._recent: dict[str, Recent] = {}
+        self._looks: dict[str, Looks] = {}
+        self._messages, self._waiting = MessageRate(), Waiting()
+        self._loops: tuple[object, dict[str, list[str]]] = (None, {})
+        """Of which flows, and the loops that there may be, by flow."""
+        self._seen_at = time.monotonic() - LOOK_S
 
     def object(self) -> dict[str, Any]:
         """See the module. Every number is since the start of the process, unless its name says otherwise: but those of
         a flow and its operators, which begin anew with each version of it."""
-        self._take_rates()
-        return {
+        self._look(LOOK_S)
+        now = time.monotonic()
+        drops = self._drops()
+        sections = {name: section() for name, section in self._sections.items()}
+        sections["ingest"] |= self._messages.plain(now)
+        central = sections["central"]
+        central["unacknowledged_s"] = self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
+        status = {
             "gateway": self._gateway,
             "fleet": self._fleet,
             "version": edgert.__version__,
@@ -63,13 +74,29 @@ class Status:
             "rss_bytes": self._process.memory_info().rss,
             "cpu_percent": self._cpu,
             "written_bytes": self._written_bytes(),
-            **{name: section() for name, section in self._sections.items()},
-            "drops": self._drops(),
+            **sections,
+            "drops": drops,
             "flows": [
-                *(self._flow(run) for run in list(self._flows.runs.values())),
+                *(self._flow(run, drops, now) for run in list(self._flows.runs.values())),
                 *(_failed(name, why) for name, why in self._flows.failed.items()),
             ],
         }
+        found = conditions(status)
+        by_flow = {condition.name: condition.plain() for condition in found if condition.part == "flow"}
+        for flow in status["flows"]:
+            flow["condition"] = by_flow[flow["name"]]
+        return status | {"health": {"level": worst(found), "parts": [condition.plain() for condition in found]}}
+
+    def look(self) -> None:
+        """To be called now and then, so that what happened lately is known when somebody asks."""
+        self._look(UNASKED_LOOK_S)
+
+    def results(self, flow: str, offset: int, limit: int) -> dict[str, Any] | None:
+        """Rows of the newest window of a flow; None where no flow of that name runs."""
+        run = self._flows.runs.get(flow)
+        if run is None:
+            return None
+        return {"flow": flow, "offset": offset, **_window(run, offset, limit)}
 
     def _written_bytes(self) -> int | None:
         """None where the kernel does not count it."""
@@ -78,17 +105,21 @@ class Status:
         except (psutil.Error, OSError, NotImplementedError):
             return None
 
-    def _take_rates(self) -> None:
+    def _look(self, after_s: float) -> None:
         now = time.monotonic()
-        if now - self._seen_at < RATE_S:
+        if now - self._seen_at < after_s:
             return
         looks, recent = {}, {}
         for run in list(self._flows.runs.values()):
             reports = {name: self._host.figures.report(run, name) for name in run.places}
             known = self._looks.get(run.flow.name)
-            looks[run.flow.name] = known if known and known.run is run else _Looks(run)
-            recent[run.flow.name] = looks[run.flow.name].look(reports)
+            look = looks[run.flow.name] = known if known and known.run is run else Looks(run)
+            recent[run.flow.name] = look.look(reports)
+            look.achieved.look(run, reports, now)
         self._recent, self._looks, self._seen_at = recent, looks, now
+        self._messages.look(self._sections["ingest"]()["messages"], now)
+        central = self._sections["central"]()
+        self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
         self._cpu = self._process.cpu_percent()
 
     def _drops(self) -> list[dict[str, Any]]:
@@ -102,9 +133,9 @@ class Status:
             if rows
         ]
 
-    def _flow(self, run: FlowRun) -> dict[str, Any]:
+    def _flow(self, run: FlowRun, drops: Sequence[Mapping[str, Any]], now: float) -> dict[str, Any]:
         name = run.flow.name
-        recent = self._recent.get(name, _Recent())
+        recent, looks = self._recent.get(name, Recent()), self._looks.get(name)
         return {
             "name": name,
             "version": run.version,
@@ -120,10 +151,37 @@ class Status:
             "rows_repeated": self._flows.flow_registry.database.repeated[name],
             "latency_ms": recent.latency_ms,
             "balance": recent.balance,
-            "latest": [_shown(row) for row in list(run.latest)[-5:]],
+            "dropped": sum(drop["rows"] for drop in drops if drop["flow"] == name),
+            "dropping": [list(dropping) for dropping in recent.dropping],
+            "recent": looks.achieved.plain(now) if looks else {},
+            "possible_loops": self._possible_loops(name),
+            **self._input(run),
+            **_window(run, 0, SHOWN_RESULTS),
         }
 
-    def _operator(self, run: FlowRun, name: str, place: Place, recent: _Recent) -> dict[str, Any]:
+    def _input(self, run: FlowRun) -> dict[str, Any]:
+        """What the sources say of their payloads: the newest malformed one, and fields that never came."""
+        malformed: dict[str, Any] | None = None
+        never_seen = []
+        for name, place in run.places.items():
+            if place.planned.kind != "source":
+                continue
+            told = self._host.figures.report(run, name).input
+            bad = told.get("malformed")
+            if bad and (malformed is None or bad["age_s"] < malformed["age_s"]):
+                malformed = {"operator": name, **bad}
+            if told.get("never_seen"):
+                never_seen.append({"operator": name, "fields": told["never_seen"], "seen": told["seen"]})
+        return {"malformed": malformed, "never_seen": never_seen}
+
+    def _possible_loops(self, name: str) -> list[str]:
+        flows = {flow: run.version for flow, run in list(self._flows.runs.items())}
+        if self._loops[0] != flows:
+            runs = list(self._flows.runs.values())
+            self._loops = flows, {run.flow.name: self._flows.possible_loops(run.flow) for run in runs}
+        return self._loops[1].get(name, [])
+
+    def _operator(self, run: FlowRun, name: str, place: Place, recent: Recent) -> dict[str, Any]:
         """Queue, turns and most times of a region are those of its first part: see `Report`."""
         kind: str = place.planned.kind
         if place.planned.copies > 1:
@@ -156,68 +214,6 @@ class Status:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Recent:
-    """What a flow did between the last two reports of each place."""
-
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """Rows in per second, by operator."""
-    utilisation: Mapping[str, float] = field(default_factory=dict)
-    """ρ_w of EdgeWise (section 7.2), by instance (its first operator)."""
-    balance: float | None = None
-    """Coefficient of variation of the utilisation over the instances; 0 is all alike."""
-    latency_ms: Mapping[str, float | None] = field(default_factory=dict)
-    """p50 and p99 from arrival to a sink."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pace:
-    """What a place did between its last two reports."""
-
-    rate: float
-    utilisation: float
-    latency: list[int]
-
-    @classmethod
-    def between(cls, before: Report, now: Report) -> _Pace:
-        passed = now.at - before.at
-        return cls(
-            max(0, now.rows_in - before.rows_in) / passed,
-            round(min(1.0, max(0.0, 1 - (now.idle_s - before.idle_s) / passed)), 4),
-            [n - then for n, then in zip(now.latency, before.latency, strict=True)],
-        )
-
-
-class _Looks:
-    """What is remembered of a flow from look to look."""
-
-    def __init__(self, run: FlowRun) -> None:
-        self.run = run
-        self._said: dict[str, Report] = {}
-        self._paces: dict[str, _Pace] = {}
-
-    def look(self, reports: Mapping[str, Report]) -> _Recent:
-        """A place that has not reported since the last look keeps its figures: slots do so at their own times."""
-        for name, told in reports.items():
-            before = self._said.get(name)
-            if not told.at or (before and told.at <= before.at):
-                continue
-            if before:
-                self._paces[name] = _Pace.between(before, told)
-            self._said[name] = told
-        return self._recent() if self._paces else _Recent()
-
-    def _recent(self) -> _Recent:
-        first = {name: pace for name, pace in self._paces.items() if not self.run.places[name].part}
-        used = {name: pace.utilisation for name, pace in first.items()}
-        mean = statistics.fmean(used.values())
-        balance = round(statistics.pstdev(used.values()) / mean, 3) if mean else None
-        counts = [sum(rows) for rows in zip(*(pace.latency for pace in first.values()), strict=True)]
-        latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
-        in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
-        return _Recent({name: pace.rate for name, pace in self._paces.items()}, used, balance, in_ms)
-
-
 def gateway_of(planned: PhysicalInstance) -> str:
     """The gateway that runs an instance, as the assignment says."""
     return planned.location.gateway if planned.location else ""
@@ -225,10 +221,21 @@ def gateway_of(planned: PhysicalInstance) -> str:
 
 def _failed(name: str, why: str) -> dict[str, Any]:
     """A stored flow that could not be started."""
-    nothing: dict[str, Any] = {"operators": [], "edges": [], "latest": []}
+    nothing: dict[str, Any] = {"operators": [], "edges": [], "latest": [], "latest_total": 0, "keys": [], "dropped": 0}
     return {"name": name, "version": 0, "state": "failed", "epoch": 0, "description": why, "rows_shipped": 0, **nothing}
 
 
-def _shown(row: Row) -> Row:
-    """A shipped row for people: of a sketch its size."""
-    return {name: f"{len(value)} bytes" if isinstance(value, bytes) else value for name, value in row.items()}
+def _window(run: FlowRun, offset: int, limit: int) -> dict[str, Any]:
+    """Rows of the newest window, `limit` of them from `offset`."""
+    latest = run.latest
+    rows = [_shown(row, latest.keys) for row in latest.rows[offset : offset + limit]]
+    return {"latest": rows, "latest_total": len(latest.rows) + latest.beyond, "keys": list(latest.keys)}
+
+
+def _shown(row: Row, keys: Sequence[str] = ()) -> Row:
+    """A shipped row for people: of a sketch its size, and the source only where results are told apart by it."""
+    return {
+        name: f"{len(value)} bytes" if isinstance(value, bytes) else value
+        for name, value in row.items()
+        if name != "source" or "source" in keys
+    }

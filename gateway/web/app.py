@@ -32,7 +32,16 @@ MAX_STREAMS = 32
 FRESH_S = 0.5
 """A status younger than this is sent again instead of being made anew, however many ask."""
 
+MAX_RESULTS = 100
+"""Rows in one answer about results."""
+
 Status = Callable[[], dict[str, Any]]
+Results = Callable[[str, int, int], dict[str, Any] | None]
+"""(flow, offset, limit): rows of the flow's newest window; None where there is no such flow."""
+
+
+def no_results(flow: str, offset: int, limit: int) -> None:
+    """Of a gateway without flows."""
 
 
 class Snapshots:
@@ -83,7 +92,9 @@ class Events:
             self.streams -= 1
 
 
-def make(status: Status, bound_host: str, interval_s: float = EVENT_INTERVAL_S) -> tuple[App, Events]:
+def make(
+    status: Status, bound_host: str, interval_s: float = EVENT_INTERVAL_S, results: Results = no_results
+) -> tuple[App, Events]:
     """The application, and its event streams (to be closed before the server stops)."""
     snapshots = Snapshots(status)
     events = Events(snapshots, interval_s)
@@ -102,12 +113,25 @@ def make(status: Status, bound_host: str, interval_s: float = EVENT_INTERVAL_S) 
         return Response(text, headers={"content-type": content_type, **_NO_STORE})
 
     async def healthz(request: Request) -> Response:
-        why = reasons(status())
-        if why:
-            return PlainTextResponse("not ready\n" + "".join(f"- {line}\n" for line in why), 503, _NO_STORE)
-        return PlainTextResponse("ready\n", headers=_NO_STORE)
+        now = status()
+        why, doubts = reasons(now), reasons(now, "warning")
+        lines = ["not ready" if why else "ready", *(f"- {line}" for line in why), *(f"- warning: {d}" for d in doubts)]
+        return PlainTextResponse("\n".join(lines) + "\n", 503 if why else 200, _NO_STORE)
+
+    async def livez(request: Request) -> Response:
+        return PlainTextResponse("alive\n", headers=_NO_STORE)
+
+    async def api_results(request: Request) -> Response:
+        asked = request.query_params
+        flow, offset, limit = asked.get("flow", ""), _number(asked.get("offset"), 0), _number(asked.get("limit"), 20)
+        found = results(flow, offset, min(limit, MAX_RESULTS))
+        if found is None:
+            return PlainTextResponse("expected a flow that runs here: /api/results?flow=NAME\n", 404, _NO_STORE)
+        return Response(msgspec.json.encode(found), media_type="application/json", headers=_NO_STORE)
 
     routes = [
+        Route("/api/results", api_results),
+        Route("/livez", livez),
         Route("/api/status", api_status),
         Route("/api/events", api_events),
         Route("/metrics", metrics),
@@ -115,6 +139,11 @@ def make(status: Status, bound_host: str, interval_s: float = EVENT_INTERVAL_S) 
         *(_static(path) for path in sorted(STATIC.iterdir()) if path.suffix in CONTENT_TYPES),
     ]
     return Guard(Starlette(routes=routes), bound_host), events
+
+
+def _number(text: str | None, default: int) -> int:
+    """A number of the query; the default for what is none."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 _NO_STORE = {"cache-control": "no-store"}

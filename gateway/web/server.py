@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import uvicorn
 
-from gateway.web.app import make
+from gateway.web.app import Results, make, no_results
 
 log = logging.getLogger("gateway.web")
 
@@ -40,10 +40,12 @@ class _Server(uvicorn.Server):
 class WebServer:
     """Serves page, status and metrics. A gateway works without it: trouble here is said, never raised."""
 
-    def __init__(self, settings: WebSettings, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, settings: WebSettings, status: Callable[[], dict[str, Any]], results: Results = no_results
+    ) -> None:
         self._host = settings.host
         self._port = settings.port
-        self._app, self._events = make(status, settings.host)
+        self._app, self._events = make(status, settings.host, results=results)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.url = ""

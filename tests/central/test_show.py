@@ -45,6 +45,19 @@ def test_newest_windows_come_first_aligned(root: str, capsys: pytest.CaptureFixt
     ]
 
 
+def test_before_the_first_fleet_rows_it_says_so_and_when_they_come(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["central", "show", FLOW, "--root", root]) == 0
+    told = capsys.readouterr().err
+    assert f"fleet/{FLOW} is not there yet, these are the contributions in landing/{FLOW}" in told
+    assert "writes the first fleet rows some 20 s after its start" in told
+    assert main(["central", "show", f"landing/{FLOW}", "--root", root]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["central", "show", FLOW, "--root", str(tmp_path / "none")]) == 1
+    assert "The first rows land some seconds after a flow's first window has closed" in capsys.readouterr().err
+
+
 def test_control_characters_of_a_device_do_not_reach_the_terminal(
     root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

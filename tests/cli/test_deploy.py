@@ -199,7 +199,9 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     flow.write_text(GOOD.replace("> 20", "> 25"))
     assert deploy(flow, *where, "--gateway", "g1")[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
     assert deploy("--remove", "warm", *where)[:2] == (0, "flow warm on gateway g1: accepted, version 2 is removed\n")
-    assert deploy("--remove", "warm", *where)[:2] == (0, "flow warm on gateway g1: accepted, no such flow ran\n")
+    status, _, error = deploy("--remove", "warm", *where)
+    assert status == 1
+    assert "--remove: expected the name of a flow of gateway g1, got 'warm': there was none" in error
     gateway.wait(lambda s: not s["flows"], "no flow")
 
 

@@ -14,6 +14,7 @@ import pytest
 import edgert
 from edgert.cli import main as cli
 from edgert.core.errors import EdgertError
+from edgert.install_hint import command
 
 
 class FakeVerb:
@@ -95,7 +96,7 @@ def test_ctrl_c_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     error = ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
     assert run_verb(monkeypatch, raising(error)) == 1
-    assert "pip install 'edgert[central]'" in capsys.readouterr().err
+    assert f"install it with: {command('central')}" in capsys.readouterr().err
 
 
 def test_missing_module_of_our_own_is_a_bug_and_stays_visible(monkeypatch: pytest.MonkeyPatch) -> None:

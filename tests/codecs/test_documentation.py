@@ -18,4 +18,4 @@ def test_example_in_the_documentation_runs(example: str) -> None:
 
 
 def test_the_page_has_examples() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3

@@ -51,6 +51,40 @@ def test_dotted_name_twice_keeps_the_later_and_counts_the_earlier() -> None:
     assert rows_of({"a.b": 1, "a": {"b": 2}}, bad=1)[0]["a.b"] == 2
 
 
+@pytest.mark.parametrize(
+    "value",
+    b'nan -nan inf +INF nan(0x8000) -nan(ind) 1.#QNAN -1.#IND00 1.#INF ovf "nan" "-Infinity" "NaN\\t"'.split(),
+)
+@pytest.mark.parametrize("fields", [None, frozenset("ab")])
+def test_numbers_that_are_none_as_c_and_others_print_them_are_bad_values(
+    value: bytes, fields: frozenset[str] | None
+) -> None:
+    good = [b'{"a":1.5,"b":2,"s":"nano nan, inf"}', b'{"a":"x","b":2,"s":""}']
+    payloads = [*good * 4, b'{"a":' + value + b',"b":2,"s":"nan, \\"inf\\": nan"}', *good]
+    decoded = make("json", fields).decode_batch_untrusted(["t"] * len(payloads), payloads, lambda topic: {}, NOW)
+    assert (decoded.bad_payloads, decoded.bad_values, len(decoded.rows)) == ([], 1, len(payloads))
+    assert "a" not in decoded.rows[8]
+    assert decoded.rows[8]["b"] == 2
+    assert fields or decoded.rows[8]["s"] == 'nan, "inf": nan'
+
+
+@pytest.mark.parametrize("fields", [None, frozenset("ab")])
+def test_a_repeated_key_is_counted_also_when_the_keys_are_known(fields: frozenset[str] | None) -> None:
+    codec = make("json", fields)
+    for payload, bad in [
+        (b'{"a":1,"b":2}', 0), (b'{"a":1,"b":":"}', 0), (b'{"a":1,"b":2,"a":3}', 1), (b'{"a":1, "a" :2,"a":3}', 2),
+    ]:  # fmt: skip
+        decoded = codec.decode_batch_untrusted(["t"] * 5, [payload] * 5, lambda topic: {}, NOW)
+        assert (decoded.bad_values, len(decoded.rows)) == (5 * bad, 5), payload
+        assert decoded.rows[-1]["a"] == 3 or not bad
+    unused = codec.decode_batch_untrusted(["t"], [b'{"a":1,"b":2,"z":1,"z":2}'], lambda topic: {}, NOW)
+    assert unused.bad_values == (fields is None)
+
+
+def test_a_byte_order_mark_is_skipped() -> None:
+    assert rows_of(b'\xef\xbb\xbf{"a":1}')[0]["a"] == 1
+
+
 @pytest.mark.parametrize("value", [b"NaN", b"-Infinity", b"1e999", b"[1,2]", b"1" + b"0" * 400, b"1" + b"0" * 5000])
 def test_bad_value_costs_itself_only(value: bytes) -> None:
     assert rows_of(b'{"a":' + value + b',"b":2}', bad=1) == [{"time": NOW, "source": "a/topic", "b": 2}]

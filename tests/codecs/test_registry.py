@@ -34,7 +34,7 @@ def test_codec_of_another_package_is_found_by_name_and_gets_its_options() -> Non
     codec = registry.make("shout", frozenset(["a"]), volume=3)
     assert isinstance(codec, Shouting)
     assert codec.options == {"volume": 3}
-    assert registry.names() == ("json", "senml", "shout")
+    assert registry.names() == ("json", "senml", "shout", "value")
 
 
 def test_nobody_replaces_a_built_in_codec() -> None:

@@ -92,3 +92,9 @@ def test_rows_are_filled_by_column_and_each_as_by_itself() -> None:
 def test_a_sinks_template_knows_the_topics_that_it_may_give(text: str, given: list[str], others: list[str]) -> None:
     template = TopicTemplate(text, sink=True)
     assert [topic for topic in [*given, *others] if template.may_give(topic)] == given
+
+
+@pytest.mark.parametrize("text", ["$share/group/home/#", "$queue/home/+", "$share"])
+def test_a_shared_subscription_is_refused_with_the_reason(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected a filter that is not shared .* this flow would miss the others"):
+        TopicTemplate(text)

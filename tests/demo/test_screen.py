@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 
 from edgert.demo.observe import FleetRows
+from edgert.demo.run import progress
 from edgert.demo.screen import Stage, View, clock, plain_line, render, size
 from edgert.demo.show import Lines
-from tests.gateway.status_example import example_status
+from tests.gateway.status_example import example_status, judged, operator
 
 FLEET = FleetRows(
     ("window_start", "window_end", "source", "n", "mean", "gateways", "day"),
@@ -31,9 +32,9 @@ def view(**changes: object) -> View:
     return View(**{**base, "flow": "air", **changes})  # type: ignore[arg-type]
 
 
-def drawn(shown: View) -> str:
+def drawn(shown: View, width: int = 120, height: int = 40) -> str:
     out = io.StringIO()
-    Console(file=out, width=120, no_color=True).print(render(shown))
+    Console(file=out, width=width, no_color=True).print(render(shown, width, height))
     return out.getvalue()
 
 
@@ -43,7 +44,8 @@ def test_the_summary_shows_stages_rows_queues_outbox_and_the_newest_fleet_rows()
         "✓ gateway",
         "… Spark job",
         "10 s",
-        "rows in 100",
+        "messages 100",
+        "flow air running  100 rows in, 10.0/s, 10 shipped, 7 dropped",
         "outbox 20 rows",
         "mqtt_source",
         "http://127.0.0.1:1/",
@@ -58,7 +60,75 @@ def test_the_summary_shows_stages_rows_queues_outbox_and_the_newest_fleet_rows()
 def test_the_summary_needs_neither_gateway_nor_table_yet() -> None:
     text = drawn(view())
     assert "rows in" not in text
-    assert "fleet table" not in text
+    assert "rows, the newest" not in text
+    assert "The first rows of the fleet table come once all of these are up" in text
+
+
+UP = tuple(
+    Stage(title, "ready", "up", part)
+    for title, part in (
+        ("MQTT broker", "sensors"), ("gateway", "checkpoint"), ("flow machine", "flow"), ("sensors", ""),
+        ("collector", "central"), ("Spark job", ""),
+    )
+)  # fmt: skip
+MACHINE = FleetRows(
+    ("window_start", "window_end", "source", "quantity", "n", "mean", "minimum", "maximum", "variance"),
+    tuple(
+        (datetime(2026, 1, 1, tzinfo=UTC), None, "raspberrypi-cpu0", quantity, 10, 2.5, 1.5, 3.5, 145_460_000_000.5)
+        for quantity in ("busy", "frequency", "temperature") * 2
+    ),
+    total=1234,
+    version=3,
+)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+@pytest.mark.parametrize("operators", [3, 7, 30])
+def test_a_terminal_of_80_by_24_shows_all_that_matters(ready: bool, operators: int) -> None:
+    status = example_status()
+    [flow] = status["flows"]
+    flow["operators"] = [operator(f"operator-{n}", "tumbling_window", 123_456) for n in range(operators)]
+    stages = UP if ready else tuple(Stage(stage.title, "starting", "x" * 100) for stage in UP)
+    shown = view(
+        status=judged(status), fleet=MACHINE, stages=stages, url="http://127.0.0.1:8080/", gateway="raspberrypi"
+    )
+    lines = drawn(shown, 80, 24).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    for expected in ("http://127.0.0.1:8080/", "Ctrl-C ends", "flow air", "MQTT broker", "outbox 20 rows"):
+        assert expected in text, expected
+    if ready:
+        assert "fleet table air: 1,234 rows, the newest" in text
+        assert "temperature, °C" in text
+        assert "raspberrypi-cpu0" in text
+
+
+def test_a_broker_that_hangs_and_a_dead_collector_lose_their_ticks() -> None:
+    status = example_status()
+    well = drawn(view(status=judged(status), stages=UP))
+    assert well.count("✓") == 6
+    status["ingest"] |= {"connected": False, "error": "no answer to a ping"}
+    status["central"] |= {"unacknowledged_s": 90.0, "outbox_rows": 437}
+    ill = view(status=judged(status), stages=UP)
+    text = drawn(ill, 80)
+    for expected in (
+        "✗ MQTT broker",
+        "✗ collector",
+        "✓ flow machine",
+        "✗ sensors' broker: 127.0.0.1:1883: no answer to a ping",
+    ):
+        assert expected in text, expected
+    assert "PROBLEM: central: " in plain_line(ill)
+    silent = view(status=judged(example_status()), stages=UP, problem="TimeoutError: timed out")
+    assert "gateway: no answer: TimeoutError: timed out" in drawn(silent)
+    assert "✓ gateway" not in drawn(silent)
+
+
+def test_the_wait_for_spark_is_told_with_its_progress() -> None:
+    assert progress(40.0, None).startswith("█████░░░░░ 40 of some 80 s to the first fleet rows (the first time")
+    assert progress(5.0, 20.0) == "██░░░░░░░░ 5 of some 20 s to the first fleet rows (as the last time)"
+    assert "slower than expected" in progress(50.0, 20.0)
 
 
 def test_stages_take_one_line_once_all_are_up() -> None:

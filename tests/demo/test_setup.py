@@ -14,6 +14,7 @@ from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.settings import CollectorSettings, GatewaySettings
 from edgert.demo import setup as demo_setup
 from edgert.demo.setup import Options, child_environment, commands, free_port, further, load_flow, lock, prepare
+from edgert.install_hint import command
 
 
 def test_the_files_written_are_good_settings_of_both_programs(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_what_is_not_installed_is_named_with_the_way_to_install_it(monkeypatch: 
     monkeypatch.setattr(demo_setup, "find_spec", lambda name: None if name in ("amqtt", "rich") else object())
     text = demo_setup.missing_parts(embedded_broker=True)
     assert text == (
-        "the demo needs amqtt (the embedded broker), rich (the summary); install it with: pip install 'edgert[demo]'"
+        f"the demo needs amqtt (the embedded broker), rich (the summary); install it with: {command('demo')}"
     )
     assert "amqtt" not in demo_setup.missing_parts(embedded_broker=False)
 

@@ -31,6 +31,10 @@ def run(code: str) -> Flow:
     return flow
 
 
+def test_the_page_begins_with_a_flow() -> None:
+    assert "[operators.readings]" in "".join(TEXT.splitlines(keepends=True)[:20])
+
+
 def test_the_tables_are_what_the_code_says() -> None:
     assert fill(TEXT) == TEXT, "run scripts/docs"
 

@@ -1,4 +1,4 @@
-"""What the status says of the last second."""
+"""What the status says of the last seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from edgert.core.settings import Gateway, GatewaySettings
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report, report
 from gateway.daemon import Daemon
-from gateway.status.status import _Looks, _Recent, _shown
+from gateway.status.recently import Looks, Recent
+from gateway.status.status import _shown
 from tests.runtime.test_flow_run import flow_run
 
 
@@ -26,8 +27,8 @@ def said(run: FlowRun, rows: int, idle_s: float, at: float) -> dict[str, Report]
 
 def test_rates_and_latency_are_those_since_the_last_look() -> None:
     run = flow_run("chains")
-    looks = _Looks(run)
-    assert looks.look(reports(run, 1.0)) == _Recent()
+    looks = Looks(run)
+    assert looks.look(reports(run, 1.0)) == Recent()
     source, last = run.all[0], run.all[-1]
     source.counters.rows_in += 50
     source.counters.idle_s += 1.5
@@ -43,7 +44,7 @@ def test_rates_and_latency_are_those_since_the_last_look() -> None:
 def test_a_look_between_two_reports_of_a_slot_says_what_the_one_before_said() -> None:
     """Looks each 0.9 s, reports each second: a flow that takes 10 rows/s and idles for 0.8 of the time says so."""
     run = flow_run("none")
-    looks = _Looks(run)
+    looks = Looks(run)
     for number in range(40):
         at = 1.0 + int(0.9 * number)
         recent = looks.look(said(run, int(10 * at), 0.8 * at, at))
@@ -55,7 +56,7 @@ def test_a_look_between_two_reports_of_a_slot_says_what_the_one_before_said() ->
 
 def test_slots_of_a_flow_report_at_times_of_their_own() -> None:
     run = flow_run("none")
-    looks = _Looks(run)
+    looks = Looks(run)
     looks.look(said(run, 0, 0.0, 5.0))
     late = next(iter(run.places))
     told = said(run, 30, 0.5, 6.0)
@@ -70,22 +71,36 @@ def test_slots_of_a_flow_report_at_times_of_their_own() -> None:
 
 def test_while_a_slot_that_died_has_said_nothing_the_last_figures_stand() -> None:
     run = flow_run("none")
-    looks = _Looks(run)
+    looks = Looks(run)
     looks.look(said(run, 0, 0.0, 5.0))
     before = looks.look(said(run, 10, 1.0, 6.0))
     assert looks.look(said(run, 10, 1.0, 0.0)) == before
-    assert set(looks.look(said(run, 20, 2.0, 8.0)).rates.values()) == {5.0}
+    assert {round(rate, 3) for rate in looks.look(said(run, 20, 2.0, 8.0)).rates.values()} == {6.667}
+
+
+def test_rates_are_averages_over_ten_seconds() -> None:
+    run = flow_run("none")
+    looks = Looks(run)
+    for second in range(30):  # a sensor that sends 20 rows each 5 s
+        recent = looks.look(said(run, 20 * (second // 5), 0.0, 1.0 + second))
+        if second > 12:
+            assert all(3.6 <= rate <= 4.4 for rate in recent.rates.values()), second
 
 
 def test_a_flow_of_which_no_slot_has_said_anything_has_no_figures() -> None:
     run = flow_run("none")
-    looks = _Looks(run)
-    assert looks.look(said(run, 0, 0.0, 0.0)) == _Recent()
-    assert looks.look(said(run, 100, 0.0, 7.0)) == _Recent(), "there is nothing to compare it with"
+    looks = Looks(run)
+    assert looks.look(said(run, 0, 0.0, 0.0)) == Recent()
+    assert looks.look(said(run, 100, 0.0, 7.0)) == Recent(), "there is nothing to compare it with"
 
 
 def test_of_a_sketch_that_was_shipped_its_size_is_shown() -> None:
     assert _shown({"time": 1.0, "n": 2, "u__hll": b"12345"}) == {"time": 1.0, "n": 2, "u__hll": "5 bytes"}
+
+
+def test_the_source_is_shown_only_where_it_is_a_key() -> None:
+    assert _shown({"source": "", "room": "hall"}, ("room",)) == {"room": "hall"}
+    assert _shown({"source": "a", "n": 1}, ("source",)) == {"source": "a", "n": 1}
 
 
 def test_what_was_written_to_disks_is_told_where_the_kernel_counts_it(

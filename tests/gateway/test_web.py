@@ -14,7 +14,7 @@ import pytest
 from gateway.web.guard import host_name_untrusted, is_loopback
 from gateway.web.health import reasons
 from gateway.web.server import WebServer
-from tests.gateway.status_example import example_status
+from tests.gateway.status_example import example_status, judged
 
 TIMEOUT_S = 10.0
 
@@ -115,7 +115,7 @@ def test_status_is_what_the_gateway_says_as_strict_json() -> None:
         assert answer.headers["cache-control"] == "no-store"
         assert json.loads(answer.body) == {**status, "cpu_percent": None}
 
-    serve(check, lambda: status)
+    serve(check, lambda: judged(status))
 
 
 def test_every_answer_forbids_foreign_content_and_other_origins() -> None:
@@ -176,31 +176,41 @@ def test_health_is_503_with_the_reason_until_the_broker_is_connected() -> None:
     async def check(server: WebServer) -> None:
         answer = await get(server, "/healthz")
         assert answer.status == 503
-        assert answer.body == b"not ready\n- sensors' broker 127.0.0.1:1883: connection refused\n"
+        assert answer.body == b"not ready\n- sensors' broker: 127.0.0.1:1883: connection refused\n"
+        assert (await get(server, "/livez")).status == 200, "a restart would help nobody"
         status["ingest"].update(connected=True, error="")
-        assert (await get(server, "/healthz")).status == 200
+        assert (await get(server, "/healthz")).body == b"ready\n"
+        status["central"].update(unacknowledged_s=40.0)
+        answer = await get(server, "/healthz")
+        assert (answer.status, answer.body.splitlines()[0]) == (200, b"ready")
+        assert b"- warning: central: 127.0.0.1:1883: connected, but no collector has acknowledged" in answer.body
 
-    serve(check, lambda: status)
+    serve(check, lambda: judged(status))
 
 
 def test_a_failing_checkpoint_makes_the_gateway_unready_but_a_central_side_that_is_away_does_not() -> None:
     status = example_status()
     status["central"].update(connected=False, error="connection refused")
-    assert reasons(status) == []
+    assert reasons(judged(status)) == []
+    assert reasons(judged(status), "warning") == [
+        "central: 127.0.0.1:1883: connection refused; 20 rows wait in the outbox"
+    ]
     status["checkpoint"]["error"] = "disk full"
-    assert reasons(status) == ["checkpoint: disk full"]
+    assert reasons(judged(status)) == ["checkpoint: disk full"]
 
 
 def test_input_that_no_flow_takes_makes_the_gateway_unready() -> None:
     status = example_status()
     status["ingest"].update(paused_s=5.0)
-    assert reasons(status) == []
+    assert reasons(judged(status)) == []
     status["ingest"].update(refused={"x/+": "not authorized (0x87)"}, paused_s=31.4)
     status["flows"].append({"name": "lost", "state": "failed", "description": "its slots died"})
-    assert reasons(status) == [
-        "subscription to x/+ refused: not authorized (0x87)",
-        "nothing is read for 31 s: what came before is not committed",
-        "flow lost is stopped: its slots died",
+    assert reasons(judged(status)) == [
+        (
+            "sensors' broker: subscription to x/+ refused: not authorized (0x87); "
+            "nothing is read for 31 s: what came before is not committed"
+        ),
+        "flow lost: is stopped: its slots died",
     ]
 
 
@@ -227,7 +237,7 @@ def test_events_bring_a_new_status_again_and_again() -> None:
         assert (await next_event(reader))["ingest"]["messages"] == 101
         writer.close()
 
-    serve(check, lambda: status)
+    serve(check, lambda: judged(status))
 
 
 def test_a_stop_ends_open_event_streams_instead_of_waiting_for_them() -> None:

@@ -188,7 +188,7 @@ class Rig:
             "collector": {"fleet": FLEET, "table_root": str(self.tables), "gather_s": 0.2, "hold_s": 2.0},
             "central": {"host": host, "port": port or self.broker.port},
         }))  # fmt: skip
-        arguments = ["edgert.central.collector_main", "--config", str(config)]
+        arguments = ["edgert.central.collector_command", "--config", str(config)]
         collector = Process(arguments, self.folder / "collector.log", env)
         self.processes.append(collector)
         return collector

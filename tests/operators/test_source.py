@@ -21,7 +21,7 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
+from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, Captures, Source
 from tests.named import named
 
 WALL = 1_000.0
@@ -200,8 +200,9 @@ def test_malformed_payloads_are_counted_sampled_and_sent_on_and_nothing_else_suf
     assert batch is not None
     assert [r["source"] for r in batch.rows] == ["a", "c"]
     assert made.drops == {"bad_payload": 7}
-    assert [s.topic for s in made.samples] == ["room/b"] * SAMPLES
-    assert made.samples[0].beginning == broken[:SAMPLE_BYTES]
+    assert {kind: count for kind, (count, _) in made.bad_payloads.items()} == {"expected JSON": 7}
+    assert made.newest_bad is not None
+    assert (made.newest_bad.topic, made.newest_bad.beginning) == ("room/b", broken[:SAMPLE_BYTES])
     assert [(m.topic, m.payload) for m in named(made.messages)] == [("bad/payloads", broken)] * 7
     assert all("expected JSON" in m.reason for m in named(made.messages))
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from edgert.core.result_schema import Schema
-from edgert.flow.physical import fields_needed
+from edgert.flow.physical import fields_named, fields_needed
 from edgert.flow.plan import Output, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
 from edgert.operators.devices import new_board
@@ -185,8 +185,9 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: 
     if not here and (other := stands_for(planned, registry)):
         return other
     needed = fields_needed(physical.flow, registry, node.name) if planned.kind == "source" else None
+    named = fields_named(physical.flow, registry, node.name) if planned.kind == "source" else frozenset()
     ports = frozenset(output.port for output in planned.outputs)
-    logic: object = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports))
+    logic: object = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports, named))
     if not isinstance(logic, Logic) or not hasattr(logic, "drops"):  # it may be somebody else's
         raise TypeError(f"the logic of operator type {node.type} must be a Logic, and call super().__init__()")
     return logic

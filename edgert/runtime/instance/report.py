@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgert.flow.structure import ALWAYS
+from edgert.operators.source import Source
 from edgert.runtime.instance.build import Place
 from edgert.runtime.instance.latency import BUCKETS
 
@@ -38,6 +40,10 @@ class Report:
     """Rows by reason."""
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """Rows that left the flow here by how long they took; see `edgert.runtime.instance.latency`."""
+    input: dict[str, Any] = field(default_factory=dict)
+    """Of a source, as far as there is something to say: `malformed` (the newest malformed payload: `topic`,
+    `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `seen` (those that
+    payloads had)."""
     at: float = 0.0
     """When it was made, in monotonic seconds of the process that made it; 0: that has said nothing yet."""
 
@@ -81,12 +87,27 @@ def drops_of(place: Place) -> dict[str, int]:
     return dict(+drops)
 
 
+def input_of(place: Place, now: float) -> dict[str, Any]:
+    """As `Report.input`."""
+    source, found = place.logic, dict[str, Any]()
+    if not isinstance(source, Source):
+        return found
+    if bad := source.newest_bad:
+        beginning = bad.beginning.decode(errors="backslashreplace")
+        found["malformed"] = {
+            "topic": bad.topic, "beginning": beginning, "reason": bad.reason, "age_s": round(now - bad.arrival, 1),
+        }  # fmt: skip
+    if missing := source.unseen.never_seen(now):
+        found |= {"never_seen": missing, "seen": sorted(set(source.unseen.seen) - ALWAYS)}
+    return found
+
+
 def report(place: Place, now: float) -> Report:
     """Of a place in this process, at `now` (monotonic seconds)."""
     guard = place.guard
     found = Report(
         place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s,
-        drops=drops_of(place), at=now,
+        drops=drops_of(place), input=input_of(place, now), at=now,
     )  # fmt: skip
     if place.part:
         return found

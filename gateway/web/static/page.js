@@ -8,6 +8,8 @@ const HISTORY = 90;
 const SHORTEST = 20;
 const SILENT_AFTER_MS = 4000;
 const RETRY_MS = 2000;
+const PAGE = 20;
+const INDEX_FROM = 4;
 const $ = (id) => document.getElementById(id);
 
 function make(tag, attributes = {}, ...children) {
@@ -21,7 +23,7 @@ function make(tag, attributes = {}, ...children) {
 
 const TILES = [
   { id: "messages", title: "Messages", unit: "per second", spark: true,
-    value: (s, now) => rate(now.perSecond), more: (s) => `${count(s.ingest.messages)} since the start` },
+    value: (s, now) => rate(now.perSecond), more: (s) => `${count(s.ingest.messages)} since the start${s.ingest.message_age_s > 10 ? `, last ${duration(s.ingest.message_age_s)} ago` : ""}` },
   { id: "rows", title: "Rows in", unit: "",
     value: (s) => count(sourceRows(s)), more: (s) => `${bytes(s.ingest.bytes)} received` },
   { id: "unacknowledged", title: "Unacknowledged", unit: "",
@@ -29,7 +31,7 @@ const TILES = [
   { id: "commits", title: "Checkpoints", unit: "commits", bad: (s) => s.checkpoint.error !== "",
     value: (s) => count(s.checkpoint.commits),
     more: (s) => `last took ${milliseconds(s.checkpoint.last_ms)}${s.checkpoint.failures ? `, ${count(s.checkpoint.failures)} failed` : ""}` },
-  { id: "outbox", title: "Outbox", unit: "rows",
+  { id: "outbox", title: "Outbox", unit: "rows", bad: (s) => part(s, "central").level === "bad",
     value: (s) => count(s.central.outbox_rows), more: (s) => `${many(s.central.outbox_batches, "batch", "es")} · ${bytes(s.central.outbox_bytes)} of ${bytes(s.central.outbox_quota_bytes)}` },
   { id: "acknowledged", title: "Acknowledged", unit: "batches",
     value: (s) => count(s.central.acknowledged),
@@ -85,9 +87,13 @@ function drawSparkline() {
 
 // ---- header ----
 
-function link(id, ok, text, title = "") {
+// Level of a part -> class of what shows it.
+const LOOK = { good: "good", idle: "", warning: "warning", bad: "bad" };
+const part = (s, name) => s.health.parts.find((p) => p.part === name) ?? { level: "idle", state: "", reason: "" };
+
+function link(id, level, text, title = "") {
   const item = $(id);
-  item.className = ok === null ? "" : ok ? "good" : "bad";
+  item.className = LOOK[level];
   set(item.querySelector(".value"), text);
   item.title = title;
 }
@@ -97,16 +103,16 @@ function header(s) {
   document.title = `${s.gateway} · edgert`;
   set($("facts"), `fleet ${s.fleet} · up ${duration(s.uptime_s)} · ${bytes(s.rss_bytes)} memory · ${rate(s.cpu_percent)} % CPU`);
   const { ingest, central } = s;
-  link("link-sensors", ingest.connected, ingest.connected ? `MQTT ${ingest.protocol} from ${ingest.broker}` : "disconnected", `${ingest.broker} ${ingest.error}`);
-  const off = central.enabled === false;
-  link("link-central", off ? null : central.connected, off ? "off" : central.connected ? `connected to ${central.broker}` : "disconnected", `${central.broker} ${central.error}`);
-  const problems = [["Sensors", ingest.error], ["Central", central.error], ["Checkpoint", s.checkpoint.error]].filter(([, e]) => e);
+  const [sensors, beyond] = [part(s, "sensors"), part(s, "central")];
+  link("link-sensors", sensors.level, sensors.state === "connected" ? `MQTT ${ingest.protocol} from ${ingest.broker}` : sensors.state, sensors.reason || ingest.broker);
+  link("link-central", beyond.level, beyond.state === "acknowledged" ? `${central.broker} acknowledges` : beyond.state, beyond.reason || central.broker);
+  const problems = s.health.parts.filter((p) => p.level === "bad" || (p.level === "warning" && p.part !== "flow"));
   const list = $("problems");
-  const texts = problems.map(([where, error]) => `${where}: ${error}`);
+  const texts = problems.map((p) => p.text);
   if (list.dataset.shown !== texts.join("\n")) {
     list.dataset.shown = texts.join("\n");
     list.hidden = !texts.length;
-    list.replaceChildren(...texts.map((text) => make("li", {}, text)));
+    list.replaceChildren(...texts.map((text, at) => make("li", { class: LOOK[problems[at].level] }, text)));
   }
   set($("version"), `edgert ${s.version}`);
 }
@@ -134,27 +140,45 @@ class FlowView {
     this.version = make("span", { class: "quiet" });
     this.description = make("p", { class: "quiet description" });
     this.gap = make("p", { class: "gap" });
+    this.reason = make("p", { class: "reason" });
+    this.sample = make("p", { class: "sample" });
+    this.offset = 0;
+    this.name = flow.name;
+    this.newer = make("button", { type: "button" }, "Previous");
+    this.older = make("button", { type: "button" }, "Next");
+    this.place = make("span");
+    this.pager = make("p", { class: "pager", hidden: "" }, this.newer, this.older, this.place);
+    this.newer.addEventListener("click", () => this.turn(-PAGE));
+    this.older.addEventListener("click", () => this.turn(PAGE));
     this.graphHost = scroll(`Graph of flow ${flow.name}`);
     this.latestHead = make("tr");
     this.latestBody = make("tbody");
     this.latest = scroll(`Latest results of flow ${flow.name}`, make("table", {}, make("thead", {}, this.latestHead), this.latestBody));
     this.noLatest = make("p", { class: "quiet" }, "No results yet. A window's rows appear when it closes.");
+    this.latestTitle = make("h3", {}, "Latest results");
     this.figures = make("tbody");
     const columns = ["Operator", "Type", "Rows in", "Rows out", "Rows/s", "Queue", "Queue size", "Busy", "Detail"];
     this.element = make("section", { class: "card flow", id, "aria-labelledby": `${id}-title` },
       make("div", { class: "flow-head" }, make("h2", { id: `${id}-title` }, flow.name), this.state, this.version),
-      this.description, this.gap, this.graphHost,
-      make("h3", {}, "Latest results"), this.noLatest, this.latest,
+      this.description, this.gap, this.reason, this.sample, this.graphHost,
+      this.latestTitle, this.noLatest, this.latest, this.pager,
       make("details", {}, make("summary", {}, "All figures per operator"),
         scroll(`Figures per operator of flow ${flow.name}`, make("table", {}, make("thead", {},
           make("tr", {}, ...columns.map((c, i) => make("th", { scope: "col", class: i >= 2 && i <= 7 ? "number" : "" }, c)))), this.figures))));
   }
 
   update(flow) {
-    set(this.state, flow.state);
-    this.state.className = `badge ${flow.state === "running" ? "good" : "bad"}`;
+    const { level, state, reason } = flow.condition;
+    set(this.state, state);
+    this.state.className = `badge ${LOOK[level]}`;
     const repeated = flow.delivery === "at-least-once" ? `, at least once: ${count(flow.rows_repeated)} rows repeated` : "";
-    set(this.version, `version ${flow.version}${repeated}`);
+    set(this.version, [`version ${flow.version}${repeated}`, ...FlowView.ages(flow), flow.dropped ? `${count(flow.dropped)} dropped` : "nothing dropped"].join(" · "));
+    set(this.reason, level === "good" || level === "idle" ? "" : reason);
+    this.reason.className = `reason ${LOOK[level]}`;
+    this.reason.hidden = !this.reason.textContent;
+    const bad = flow.malformed;
+    this.sample.hidden = !bad || level === "good" || level === "idle";
+    if (bad) set(this.sample, `Malformed payload ${duration(bad.age_s)} ago on ${bad.topic}: ${bad.beginning}`);
     set(this.description, flow.description);
     set(this.gap, flow.gap ?? "");
     this.gap.hidden = !flow.gap;
@@ -165,15 +189,45 @@ class FlowView {
       this.graph = new Graph(this.graphHost, flow);
     }
     this.graph.update(flow);
-    this.showLatest(flow.latest);
+    const ships = flow.latest_total > 0 || flow.operators.some((o) => o.type.endsWith("ship"));
+    this.latestTitle.hidden = !ships;
+    this.show(flow, ships);
     fill(this.figures, flow.operators.map((o) => [
       [o.name, ""], [o.type, ""], [count(o.rows_in), "number"], [count(o.rows_out), "number"], [rate(o.rate_in), "number"],
       [count(o.queue_rows), "number"], [bytes(o.queue_bytes), "number"], [`${o.busy_s.toFixed(2)} s`, "number"], [o.detail, ""]]));
   }
 
-  showLatest(shipped) {
+  static ages(flow) {
+    const { row_age_s: row, result_age_s: last } = flow.recent ?? {};
+    return [row > 10 ? `last row ${duration(row)} ago` : "", last > 10 ? `last result ${duration(last)} ago` : ""].filter(Boolean);
+  }
+
+  turn(by) {
+    this.offset = Math.max(0, this.offset + by);
+    if (this.last) this.show(this.last, true);
+  }
+
+  // The status holds the first page of the newest window; another is asked for.
+  async show(flow, ships) {
+    this.last = flow;
+    if (this.offset >= flow.latest_total) this.offset = 0;
+    let { latest, latest_total: total } = flow;
+    const offset = this.offset;
+    if (offset > 0) {
+      const answer = await fetch(`/api/results?flow=${encodeURIComponent(this.name)}&offset=${offset}&limit=${PAGE}`).catch(() => null);
+      if (!answer?.ok || offset !== this.offset) return;
+      ({ latest, latest_total: total } = await answer.json());
+    }
+    this.pager.hidden = total <= PAGE;
+    this.newer.disabled = offset === 0;
+    this.older.disabled = offset + latest.length >= total || latest.length < PAGE;
+    set(this.place, `${count(offset + 1)} to ${count(offset + latest.length)} of ${count(total)} in the newest window`);
+    this.showLatest(latest, ships);
+  }
+
+  showLatest(shipped, ships) {
     const rows = shipped.map(result);
-    this.noLatest.hidden = rows.length > 0;
+    this.noLatest.hidden = rows.length > 0 || !ships;
     this.latest.hidden = rows.length === 0;
     const found = new Set(rows.flatMap((row) => Object.keys(row)));
     const columns = [...found].filter((column) => column !== "time" || !found.has("window_start"));
@@ -183,13 +237,26 @@ class FlowView {
       this.columns = key;
       this.latestHead.replaceChildren(...columns.map((c, i) => make("th", { scope: "col", class: numeric[i] ? "number" : "" }, c)));
     }
-    fill(this.latestBody, [...rows].reverse().map((row) => columns.map((c, i) => [cell(c, row[c]), numeric[i] ? "number" : ""])));
+    fill(this.latestBody, rows.map((row) => columns.map((c, i) => [cell(c, row[c]), numeric[i] ? "number" : ""])));
   }
 }
 
 const views = new Map();
 
+// Many flows: a line of links at the top, so that none has to be looked for.
+function index(s) {
+  const list = $("index").firstElementChild;
+  $("index").hidden = s.flows.length < INDEX_FROM;
+  const key = JSON.stringify(s.flows.map((f) => [f.name, f.condition.level, f.condition.state]));
+  if (list.dataset.shown === key) return;
+  list.dataset.shown = key;
+  list.replaceChildren(...s.flows.map((f) => make("li", { class: LOOK[f.condition.level] },
+    make("a", { href: `#flow-${f.name}` }, make("span", { class: "dot", "aria-hidden": "true" }), f.name,
+      make("span", { class: "quiet" }, f.condition.state)))));
+}
+
 function flows(s) {
+  index(s);
   for (const [name, view] of views) {
     if (!s.flows.some((flow) => flow.name === name)) { view.element.remove(); views.delete(name); }
   }
@@ -219,14 +286,13 @@ let last = null;
 let lastAt = 0;
 
 function show(s) {
-  const again = last !== null && s.uptime_s > last.uptime_s && s.ingest.messages >= last.ingest.messages;
-  const perSecond = again ? (s.ingest.messages - last.ingest.messages) / (s.uptime_s - last.uptime_s) : history.at(-1) ?? null;
-  if (again) history.push(perSecond);
+  const perSecond = s.ingest.rate;
+  if (perSecond !== null) history.push(perSecond);
   if (history.length > HISTORY) history.shift();
   last = s;
   lastAt = Date.now();
   document.body.classList.remove("waiting", "stale");
-  link("link-page", true, "live");
+  link("link-page", "good", "live");
   header(s);
   for (const tile of TILES) {
     const { box, value, more } = tiles.get(tile.id);
@@ -241,7 +307,7 @@ function show(s) {
 
 function lost() {
   if (last !== null) document.body.classList.add("stale");
-  link("link-page", false, "disconnected — retrying", last ? `Last seen ${new Date(lastAt).toLocaleTimeString("en-GB")}` : "");
+  link("link-page", "bad", "disconnected — retrying", last ? `Last seen ${new Date(lastAt).toLocaleTimeString("en-GB")}` : "");
 }
 
 function connect() {

@@ -1,0 +1,31 @@
+"""The command line's parser."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong where it stands: with the usage of the command at hand, and the nearest option."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse has it, but for what is not known: argparse hands that up to the parser of all commands."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown)}")
+        return found, []
+
+    def _nearest(self, unknown: Sequence[Any]) -> str:
+        known = [option for action in self._actions for option in action.option_strings]
+        near = [
+            match
+            for text in unknown
+            if str(text).startswith("-")
+            for match in get_close_matches(str(text).partition("=")[0], known, 1)
+        ]
+        return f" (did you mean {', '.join(near)}?)" if near else ""

@@ -1,0 +1,150 @@
+"""Flows that read what they publish: each message then makes another one, as fast as the gateway can.
+
+A way goes from a source through its flow to an operator that publishes, and from there by its topic to a source again.
+It is *certain* if every topic that the operator may give matches the source's filter and no filter stands between them;
+else it is possible: field values decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from edgert.core.topic_template import TopicTemplate
+from edgert.flow.graph import Flow, Node
+
+DROPPING: Final = frozenset(("filter", "bloom_filter"))
+"""Types of operators that exist to let only some rows through: a row that made a message may not make the next."""
+
+POSSIBLE_LOOP: Final = "the flow may read what it publishes, and each message would make another: {}"
+
+
+class Place(NamedTuple):
+    """An operator of a flow."""
+
+    flow: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A way that ends where it began."""
+
+    way: tuple[str, ...]
+    """For people: topics and flows by turns."""
+    publisher: Place
+    """The operator that closes it."""
+    filter: str
+    """The topic filter of the source that reads what it publishes."""
+    certain: bool
+
+    def __str__(self) -> str:
+        return " -> ".join(self.way)
+
+
+class _Step(NamedTuple):
+    """From a source to the next source."""
+
+    source: Place
+    publisher: Place
+    topic: str
+    target: Place
+    filter: str
+    certain: bool
+
+
+def loops(flows: Iterable[Flow], through: str) -> list[Loop]:
+    """The loops that flow `through` closes, the certain ones first; one for each operator of it that publishes."""
+    flows = tuple(flows)
+    steps = list(_steps(flows))
+    found: dict[Place, Loop] = {}
+    for certain in (True, False):
+        for step in steps:
+            if step.source.flow != through or step.publisher in found or (certain and not step.certain):
+                continue
+            way = _way_back(step, [s for s in steps if s.certain or not certain])
+            if way is not None:
+                shown = tuple(text for s in way for text in (f"{s.source.flow}.{s.publisher.operator}", s.topic))
+                closes = (*shown, f"{step.source.flow}.{step.source.operator}")
+                found[step.publisher] = Loop(closes, step.publisher, step.filter, certain)
+    return sorted(found.values(), key=lambda loop: not loop.certain)
+
+
+def _way_back(first: _Step, steps: list[_Step]) -> list[_Step] | None:
+    """Steps that lead from the source of `first` to itself, `first` at the beginning; the shortest."""
+    ways, seen = [[first]], {first.target}
+    for way in ways:  # grows while it is walked
+        at = way[-1].target
+        if at == first.source:
+            return way
+        for step in steps:
+            if step.source == at and (step.target not in seen or step.target == first.source):
+                seen.add(step.target)
+                ways.append([*way, step])
+    return None
+
+
+def _steps(flows: Iterable[Flow]) -> Iterator[_Step]:
+    flows = tuple(flows)
+    sources = [(Place(flow.name, node.name), _template(node)) for flow in flows for node in _sources(flow)]
+    for flow in flows:
+        for node in flow.nodes.values():
+            topic = _template(node) if node.type == "publish" else None
+            if topic is None:
+                continue
+            for origin, sure in _origins(flow, node).items():
+                for target, wanted in sources:
+                    fit = _fit(topic.text, wanted.filter) if wanted else 0
+                    if wanted and fit:
+                        publisher = Place(flow.name, node.name)
+                        yield _Step(
+                            Place(flow.name, origin), publisher, topic.text, target, wanted.filter, sure and fit == SURE
+                        )
+
+
+def _sources(flow: Flow) -> Iterator[Node]:
+    return (node for node in flow.nodes.values() if not node.inputs)
+
+
+def _template(node: Node) -> TopicTemplate | None:
+    topic = node.parameters.get("topic")
+    return topic if isinstance(topic, TopicTemplate) else None
+
+
+def _origins(flow: Flow, node: Node) -> dict[str, bool]:
+    """The sources whose rows come to `node`, and whether a way from there has no operator that drops rows."""
+    found: dict[str, bool] = {}
+    waiting, seen = [(node, True)], set[tuple[str, bool]]()
+    for at, sure in waiting:  # grows while it is walked
+        if (at.name, sure) in seen:
+            continue
+        seen.add((at.name, sure))
+        if not at.inputs:
+            found[at.name] = found.get(at.name, False) or sure
+        sure = sure and at.type not in DROPPING
+        waiting += [(flow.nodes[name], sure) for name in at.inputs if name in flow.nodes]
+    return found
+
+
+MAYBE: Final = 1
+SURE: Final = 2
+
+
+def _fit(topic: str, filter_: str) -> int:
+    """0 if no topic of a sink's template `topic` matches the filter, `SURE` if all do, else `MAYBE`."""
+    wanted, levels = filter_.split("/"), topic.split("/")
+    if levels[0].startswith("$") and wanted[0] in ("+", "#"):
+        return 0
+    fit = SURE
+    for place, level in enumerate(wanted):
+        if level == "#":
+            return fit
+        if place >= len(levels):
+            return 0
+        if level in ("+", levels[place]):
+            continue
+        if "{" not in levels[place]:
+            return 0
+        fit = MAYBE
+    return fit if len(wanted) == len(levels) else 0

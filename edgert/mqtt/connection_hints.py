@@ -1,0 +1,25 @@
+"""What somebody can do about a connection that does not come about. Pure: error texts in, a sentence out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgert.mqtt.address import PORT, TLS_PORT
+
+NO_TLS_THERE: Final = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF", "EOF occurred", "record layer failure", "HTTP_REQUEST")
+CLOSED: Final = ("reset", "closed", "lost connection")
+
+
+def hint(error: str, *, tls: bool, port: int, accepted: bool = True) -> str:
+    """`; ...`: what to look at, or nothing. `accepted`: the TCP connection was made, whatever became of it."""
+    if "CERTIFICATE_VERIFY_FAILED" in error:
+        return "; set ca_file to the certificate of the authority that signed the broker's, and host to the name in it"
+    if "CERTIFICATE_REQUIRED" in error or "certificate required" in error:
+        return "; the broker asks for a certificate of ours: set cert_file and key_file"
+    ended = any(text.lower() in error.lower() for text in CLOSED)
+    if tls and (any(text in error for text in NO_TLS_THERE) or (ended and accepted)):
+        usual = f"usually {TLS_PORT}" if port == PORT else f"{port} speaks none, it seems"
+        return f"; does this port speak TLS? Set the broker's TLS port ({usual}), or tls = false"
+    if not tls and ended and accepted:
+        return "; it hung up before it answered: if this is the broker's TLS port, set tls = true"
+    return ""

@@ -1,0 +1,183 @@
+"""What flows did in the last seconds, told from reports of a moment ago and of now: rates, and what was achieved."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.latency import quantile_s
+from edgert.runtime.instance.report import Report
+
+WINDOW_S: Final = 10.0
+"""Rates are averages over the last so many seconds, or those since the flow started."""
+NO_ROWS: Final = ("(values)", "(kept)")
+"""Ends of the reasons of drops by which no row is lost."""
+REFUSED: Final = "bad_payload"
+"""The reason of a source's drops that stands for malformed payloads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What a flow did lately."""
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Rows in per second, by operator."""
+    utilisation: Mapping[str, float] = field(default_factory=dict)
+    """ρ_w of EdgeWise (section 7.2), by instance (its first operator)."""
+    balance: float | None = None
+    """Coefficient of variation of the utilisation over the instances; 0 is all alike."""
+    latency_ms: Mapping[str, float | None] = field(default_factory=dict)
+    """p50 and p99 from arrival to a sink."""
+    dropping: tuple[tuple[str, str, int], ...] = ()
+    """(operator, reason, rows) of each operator that has dropped all the rows that came to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a place did between two of its reports."""
+
+    rate: float
+    utilisation: float
+    latency: list[int]
+    dropped_all: tuple[str, int] | None = None
+    """(main reason, rows) where no row that came in was kept."""
+
+    @classmethod
+    def between(cls, before: Report, now: Report) -> Pace:
+        passed = now.at - before.at
+        return cls(
+            max(0, now.rows_in - before.rows_in) / passed,
+            round(min(1.0, max(0.0, 1 - (now.idle_s - before.idle_s) / passed)), 4),
+            [n - then for n, then in zip(now.latency, before.latency, strict=True)],
+            _dropped_all(before, now),
+        )
+
+
+def _dropped_all(before: Report, now: Report) -> tuple[str, int] | None:
+    came, dropped = now.rows_in - before.rows_in, Counter(now.drops) - Counter(before.drops)
+    lost = Counter({reason: rows for reason, rows in dropped.items() if not reason.endswith(NO_ROWS)})
+    if came <= 0 or lost.total() < came or now.rows_out > before.rows_out:
+        return None
+    return lost.most_common(1)[0]
+
+
+class Looks:
+    """What is remembered of a flow from look to look."""
+
+    def __init__(self, run: FlowRun) -> None:
+        self.run = run
+        self.achieved = Achieved()
+        self._said: dict[str, deque[Report]] = {}
+        self._paces: dict[str, Pace] = {}
+
+    def look(self, reports: Mapping[str, Report]) -> Recent:
+        """A place that has not reported since the last look keeps its figures: slots do so at their own times."""
+        for name, told in reports.items():
+            said = self._said.setdefault(name, deque())
+            if not told.at or (said and told.at <= said[-1].at):
+                continue
+            said.append(told)
+            while len(said) > 2 and told.at - said[1].at >= WINDOW_S:
+                said.popleft()
+            if len(said) > 1:
+                self._paces[name] = Pace.between(said[0], told)
+        return self._recent() if self._paces else Recent()
+
+    def _recent(self) -> Recent:
+        first = {name: pace for name, pace in self._paces.items() if not self.run.places[name].part}
+        used = {name: pace.utilisation for name, pace in first.items()}
+        mean = statistics.fmean(used.values())
+        balance = round(statistics.pstdev(used.values()) / mean, 3) if mean else None
+        counts = [sum(rows) for rows in zip(*(pace.latency for pace in first.values()), strict=True)]
+        latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
+        in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
+        dropping = tuple((name, *pace.dropped_all) for name, pace in self._paces.items() if pace.dropped_all)
+        return Recent({name: pace.rate for name, pace in self._paces.items()}, used, balance, in_ms, dropping)
+
+
+class Achieved:
+    """When a flow last took rows, refused payloads and gave results. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._taken = self._refused = self._results = 0
+        self._refused_before = 0
+        """Payloads refused until a row was taken last."""
+        self.taken_at: float | None = None
+        self.refused_at: float | None = None
+        self.result_at: float | None = None
+        self._refusing_since: float | None = None
+
+    def look(self, run: FlowRun, reports: Mapping[str, Report], now: float) -> None:
+        """Compares the reports with those of the last look."""
+        taken = refused = results = 0
+        for name, told in reports.items():
+            kind = run.places[name].planned.kind
+            if kind == "source":
+                taken += told.rows_out
+                refused += told.drops.get(REFUSED, 0)
+            elif kind == "sink":
+                results += told.rows_in
+        if refused > self._refused:
+            self.refused_at = now
+            if self._refusing_since is None:
+                self._refusing_since = now
+        if taken > self._taken:
+            self.taken_at, self._refused_before, self._refusing_since = now, refused, None
+        if results > self._results:
+            self.result_at = now
+        self._taken, self._refused, self._results = taken, refused, results
+
+    def plain(self, now: float) -> dict[str, Any]:
+        """For the status: ages in seconds (None: never), and how many payloads were refused since a row was taken."""
+
+        def age(at: float | None) -> float | None:
+            return None if at is None else round(now - at, 1)
+
+        return {
+            "row_age_s": age(self.taken_at),
+            "refused_age_s": age(self.refused_at),
+            "result_age_s": age(self.result_at),
+            "refusing_s": age(self._refusing_since),
+            "refused_since_row": self._refused - self._refused_before,
+        }
+
+
+class Waiting:
+    """How long results wait at the central side's door without one being acknowledged."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._acknowledged = -1
+
+    def look(self, rows: int, acknowledged: int, now: float) -> float:
+        """Seconds; 0 while nothing waits."""
+        if not rows:
+            self._since = None
+            return 0.0
+        if self._since is None or acknowledged != self._acknowledged:
+            self._since, self._acknowledged = now, acknowledged
+        return round(now - self._since, 1)
+
+
+class MessageRate:
+    """Messages per second, averaged over `WINDOW_S`, and when one came last."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+        self._changed: float | None = None
+
+    def look(self, messages: int, now: float) -> None:
+        if self._seen and messages > self._seen[-1][1]:
+            self._changed = now
+        self._seen.append((now, messages))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= WINDOW_S:
+            self._seen.popleft()
+
+    def plain(self, now: float) -> dict[str, Any]:
+        (began, before), (at, messages) = (self._seen[0], self._seen[-1]) if self._seen else ((now, 0), (now, 0))
+        rate = round((messages - before) / (at - began), 2) if at > began else None
+        return {"rate": rate, "message_age_s": None if self._changed is None else round(now - self._changed, 1)}

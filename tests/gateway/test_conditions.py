@@ -1,0 +1,136 @@
+"""How each part of the gateway is, from what it achieved lately."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgert.runtime.instance.report import Report
+from gateway.status.conditions import Condition, conditions, worst
+from gateway.status.recently import Achieved, Looks, MessageRate, Waiting
+from tests.gateway.status_example import example_status
+from tests.runtime.test_flow_run import flow_run
+
+BAD = {"operator": "in", "topic": "tele/x", "beginning": "21.5 C", "reason": "expected JSON, got 6 bytes", "age_s": 1.0}
+
+
+def of(status: dict[str, Any], part: str) -> Condition:
+    [found] = [condition for condition in conditions(status) if condition.part == part]
+    return found
+
+
+def flow(**changes: Any) -> Condition:
+    status = example_status()
+    recent = changes.pop("recent", {})
+    status["flows"][0] |= changes
+    status["flows"][0]["recent"] |= recent
+    return of(status, "flow")
+
+
+def test_a_gateway_at_work_is_good_in_all_parts() -> None:
+    status = example_status()
+    assert {condition.level for condition in conditions(status)} == {"good"}
+    assert worst(conditions(status)) == "good"
+
+
+def test_a_flow_that_refuses_all_is_bad_and_shows_what_came() -> None:
+    found = flow(malformed=BAD, recent={"refused_since_row": 1746, "refusing_s": 61.0, "refused_age_s": 0.2})
+    assert (found.level, found.state) == ("bad", "refuses all")
+    assert found.reason == (
+        "refuses all its input: 1,746 malformed payloads and no row in 61 s: expected JSON, got '21.5 C' on tele/x"
+    )
+
+
+def test_some_malformed_payloads_are_a_warning_until_they_end() -> None:
+    recent = {"refused_since_row": 1, "refusing_s": 0.5, "refused_age_s": 0.5}
+    assert flow(malformed=BAD, recent=recent).level == "warning"
+    assert flow(malformed=BAD, recent=recent | {"refused_since_row": 0, "refusing_s": None}).level == "warning"
+    assert flow(malformed=BAD, recent={"refused_age_s": 300.0}).level == "good"
+
+
+def test_a_field_that_never_came_is_named_with_those_that_did() -> None:
+    found = flow(never_seen=[{"operator": "in", "fields": ["tmep"], "seen": ["hum", "temp"]}])
+    assert (found.level, found.reason) == ("warning", "field tmep never seen; seen: hum, temp")
+
+
+def test_an_operator_that_drops_all_is_bad() -> None:
+    assert flow(dropping=[["hot", "late", 50]]).reason == "hot has dropped all of its last 50 rows: late"
+
+
+def test_a_flow_without_input_is_idle_and_not_wrong() -> None:
+    assert flow(recent={"row_age_s": None}).level == "idle"
+
+
+@pytest.mark.parametrize("state", ["blocked", "stuck", "failed"])
+def test_a_flow_that_does_not_run_is_bad(state: str) -> None:
+    assert flow(state=state).level == "bad"
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(5.0, "good"), (45.0, "warning"), (420.0, "bad")])
+def test_a_dead_collector_is_seen_by_what_is_not_acknowledged(seconds: float, level: str) -> None:
+    status = example_status()
+    status["central"] |= {"outbox_rows": 437, "unacknowledged_s": seconds}
+    found = of(status, "central")
+    assert found.level == level
+    if level != "good":
+        assert "437 rows wait in the outbox" in found.reason
+        assert "is edgert-collector running" in found.reason
+    assert level != "bad" or "for 7 min" in found.reason
+
+
+def test_a_central_side_that_is_away_is_bad_once_results_wait_for_it() -> None:
+    status = example_status()
+    status["central"] |= {"connected": False, "error": "refused", "outbox_rows": 0}
+    assert of(status, "central").level == "warning"
+    status["central"] |= {"outbox_rows": 5, "unacknowledged_s": 61.0}
+    assert of(status, "central").level == "bad"
+
+
+def test_waiting_begins_anew_with_each_acknowledgement_and_ends_with_an_empty_outbox() -> None:
+    waiting = Waiting()
+    assert [waiting.look(0, 0, 0.0), waiting.look(5, 0, 10.0), waiting.look(9, 0, 50.0)] == [0.0, 0.0, 40.0]
+    assert [waiting.look(7, 1, 60.0), waiting.look(7, 1, 65.0), waiting.look(0, 2, 70.0)] == [0.0, 5.0, 0.0]
+    assert waiting.look(3, 2, 100.0) == 0.0
+
+
+def test_the_rate_of_messages_is_an_average_over_ten_seconds() -> None:
+    rate = MessageRate()
+    for second in range(25):  # 30 messages each third second
+        rate.look(30 * (second // 3), float(second))
+    found = rate.plain(24.5)
+    assert 8.0 <= found["rate"] <= 12.0
+    assert found["message_age_s"] == 0.5
+
+
+def test_what_a_flow_achieved_is_told_from_its_reports() -> None:
+    run = flow_run("none")
+    achieved = Achieved()
+    source, sink = next(iter(run.places)), list(run.places)[-1]
+
+    def look(now: float, taken: int, refused: int, results: int) -> dict[str, Any]:
+        reports = {name: Report() for name in run.places}
+        reports[source] = Report(rows_out=taken, drops={"bad_payload": refused})
+        reports[sink] = Report(rows_in=results)
+        achieved.look(run, reports, now)
+        return achieved.plain(now)
+
+    assert look(0.0, 0, 0, 0)["row_age_s"] is None
+    assert look(1.0, 10, 0, 1) == {
+        "row_age_s": 0.0, "refused_age_s": None, "result_age_s": 0.0, "refusing_s": None, "refused_since_row": 0,
+    }  # fmt: skip
+    look(2.0, 10, 5, 1)
+    found = look(12.0, 10, 9, 1)
+    assert (found["row_age_s"], found["refusing_s"], found["refused_since_row"]) == (11.0, 10.0, 9)
+    assert look(13.0, 11, 9, 2)["refused_since_row"] == 0
+
+
+def test_an_operator_all_of_whose_rows_were_dropped_is_named() -> None:
+    run = flow_run("none")
+    looks = Looks(run)
+    last = list(run.places)[-1]
+    for at in (1.0, 5.0):
+        told = {name: Report(rows_in=int(at), rows_out=int(at), at=at) for name in run.places}
+        told[last] = Report(rows_in=int(at), drops={"late": int(at), "bad_value (values)": 9}, at=at)
+        recent = looks.look(told)
+    assert recent.dropping == ((last, "late", 4),)

@@ -1,0 +1,223 @@
+"""The page tells the truth: a flow that refuses all, a dead collector, twelve flows, on a screen and on a phone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
+
+from gateway.web.server import WebServer
+from tests.brokers import Broker, free_port
+from tests.gateway import webdriver
+from tests.gateway.status_example import example_status, judged
+from tests.gateway.test_page import ARTEFACTS, ROOT
+from tests.gateway.webdriver import Browser, browser, wait_for
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.integration,
+    pytest.mark.skipif(bool(webdriver.missing()), reason=webdriver.missing() or "-"),
+]
+KEYS = 45
+FLOW = """
+name = "room-{number}"
+[checkpoint]
+interval_s = 0.5
+[operators.readings]
+type = "mqtt_source"
+topic = "room/{number}/{{place}}"
+out_of_order_s = 0.0
+[operators.by_place]
+type = "key_by"
+input = "readings"
+keys = ["place"]
+[operators.second]
+type = "tumbling_window"
+input = "by_place"
+size_s = 1.0
+aggregates = {{ warmest = "max(temperature)" }}
+[operators.central]
+type = "ship"
+input = "second"
+"""
+
+
+@contextmanager
+def gateway_of(folder: Path, broker: Broker, flows: int) -> Iterator[str]:
+    """The URL of a gateway process with so many flows."""
+    port, text = free_port(), json.dumps
+    files = [folder / f"room-{number}.toml" for number in range(flows)]
+    for number, file in enumerate(files):
+        file.write_text(FLOW.format(number=number))
+    (folder / "gateway.toml").write_text(
+        f'[gateway]\nid = "pi"\nfleet = "test"\ndata_dir = {text(str(folder / "data"))}\n'
+        f"[sensors]\nport = {broker.port}\n[central]\nport = {broker.port}\n"
+        f"[web]\nport = {port}\n[flows]\nfiles = {text([str(file) for file in files])}\n"
+    )
+    env = {key: value for key, value in os.environ.items() if not key.startswith("EDGERT_")}
+    command = [sys.executable, "-m", "gateway", "--config", str(folder / "gateway.toml")]
+    with (folder / "gateway.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=env)
+    url = f"http://127.0.0.1:{port}/"
+    try:
+        wait_for(lambda: get(f"{url}livez")[0] == 200, 60, f"the gateway answers; see {folder}/gateway.log")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(15)
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+@contextmanager
+def publishing(broker: Broker, messages: list[tuple[str, bytes]], every_s: float) -> Iterator[None]:
+    """Meanwhile all of the messages come again and again."""
+    client, stopping = Client(CallbackAPIVersion.VERSION2), threading.Event()
+
+    def publish() -> None:
+        while not stopping.wait(every_s):
+            for topic, payload in messages:
+                client.publish(topic, payload, qos=1)
+
+    client.connect(broker.host, broker.port)
+    client.loop_start()
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+        client.disconnect()
+        client.loop_stop()
+
+
+@contextmanager
+def serving(status: dict[str, Any]) -> Iterator[str]:
+    """The URL of a page in front of this status."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = WebServer(SimpleNamespace(host="127.0.0.1", port=0), lambda: status)
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+    try:
+        yield server.url
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+CONTRAST = """
+const channels = (color) => color.match(/[\\d.]+/g).slice(0, 3).map(Number);
+const light = (color) => channels(color).map((c) => c / 255)
+  .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+const ground = (e) => {
+  const color = getComputedStyle(e).backgroundColor;
+  return /, 0\\)|transparent/.test(color) && e.parentElement ? ground(e.parentElement) : color;
+};
+return [...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility()).map((e) => {
+  const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
+  return [e.textContent, (a + 0.05) / (b + 0.05)];
+});
+"""
+
+
+def assert_readable(page: Browser, dark: bool) -> None:
+    page.emulate(1280, 900, dark=dark)
+    for text, contrast in page.run(CONTRAST, ".badge, .links .value, .reason, .problems li, .index a, .quiet"):
+        assert contrast >= 4.5, f"{text!r} has a contrast of {contrast:.2f} (WCAG AA: 4.5), dark: {dark}"
+
+
+def assert_fits_a_phone(page: Browser, name: str) -> None:
+    page.emulate(390, 844)
+    page.wait_for("return document.documentElement.scrollWidth <= window.innerWidth")
+    page.screenshot(ARTEFACTS / f"{name}-phone.png")
+
+
+@pytest.mark.timeout(120)
+def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
+    tmp_path: Path, mosquitto: Callable[..., Broker]
+) -> None:
+    broker = mosquitto()
+    messages = [("room/3/shelf", b"21.5 C")]
+    messages += [(f"room/{n}/{place}", b'{"temperature": 21}') for n in (0, 1) for place in range(KEYS)]
+    with (
+        gateway_of(tmp_path, broker, 12) as url,
+        publishing(broker, messages, every_s=0.4),
+        browser() as page,
+    ):
+        page.open(url)
+        page.wait_for("return document.querySelectorAll('#index li').length === 12")
+        page.wait_for("return document.querySelector('#flow-room-3 .badge')?.textContent === 'refuses all'", 30)
+        card = page.run("return document.querySelector('#flow-room-3').innerText")
+        assert "refuses all its input" in card
+        assert "21.5 C" in card
+        assert "room/3/shelf" in card
+        assert "dropped" in card.lower()
+        assert page.run("return document.querySelector('#flow-room-0 .badge').className") == "badge good"
+        assert page.run("return document.querySelector('#flow-room-7 .badge').textContent") == "no input yet"
+        assert "flow room-3: refuses all" in page.run("return document.querySelector('#problems').textContent")
+
+        code, health = get(f"{url}healthz")
+        assert (code, health.splitlines()[0]) == (503, "not ready")
+        assert "- flow room-3: refuses all its input" in health
+
+        page.wait_for("return document.querySelectorAll('#flow-room-0 .pager:not([hidden])').length === 1", 20)
+        page.wait_for(f"return document.querySelector('#flow-room-0 .pager').textContent.includes('of {KEYS} ')", 20)
+        page.run("document.querySelector('#flow-room-0 .pager button:nth-of-type(2)').click()")
+        page.wait_for(
+            "return document.querySelector('#flow-room-0 .pager span').textContent.startsWith('21 to 40')", 20
+        )
+        heads = page.run("return [...document.querySelectorAll('#flow-room-0 .scroll th')].map(th => th.textContent)")
+        assert "place" in heads
+        assert "source" not in heads
+        page.wait_for("return document.querySelectorAll('.flow').length === 12")
+        assert_readable(page, dark=True)
+        assert_readable(page, dark=False)
+        assert page.run("return document.querySelectorAll('ul > [role], ol > [role]').length") == 0
+        assert page.run("return document.querySelector('[role=status]').tagName") != "LI"
+        page.screenshot(ARTEFACTS / "page-twelve.png")
+        assert_fits_a_phone(page, "page-twelve")
+        assert [e for e in page.console_errors() if "503" not in e] == []
+
+
+@pytest.mark.timeout(60)
+def test_a_dead_collector_is_not_green() -> None:
+    status = example_status()
+    status["central"] |= {"outbox_rows": 437, "unacknowledged_s": 421.0, "last_ack_age_s": 421.0}
+    with serving(judged(status)) as url, browser() as page:
+        page.open(url)
+        page.wait_for("return document.querySelector('#link-central').className === 'bad'")
+        assert page.run("return document.querySelector('#link-central .value').textContent") == "no collector"
+        problem = page.run("return document.querySelector('#problems').textContent")
+        assert "437 rows wait in the outbox" in problem
+        assert "7 min" in problem
+        assert get(f"{url}healthz")[0] == 503
+        assert_readable(page, dark=False)
+        page.screenshot(ARTEFACTS / "page-dead-collector.png")
+        assert_fits_a_phone(page, "page-dead-collector")

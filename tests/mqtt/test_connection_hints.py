@@ -1,0 +1,91 @@
+"""A connection that does not come about says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from edgert.core.config import parse
+from edgert.core.errors import DocumentError, EdgertError
+from edgert.core.settings import Connection, GatewaySettings
+from edgert.mqtt.address import split_broker
+from edgert.mqtt.client_types import Address, Handlers, Tls
+from edgert.mqtt.connection_hints import hint
+from edgert.mqtt.control_plane import ControlConnection
+from edgert.mqtt.options import SessionOptions
+from edgert.mqtt.reasons import sentence
+from edgert.mqtt.transport import MqttClient
+from tests.brokers import Broker, Certificates
+from tests.waiting import in_loop, until
+
+TLS_TO_PLAIN = "does this port speak TLS?"
+PLAIN_TO_TLS = "if this is the broker's TLS port, set tls = true"
+
+
+@pytest.mark.parametrize(
+    ("error", "tls", "says"),
+    [
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", True, TLS_TO_PLAIN),
+        ("Connection reset by peer", True, TLS_TO_PLAIN),
+        ("connection lost: closed by the broker", False, PLAIN_TO_TLS),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", True, "set ca_file"),
+        ("tlsv13 alert certificate required", True, "set cert_file and key_file"),
+    ],
+)
+def test_what_to_do_stands_behind_the_error(error: str, tls: bool, says: str) -> None:
+    assert says in hint(error, tls=tls, port=1883)
+
+
+def test_a_port_where_nobody_listens_gets_no_advice_about_tls() -> None:
+    assert hint("Connection refused", tls=True, port=1883, accepted=False) == ""
+    assert hint("no answer in time", tls=False, port=1883) == ""
+
+
+@pytest.mark.parametrize("code", [4, 5, 0x86, 0x87])
+def test_not_authorized_names_user_name_and_password_file(code: int) -> None:
+    assert "set username and password_file" in sentence(code, "edgert-pi")
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        ("mqtt://broker.local:1883", 'a host without mqtt://, such as host = "broker.local"; the port stands in port'),
+        ("mqtts://u@b.example/", 'such as host = "b.example"; the port stands in port, and tls = true'),
+        ("", "a host name or address"),
+    ],
+)
+def test_a_host_with_a_scheme_is_refused_with_what_to_write(host: str, says: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse(GatewaySettings, f'[sensors]\nhost = "{host}"\n', {})
+    assert says in str(caught.value)
+
+
+def test_a_broker_on_the_command_line_too() -> None:
+    with pytest.raises(EdgertError, match="--broker: expected a host without mqtt://, such as b, got 'mqtt://b:1883'"):
+        split_broker("mqtt://b:1883")
+
+
+@pytest.mark.integration
+@in_loop
+async def test_tls_to_a_plain_port_and_the_reverse_of_a_real_broker(
+    mosquitto: Callable[..., Broker], certificates: Certificates
+) -> None:
+    plain, secure = mosquitto(), mosquitto(certificates=certificates)
+    ca = certificates.path("ca.crt")
+    await _says(plain, Tls(ca_file=ca), TLS_TO_PLAIN)
+    await _says(secure, None, PLAIN_TO_TLS)
+
+
+async def _says(broker: Broker, tls: Tls | None, hint: str) -> None:
+    """Both clients, at a port that speaks otherwise."""
+    client = MqttClient(Address(broker.host, broker.port, tls), SessionOptions("x"), Handlers())
+    await client.start()
+    await until(lambda: hint in client.status.error, f"the client says: {hint}")
+    await client.stop()
+    ca = tls.ca_file if tls else ""
+    settings = Connection(host=broker.host, port=broker.port, tls=tls is not None, ca_file=ca, protocol="5")
+    link = ControlConnection(settings, "y")
+    link.start()
+    await until(lambda: hint in link.error, f"the control plane says: {hint}")
+    link.stop()

@@ -1,0 +1,65 @@
+"""Fields that no payload ever had."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgert.codecs import make
+from edgert.core.batch import RawBatch
+from edgert.flow.document import from_plain
+from edgert.flow.physical import fields_named
+from edgert.operators.registry import REGISTRY
+from edgert.operators.unseen_fields import ENOUGH_LOOKS, ENOUGH_S, MOST_HITS, UnseenFields
+
+
+def watch(*named: str) -> UnseenFields:
+    return UnseenFields(frozenset(named), make("json"), lambda topic: {"source": "x"})
+
+
+def fed(watching: UnseenFields, seconds: int, *payloads: bytes) -> None:
+    for second in range(seconds + 1):
+        watching.look(RawBatch(["t"] * len(payloads), list(payloads), float(second), 1.7e9))
+
+
+def test_a_misspelt_field_is_named_after_a_while_with_those_seen() -> None:
+    watching = watch("tmep", "hum")
+    fed(watching, int(ENOUGH_S) - 1, b'{"temp":1,"hum":2}')
+    assert watching.never_seen(ENOUGH_S - 1) == []
+    fed(watching, ENOUGH_LOOKS, b'{"temp":1,"hum":2}')
+    assert watching.never_seen(ENOUGH_S) == ["tmep"]
+    assert {"temp", "hum"} <= set(watching.seen)
+
+
+def test_a_rare_field_is_seen_whenever_it_comes() -> None:
+    watching = watch("alarm")
+    fed(watching, 100, *[b'{"temp":1}'] * 50)
+    assert watching.never_seen(100.0) == ["alarm"]
+    watching.look(RawBatch(["t"] * 3, [b"{}", b'{"temp":1}', b'{"alarm":1}'], 100.1, 1.7e9))
+    assert watching.never_seen(200.0) == []
+
+
+def test_text_that_looks_like_a_field_costs_only_so_many_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    watching = watch("temp")
+    batch = RawBatch(["t"], [b'{"temperature":1}'], 0.0, 1.7e9)
+    for _ in range(MOST_HITS + 1):
+        watching.look(batch)
+    monkeypatch.setattr(watching, "_decode", lambda *arguments: pytest.fail("decoded once more"))
+    watching.look(batch)
+
+
+def test_malformed_payloads_and_silence_accuse_nobody() -> None:
+    watching = watch("temp")
+    fed(watching, 100, b"{", b"")
+    assert watching.never_seen(1000.0) == []
+
+
+def test_only_names_that_come_from_the_source_are_looked_for() -> None:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "ok": {"type": "filter", "input": "in", "where": "tmep > 23"},
+        "more": {"type": "map", "input": "ok", "set": {"twice": "2 * hum"}},
+        "few": {"type": "select", "input": "more", "fields": ["twice", "lux"]},
+        "out": {"type": "publish", "input": "few", "topic": "y/{source}"},
+    }
+    flow = from_plain({"name": "f", "operators": operators}, REGISTRY)
+    assert fields_named(flow, REGISTRY, "in") == {"tmep", "hum", "lux"}

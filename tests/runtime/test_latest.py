@@ -1,0 +1,25 @@
+"""The results of the newest window."""
+
+from __future__ import annotations
+
+from edgert.core.batch import Row
+from edgert.runtime.latest import MOST_ROWS, LatestWindow
+
+
+def row(window: float, room: str, n: int) -> Row:
+    return {"time": window, "window_start": window, "room": room, "n": n}
+
+
+def test_all_keys_of_the_newest_window_are_there_each_once() -> None:
+    latest = LatestWindow(["room"])
+    latest.add([row(0.0, "a", 1), row(10.0, "a", 2), row(10.0, "b", 3), row(0.0, "c", 4)])
+    latest.add([row(10.0, "a", 5)])
+    assert [(r["room"], r["n"]) for r in latest.rows] == [("a", 5), ("b", 3)]
+    latest.add([row(20.0, "z", 6)])
+    assert [r["room"] for r in latest.rows] == ["z"]
+
+
+def test_more_rows_than_are_kept_are_counted() -> None:
+    latest = LatestWindow(["room"])
+    latest.add([row(0.0, str(n), n) for n in range(MOST_ROWS + 7)])
+    assert (len(latest), latest.beyond) == (MOST_ROWS, 7)
