@@ -135,7 +135,7 @@ class FleetFlows:
             if before:
                 return await self._deploy_again(flow, document, on, before)
             fence = 1 + max((parts[flow]["fence"] for parts in known.values() if flow in parts), default=0)
-            await self._deploy_new(flow, document, on, fence)
+            await self._deploy_parts(flow, document, on, set(on.values()), 1, fence)
             return {"flow": flow, "plan": 1, "assignment": on, "coordinator": self._name}
 
     async def _deploy_again(
@@ -144,14 +144,24 @@ class FleetFlows:
         """The same document with other pins moves operators; another one must wait until the flow is removed."""
         if any(part["document"] != document for part in parts.values()):
             raise EdgertError(f"flow {flow} runs with another document: remove it first (edgert fleet remove {flow})")
+        now, plan = _before(parts), max(part["plan"] for part in parts.values())
+        if lacking := set(now.values()) - parts.keys():  # its first coordinator died, or the board has a new card
+            log.warning("flow %s: %s has no part of it yet", flow, _list(lacking))
+            fence = 1 + max(part["fence"] for part in parts.values())
+            self._check_boards(now, await self.parts())
+            await self._deploy_parts(flow, document, now, lacking, plan, fence)
+            parts = await self.running(flow)
         return await self.change(flow, parts, on)
 
-    async def _deploy_new(self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], fence: int) -> None:
+    async def _deploy_parts(
+        self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], to: Iterable[str], plan: int, fence: int
+    ) -> None:
+        """Parts of a flow that begins, on the gateways `to`: on all of them or on none."""
         assignment = {operator: [gateway, -1] for operator, gateway in on.items()}
-        part = {"document": document, "assignment": assignment, "plan": 1, "fence": fence}
+        part = {"document": document, "assignment": assignment, "plan": plan, "fence": fence}
         done: list[str] = []
         try:
-            for gateway in sorted(set(on.values())):
+            for gateway in sorted(to):
                 done.append(gateway)
                 await self._ask(gateway, "part.deploy", part)
         except EdgertError:

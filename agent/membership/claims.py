@@ -9,7 +9,7 @@ from __future__ import annotations
 from agent.membership.events import Changed, Conflict, EpochRaised, Event
 from agent.membership.gossip import GossipQueue
 from agent.membership.health import LocalHealth
-from agent.membership.members import TRANSITIONS, Member, State, Version
+from agent.membership.members import PRESENT, TRANSITIONS, Member, State, Version
 from agent.membership.messages import MAX_NUMBER, Claim
 from agent.membership.parameters import Parameters
 from agent.membership.roster import Roster, claim_of
@@ -109,7 +109,7 @@ class Claims:
             self.refused_members += 1
             return
         if claim.state is State.SUSPECT:
-            self._begin_suspicion(claim, now)
+            self._begin_suspicion(member, claim, now)
         self._events.append(Changed(member.name, "joined", member.state))
         self._spread(member, claim.witness)
 
@@ -117,18 +117,19 @@ class Claims:
         before = member.state
         if claim.epoch > member.version.epoch:
             member.sections.clear()
+        elif claim.state is State.ALIVE and before in PRESENT and claim.address == member.address:
+            member.refuted(now)  # of a suspicion that may not have come here
         self._roster.change(member, claimed, now)
         member.address = claim.address
         self._suspicions.pop(member.name, None)
         if claim.state is State.SUSPECT:
-            self._begin_suspicion(claim, now)
-        if before is State.SUSPECT and claim.state is State.ALIVE:
-            member.refuted(now)
+            self._begin_suspicion(member, claim, now)
         self._events.append(Changed(member.name, TRANSITIONS[before][claim.state], claim.state))
         self._spread(member, claim.witness)
 
-    def _begin_suspicion(self, claim: Claim, now: float) -> None:
-        suspicion = Suspicion(now, self._roster.present)
+    def _begin_suspicion(self, member: Member, claim: Claim, now: float) -> None:
+        patience = min(member.patience(now), self._parameters.suspicion_patience)
+        suspicion = Suspicion(now, self._roster.present, patience=patience)
         suspicion.confirm(claim.witness, self._parameters)
         self._suspicions[claim.name] = suspicion
 

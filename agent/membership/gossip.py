@@ -51,9 +51,9 @@ class GossipQueue:
         self._order += 1
         where[key] = _Item(encode(message), self._order, urgent)
 
-    def take(self, room: int, transmissions: int) -> list[bytes]:
-        """Encoded updates of together at most `room` bytes. Each counts as sent once more; after `transmissions` it
-        leaves the queue."""
+    def take(self, room: int, transmissions: int, of_suspicions: int) -> list[bytes]:
+        """Encoded updates of together at most `room` bytes. Each counts as sent once more; after `transmissions` (a
+        suspicion: `of_suspicions`) it leaves the queue."""
         taken: list[bytes] = []
         for queue in (self._claims, self._states):
             for key, item in sorted(queue.items(), key=_precedence):
@@ -62,7 +62,8 @@ class GossipQueue:
                 room -= len(item.payload)
                 taken.append(item.payload)
                 item.sent += 1
-                if item.sent >= transmissions:
+                suspicion = queue is self._claims and not item.urgent
+                if item.sent >= (of_suspicions if suspicion else transmissions):
                     del queue[key]
         return taken
 

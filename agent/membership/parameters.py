@@ -27,10 +27,16 @@ class Parameters:
     """Floor of the least suspicion time, for small fleets."""
     suspicion_spread: float = 6.0
     """Greatest suspicion time, without a second witness, as a multiple of the least (Lifeguard §IV-B)."""
+    suspicion_patience: float = 3.0
+    """Greatest factor of the suspicion time of a member that refuted suspicions in the last minute (the health that
+    Lifeguard §IV-A multiplies with, as the others see it). The death of such a member is seen so much later."""
     confirmations: int = 3
     """Independent witnesses, beside the first, at which a suspicion time falls to the least (Lifeguard §IV-B)."""
     retransmit_factor: float = 4.0
     """An update is sent factor · log10(members + 1) times by each member (SWIM §4.1: λ log n)."""
+    suspicion_retransmit_factor: float = 1.7
+    """The same for a suspicion: each witness has one, and it need not come to every member, as the death does that may
+    follow it."""
     gossip_interval_s: float = 0.2
     """Time between two rounds of gossip; without news a round sends nothing."""
     gossip_fanout: int = 2
@@ -70,6 +76,10 @@ class Parameters:
     def transmissions(self, members: int) -> int:
         """How often each member sends an update."""
         return max(2, math.ceil(self.retransmit_factor * math.log10(members + 1)))
+
+    def transmissions_of_suspicions(self, members: int) -> int:
+        """How often each member sends a suspicion."""
+        return max(2, math.ceil(self.suspicion_retransmit_factor * math.log10(members + 1)))
 
     def sync_interval(self, members: int) -> float:
         """Mean time between two exchanges of the whole table in a fleet of `members`."""

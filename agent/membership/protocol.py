@@ -197,10 +197,14 @@ class Membership:
         self._tokens_at = now
         for member in self.roster.choose(p.gossip_fanout, lambda m: m.present):
             room = min(MAX_BODY, int(self._tokens) - PACKET_COST)
-            parts = self._queue.take(room, p.transmissions(self.roster.present)) if room > 0 else []
+            parts = self._take_gossip(room) if room > 0 else []
             if parts:
                 self._outputs.append(Datagram(member.address, payload := body(parts)))
                 self._tokens -= len(payload) + PACKET_COST
+
+    def _take_gossip(self, room: int) -> list[bytes]:
+        members, p = self.roster.present, self.parameters
+        return self._queue.take(room, p.transmissions(members), p.transmissions_of_suspicions(members))
 
     def _begin_sync(self, now: float) -> None:
         members = self.roster.choose(1, lambda m: m.present)
@@ -227,7 +231,7 @@ class Membership:
         if to is not None and to.state in (State.SUSPECT, State.DEAD):
             parts.append(encode(claim_of(to, self.name)))
         room = MAX_BODY - sum(map(len, parts)) - 5
-        parts += self._queue.take(room, self.parameters.transmissions(self.roster.present))
+        parts += self._take_gossip(room)
         self._outputs.append(Datagram(address, body(parts)))
 
     def receive_untrusted(self, payload: bytes, sender: str, source: Address, now: float) -> None:

@@ -14,6 +14,8 @@ class Suspicion:
     began: float
     members: int
     """Size of the fleet when the suspicion began."""
+    patience: float = 1.0
+    """Factor of its time: greater than 1 for a member that refuted suspicions in the last minute."""
     witnesses: set[str] = field(default_factory=set)
     """Names of the members that suspect it by their own probes."""
 
@@ -26,7 +28,7 @@ class Suspicion:
 
     def deadline(self, parameters: Parameters) -> float:
         """The monotonic time at which the member is declared dead."""
-        return self.began + parameters.suspicion(self.members, max(len(self.witnesses) - 1, 0))
+        return self.began + self.patience * parameters.suspicion(self.members, max(len(self.witnesses) - 1, 0))
 
     def put_off(self, seconds: float) -> None:
         """Do not count time in which this agent did not run."""

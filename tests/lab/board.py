@@ -152,5 +152,5 @@ class Board(Place):
         """Of the gateway, over its control socket."""
         return call(self.gateway.data / "control.sock", verb, args)
 
-    def ask_agent(self, verb: str, args: Mapping[str, Any] | None = None) -> Any:
-        return call(self.gateway.data / "agent.sock", verb, args)
+    def ask_agent(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float = 10.0) -> Any:
+        return call(self.gateway.data / "agent.sock", verb, args, timeout_s)
