@@ -33,6 +33,8 @@ class Claims:
         self._suspicions: dict[str, Suspicion] = {}
         self._conflict_at = float("-inf")
         self.leaving = False
+        self.refuting = False
+        """A suspicion of ourselves was answered, and no packet has carried the answer yet."""
         self.refused_members = 0
         """Claims about new members that the full table did not take in."""
 
@@ -151,6 +153,7 @@ class Claims:
         elif claim.state is not State.ALIVE:
             self._health.adjust(1)
             self.announce(now, incarnation=claim.incarnation + 1)
+            self.refuting = True
         elif claim.address != own.address:
             self._events.append(Conflict(claim.address))
         elif claim.incarnation > own.version.incarnation:  # of our run before, with the same epoch

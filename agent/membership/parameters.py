@@ -41,6 +41,9 @@ class Parameters:
     """Time between two rounds of gossip; without news a round sends nothing."""
     gossip_fanout: int = 2
     """Members that a round of gossip goes to."""
+    refutation_fanout: int = 6
+    """Members that a refutation goes to at once: its sender may be starved again within milliseconds, and two packets
+    of gossip are both lost, or go to starved members, too often."""
     gossip_bytes_s: float = 1_200.0
     """Sustained bytes per second of gossip that no probe carries; what exceeds it waits, the newest first."""
     gossip_burst_bytes: float = 12_000.0

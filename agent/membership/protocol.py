@@ -240,6 +240,16 @@ class Membership:
         self.claims.heard(sender, now)
         for message in messages:
             self._receive(message, sender, source, now)
+        self._refute()
+
+    def _refute(self) -> None:
+        """Send the answer to a suspicion of ourselves at once, outside the budget of gossip."""
+        if not self.claims.refuting:
+            return
+        self.claims.refuting = False
+        payload = body([encode(claim_of(self._own, self.name))])
+        for member in self.roster.choose(self.parameters.refutation_fanout, lambda m: m.present):
+            self._outputs.append(Datagram(member.address, payload))
 
     def _receive(self, message: Message, sender: str, source: Address, now: float) -> None:
         match message:
@@ -339,3 +349,4 @@ class Membership:
                 self.claims.consider(message, now)
             elif isinstance(message, SectionUpdate):
                 self._take_section(message)
+        self._refute()
