@@ -17,6 +17,8 @@ from agent import capacity, fleet_status
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.files import next_epoch, read_keys, stamp, store_epoch
+from agent.fleet_auto import FleetAuto
+from agent.fleet_deploy import FleetDeploy
 from agent.fleet_flows import FleetFlows
 from agent.fleet_plans import FleetPlans
 from agent.fleet_rings import SECTION, FleetRings
@@ -29,9 +31,10 @@ from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from agent.membership.transport import TIMEOUT_S, Handler, Transport
 from agent.osched.component import OsScheduling
+from agent.placement.replacement import Hysteresis
 from edgert.control.server import ControlServer
 from edgert.control.server import Handler as ControlHandler
-from edgert.core.agent_settings import AgentSettings, agent_data, agent_socket, gateway_socket
+from edgert.core.agent_settings import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack
 from edgert.core.system_clock import SystemClock
@@ -76,7 +79,10 @@ class Agent:
             self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
             self.control |= self.sched.handlers
         self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
-        FleetPlans(self.membership.roster, self.rounds, self.flows, Random(random.getrandbits(64)))
+        roster = self.membership.roster
+        FleetDeploy(roster, self.flows)
+        plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))
+        self.auto = FleetAuto(self.flows, plans, self.clock, _hysteresis(settings.placement))
         self.rings = FleetRings(self.membership.roster, self.gateway, self._capacity)
         self.control |= self.flows.control | self.rings.control
         self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
@@ -107,7 +113,7 @@ class Agent:
         try:
             await self.server.start()
             tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
-            tasks.append(asyncio.create_task(self.flows.run()))
+            tasks += [asyncio.create_task(self.flows.run()), asyncio.create_task(self.auto.run())]
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
             self.transport.run()
@@ -240,6 +246,13 @@ class Agent:
         self.transport.step()
         asyncio.get_running_loop().call_later(LEAVE_S, self.stopping.set)
         return {"left": True}
+
+
+def _hysteresis(settings: PlacementSettings) -> Hysteresis:
+    return Hysteresis(
+        look_s=settings.look_s, settle_s=settings.settle_s, pause_s=settings.pause_s, looks=settings.looks,
+        least_gain=settings.least_gain,
+    )  # fmt: skip
 
 
 def _address(text: str) -> Address:

@@ -351,6 +351,15 @@ class Database(Transactions):
         with self._transaction() as db:
             plan_change.put_fence(db, flow, fence)
 
+    def placement_rules(self) -> dict[str, tuple[int, bytes]]:
+        """See `plan_change.rules`."""
+        return self._read(plan_change.rules)
+
+    def put_placement_rules(self, flow: str, fence: int, packed: bytes | None) -> None:
+        """See `plan_change.put_rules`."""
+        with self._transaction() as db:
+            plan_change.put_rules(db, flow, fence, packed)
+
     def prepared(self) -> dict[str, Prepared]:
         """The parts of next plans that wait for the word to be run, by flow."""
         return {flow: Prepared.unpack(blob) for flow, blob in self._read(plan_change.prepared).items()}

@@ -152,7 +152,12 @@ def _faults(args: argparse.Namespace, run: Callable[[int, Path], faults.Outcome 
     for seed in range(args.first, args.first + args.seeds):
         folder = args.folder / str(seed)
         empty(folder)
-        outcome = run(seed, folder.absolute())
+        try:
+            outcome = run(seed, folder.absolute())
+        except AssertionError as error:  # waited in vain
+            print(f"seed {seed}: BAD, not carried through: {error}\n  files: {folder}\n", flush=True)
+            bad.append(seed)
+            continue
         print(f"seed {seed}: {outcome}" + ("" if outcome.good else f"  files: {folder}\n"), flush=True)
         if outcome.good:
             shutil.rmtree(folder)

@@ -183,6 +183,7 @@ class FleetRun:
         self._over = time.monotonic()
         board.start_programs()  # the agents, not the laboratory, tell the gateways where the others listen
         board.wait_ready()
+        self.say(f"{name} is ready again after {time.monotonic() - self._over:.1f} s")
 
     def until_done(self, verb: str, args: Mapping[str, Any]) -> None:
         """Asks until it is done, as a user would."""
