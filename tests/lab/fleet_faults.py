@@ -39,6 +39,8 @@ class Outcome:
     lost: int = 0
     doubled: int = 0
     sums_right: bool = False
+    starts_s: list[float] = field(default_factory=list)
+    """How long the gateways of killed boards took to start."""
     runs_again_s: list[float] = field(default_factory=list)
     """After each fault was over: until all boards were alive, and all parts ran by one plan."""
 
@@ -51,7 +53,8 @@ class Outcome:
         lines = ["good" if self.good else "BAD", *self.steps]
         lines.append(f"lost {self.lost}, doubled {self.doubled}, sums {'right' if self.sums_right else 'WRONG'}")
         lines.append(f"coordinators killed {self.coordinator_kills}; ran again after at most "
-                     f"{max(self.runs_again_s, default=0.0):.1f} s")  # fmt: skip
+                     f"{max(self.runs_again_s, default=0.0):.1f} s; gateways started within "
+                     f"{max(self.starts_s, default=0.0):.1f} s")  # fmt: skip
         return "\n  ".join(lines) + "\n"
 
 
@@ -180,10 +183,11 @@ class FleetRun:
         else:
             board.kill()
         time.sleep(lasts)
-        self._over = time.monotonic()
+        began = time.monotonic()
         board.start_programs()  # the agents, not the laboratory, tell the gateways where the others listen
         board.wait_ready()
-        self.say(f"{name} is ready again after {time.monotonic() - self._over:.1f} s")
+        self._over = time.monotonic()
+        self.outcome.starts_s.append(self._over - began)
 
     def until_done(self, verb: str, args: Mapping[str, Any]) -> None:
         """Asks until it is done, as a user would."""
@@ -198,7 +202,8 @@ class FleetRun:
                 time.sleep(1.0)
 
     def _settle(self) -> None:
-        """The flow has to run again. Counted from when boards and ways were given back: their start is part of it."""
+        """The flow has to run again. Counted from when ways were given back, and gateways connected to their brokers:
+        how long a program takes to start on a busy machine is told apart."""
         wait_until(self.runs, "the flow to run by one plan", 90.0, poll_s=0.2)
         self.outcome.runs_again_s.append(time.monotonic() - self._over)
 
