@@ -22,6 +22,7 @@ from agent.fleet_deploy import FleetDeploy
 from agent.fleet_flows import FleetFlows
 from agent.fleet_plans import FleetPlans
 from agent.fleet_rings import SECTION, FleetRings
+from agent.limits import limits
 from agent.local_gateway import LocalGateway
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.keys import KeyFileError, KeyRing
@@ -30,6 +31,7 @@ from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from agent.membership.transport import TIMEOUT_S, Handler, Transport
+from agent.metrics import MetricsServer
 from agent.osched.component import OsScheduling
 from agent.placement.replacement import Hysteresis
 from edgert.control.server import ControlServer
@@ -88,6 +90,7 @@ class Agent:
         self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
         self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
+        self.metrics = MetricsServer(self.status)
         self.stopping = asyncio.Event()
         self._load_told = float("-inf")
 
@@ -113,6 +116,8 @@ class Agent:
         try:
             await self.server.start()
             tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
+            if self.settings.agent.metrics_port:
+                await self.metrics.start(self.settings.agent.metrics_port)
             tasks += [asyncio.create_task(self.flows.run()), asyncio.create_task(self.auto.run())]
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
@@ -127,6 +132,7 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.server.stop()
+            await self.metrics.stop()
             await self.gateway.close()
             await self.transport.stop()
 
@@ -192,7 +198,8 @@ class Agent:
         now, membership = self.clock.monotonic(), self.membership
         labels = dict(label.partition("=")[::2] for label in self.settings.agent.labels)
         host = membership.roster.own.address[0]
-        board = {**self._capacity, "link": [host, self.gateway.link_port()], "labels": labels}
+        able = capacity.within(self._capacity, limits(self.gateway.pid()))
+        board = {**able, "link": [host, self.gateway.link_port()], "labels": labels}
         self._tell("board", board)
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
@@ -221,6 +228,9 @@ class Agent:
     # Verbs of the control socket
 
     async def _status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.status()
+
+    def status(self) -> Mapping[str, Any]:
         """What this agent knows of the fleet."""
         own = self.membership.roster.own
         return {
@@ -238,6 +248,7 @@ class Agent:
             "keys": self.sealer.ring.identifiers,
             "members": fleet_status.members(self.transport, self.rounds, self.clock.monotonic()),
             "counters": fleet_status.counters(self.transport),
+            "replacements": self.auto.made,
         }
 
     async def _leave(self, _: Mapping[str, Any]) -> Mapping[str, Any]:

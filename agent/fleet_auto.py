@@ -29,6 +29,8 @@ class FleetAuto:
         self._flows, self._plans, self._clock, self._hysteresis = flows, plans, clock, hysteresis
         self._flows_now: dict[str, Replacement] = {}
         self._plan_numbers: dict[str, int] = {}
+        self.made = 0
+        """Changes of plan that this agent made by itself since its start."""
 
     async def run(self) -> None:
         """Looks at the flows that this agent coordinates."""
@@ -86,5 +88,6 @@ class FleetAuto:
                  proposal.then.rank.score)  # fmt: skip
         try:
             await self._flows.change(flow, parts, proposal.after)
+            self.made += 1
         finally:
             state.changed(self._clock.monotonic())

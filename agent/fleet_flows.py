@@ -53,7 +53,7 @@ class FleetFlows:
 
     def __init__(self, name: str, roster: Roster, gateway: LocalGateway, request: Request) -> None:
         self.name, self._roster, self._gateway, self._request = name, roster, gateway, request
-        self.control: dict[str, Handler] = {"fleet.flows": self._flows}
+        self.control: dict[str, Handler] = {"fleet.flows": self._flows, "fleet.figures": self._figures}
         self._do: dict[str, Handler] = {}
         for verb, do in (("move", self._move), ("remove", self._remove)):
             self.add(verb, do)
@@ -188,6 +188,10 @@ class FleetFlows:
                     one["assignment"] = {operator: at[0] for operator, at in part["assignment"].items()}
                     one["rules"] = part.get("rules", {})
         return {"flows": found, "alive": alive}
+
+    async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Gateway -> its raw figures, of all that answer."""
+        return {"boards": await self.ask_all(self._alive(), "figures")}
 
     # -- changes of plan
 

@@ -33,6 +33,9 @@ class Agent:
     )
     labels: tuple[str, ...] = setting((), doc="labels of this board as NAME=VALUE, for the placement of operators")
     gateway_socket: str = setting("", doc="control socket of this board's gateway; empty: where the gateway has it")
+    metrics_port: int = setting(
+        0, doc="port of Prometheus metrics, on loopback (see metrics-agent.md); 0: none", minimum=0, maximum=PORT
+    )
     socket: str = setting("", doc="the agent's own control socket; empty: agent.sock beside the gateway's")
 
 

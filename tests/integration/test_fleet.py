@@ -105,6 +105,9 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     wait_until(lambda: len(fleet.ask("g2", "fleet.rings", {})["boards"]) == 3, "a prediction of each board", 30.0)
     assert main(["fleet", "rings", *asked]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["board", "g1", "g2", "g3"]
+    assert main(["fleet", "top", "--once", "--every", "0.5", *asked]) == 0
+    told = capsys.readouterr().out
+    assert [line.split()[:2] for line in told.splitlines() if line.startswith("central")] == [["central", "g3"]], told
     assert main(["fleet", "flows", *asked]) == 0
     assert "running" in capsys.readouterr().out
     assert main(["fleet", "remove", "city-air", *asked]) == 0
