@@ -64,11 +64,27 @@ class Claims:
         """A packet of `sender` proves that it ran: a suspicion of it begins anew."""
         suspicion = self._suspicions.get(sender)
         if suspicion is not None:
-            suspicion.began = now
+            suspicion.began, suspicion.checked_at = now, None
+
+    def knows_better(self, claim: Claim) -> bool:
+        """Do we hold a newer claim about an earlier suspicion or death?"""
+        member = self._roster.get(claim.name)
+        claimed = Version(claim.epoch, claim.incarnation, claim.state)
+        return member is not None and claim.state in (State.SUSPECT, State.DEAD) and claimed < member.version
+
+    def due_to_check(self, now: float) -> list[Member]:
+        """Suspects that will soon be held for dead, each once per suspicion."""
+        steps = ((name, one) for name, one in self._suspicions.items() if one.checked_at is None)
+        due = [name for name, one in steps if one.next_step(self._parameters) <= now]
+        for name in due:
+            self._suspicions[name].checked_at = now
+        members = [self._roster.get(name) for name in due]
+        return [member for member in members if member is not None and member.state is State.SUSPECT]
 
     def expire(self, now: float) -> None:
         """Declare dead whom nobody refuted in time; forget members that are gone for long."""
-        over = [n for n, s in self._suspicions.items() if s.deadline(self._parameters) <= now]
+        checked = ((name, one) for name, one in self._suspicions.items() if one.checked_at is not None)
+        over = [name for name, one in checked if one.next_step(self._parameters) <= now]
         for name in over:
             member = self._roster.get(name)
             if member is not None and member.state is State.SUSPECT:
@@ -99,8 +115,8 @@ class Claims:
             suspicion.put_off(seconds)
 
     def next_deadline(self) -> float:
-        """The earliest monotonic time at which a suspicion ends; infinite without any."""
-        return min((s.deadline(self._parameters) for s in self._suspicions.values()), default=float("inf"))
+        """The earliest monotonic time at which a suspicion ends or is checked; infinite without any."""
+        return min((s.next_step(self._parameters) for s in self._suspicions.values()), default=float("inf"))
 
     def _unknown(self, claim: Claim, now: float) -> None:
         version = Version(claim.epoch, claim.incarnation, claim.state)
