@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from agent.limits import Limits
 
 LOOPS: Final = 20_000
 REPETITIONS: Final = 5
@@ -40,6 +43,12 @@ def memory(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
 def capacity() -> dict[str, Any]:
     """Cores, speed of one in million loops per second, memory in MiB. Does not change while the agent runs."""
     return {"cores": len(os.sched_getaffinity(0)), "speed": speed(), "memory_mib": memory()[0]}
+
+
+def within(board: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """The capacity that control groups leave: a quota of 30 % of a core is 0.3 cores."""
+    cores, memory_mib = min(board["cores"], limits.cores), min(board["memory_mib"], limits.memory / 2**20)
+    return {**board, "cores": round(cores, 2) if cores < board["cores"] else cores, "memory_mib": int(memory_mib)}
 
 
 def load() -> dict[str, Any]:

@@ -17,9 +17,12 @@ from agent import capacity, fleet_status
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.files import next_epoch, read_keys, stamp, store_epoch
+from agent.fleet_auto import FleetAuto
+from agent.fleet_deploy import FleetDeploy
 from agent.fleet_flows import FleetFlows
 from agent.fleet_plans import FleetPlans
 from agent.fleet_rings import SECTION, FleetRings
+from agent.limits import limits
 from agent.local_gateway import LocalGateway
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.keys import KeyFileError, KeyRing
@@ -28,10 +31,12 @@ from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from agent.membership.transport import TIMEOUT_S, Handler, Transport
+from agent.metrics import MetricsServer
 from agent.osched.component import OsScheduling
+from agent.placement.replacement import Hysteresis
 from edgert.control.server import ControlServer
 from edgert.control.server import Handler as ControlHandler
-from edgert.core.agent_settings import AgentSettings, agent_data, agent_socket, gateway_socket
+from edgert.core.agent_settings import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack
 from edgert.core.system_clock import SystemClock
@@ -76,12 +81,16 @@ class Agent:
             self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
             self.control |= self.sched.handlers
         self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
-        FleetPlans(self.membership.roster, self.rounds, self.flows, Random(random.getrandbits(64)))
+        roster = self.membership.roster
+        FleetDeploy(roster, self.flows)
+        plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))
+        self.auto = FleetAuto(self.flows, plans, self.clock, _hysteresis(settings.placement))
         self.rings = FleetRings(self.membership.roster, self.gateway, self._capacity)
         self.control |= self.flows.control | self.rings.control
         self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
         self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
+        self.metrics = MetricsServer(self.status)
         self.stopping = asyncio.Event()
         self._load_told = float("-inf")
 
@@ -107,7 +116,9 @@ class Agent:
         try:
             await self.server.start()
             tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
-            tasks.append(asyncio.create_task(self.flows.run()))
+            if self.settings.agent.metrics_port:
+                await self.metrics.start(self.settings.agent.metrics_port)
+            tasks += [asyncio.create_task(self.flows.run()), asyncio.create_task(self.auto.run())]
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
             self.transport.run()
@@ -121,6 +132,7 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.server.stop()
+            await self.metrics.stop()
             await self.gateway.close()
             await self.transport.stop()
 
@@ -186,7 +198,8 @@ class Agent:
         now, membership = self.clock.monotonic(), self.membership
         labels = dict(label.partition("=")[::2] for label in self.settings.agent.labels)
         host = membership.roster.own.address[0]
-        board = {**self._capacity, "link": [host, self.gateway.link_port()], "labels": labels}
+        able = capacity.within(self._capacity, limits(self.gateway.pid()))
+        board = {**able, "link": [host, self.gateway.link_port()], "labels": labels}
         self._tell("board", board)
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
@@ -215,6 +228,9 @@ class Agent:
     # Verbs of the control socket
 
     async def _status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.status()
+
+    def status(self) -> Mapping[str, Any]:
         """What this agent knows of the fleet."""
         own = self.membership.roster.own
         return {
@@ -232,6 +248,7 @@ class Agent:
             "keys": self.sealer.ring.identifiers,
             "members": fleet_status.members(self.transport, self.rounds, self.clock.monotonic()),
             "counters": fleet_status.counters(self.transport),
+            "replacements": self.auto.made,
         }
 
     async def _leave(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -240,6 +257,13 @@ class Agent:
         self.transport.step()
         asyncio.get_running_loop().call_later(LEAVE_S, self.stopping.set)
         return {"left": True}
+
+
+def _hysteresis(settings: PlacementSettings) -> Hysteresis:
+    return Hysteresis(
+        look_s=settings.look_s, settle_s=settings.settle_s, pause_s=settings.pause_s, looks=settings.looks,
+        least_gain=settings.least_gain,
+    )  # fmt: skip
 
 
 def _address(text: str) -> Address:

@@ -26,6 +26,7 @@ from agent.migration.plan_change import (
     participants,
 )  # fmt: skip
 from agent.placement.rendezvous import coordinator
+from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
 
 VERBS: Final = frozenset({
     "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
-    "part.prepare", "part.commit", "part.abort",
+    "part.prepare", "part.commit", "part.abort", "part.rules",
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 LOOK_S: Final = 2.0
@@ -51,10 +52,10 @@ class FleetFlows:
     """The agent's part that places flows. `run` keeps the gateway's peers and ends changes that were left."""
 
     def __init__(self, name: str, roster: Roster, gateway: LocalGateway, request: Request) -> None:
-        self._name, self._roster, self._gateway, self._request = name, roster, gateway, request
-        self.control: dict[str, Handler] = {"fleet.flows": self._flows}
+        self.name, self._roster, self._gateway, self._request = name, roster, gateway, request
+        self.control: dict[str, Handler] = {"fleet.flows": self._flows, "fleet.figures": self._figures}
         self._do: dict[str, Handler] = {}
-        for verb, do in (("deploy", self._deploy), ("move", self._move), ("remove", self._remove)):
+        for verb, do in (("move", self._move), ("remove", self._remove)):
             self.add(verb, do)
         self._busy: dict[str, asyncio.Lock] = {}
         """By flow: held while this agent changes it."""
@@ -82,20 +83,25 @@ class FleetFlows:
             raise EdgertError(f"expected one of {', '.join(self._do)} and its arguments, got {show(verb)}")
         return await self._do[verb](arguments)
 
-    async def _ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
-        if gateway == self._name:
+    async def ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        """The answer of a gateway of the fleet. Raises `EdgertError`."""
+        if gateway == self.name:
             return await self._gateway.client.call(verb, args, ASK_S)
         return await self._request(gateway, "fleet.gateway", {"verb": verb, "args": args}, ASK_S)
 
     def _by_coordinator(self, verb: str) -> Handler:
         async def handler(args: Mapping[str, Any]) -> Any:
-            args = {**args, "asked": self._name}
+            args = {**args, "asked": self.name}
             chosen = coordinator(_flow_of(args), self._alive())
-            if chosen == self._name:
+            if chosen == self.name:
                 return await self._do[verb](args)
             return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
 
         return handler
+
+    def coordinates(self, flow: str) -> bool:
+        """Is this agent the flow's coordinator?"""
+        return coordinator(flow, self._alive()) == self.name
 
     def _alive(self) -> list[str]:
         return sorted(member.name for member in self._roster if member.state is State.ALIVE)
@@ -103,12 +109,12 @@ class FleetFlows:
     async def ask_all(self, gateways: Iterable[str], verb: str) -> dict[str, dict[str, Any]]:
         """The answers of those that answer."""
         names = list(gateways)
-        answers = await asyncio.gather(*(self._ask(name, verb, {}) for name in names), return_exceptions=True)
+        answers = await asyncio.gather(*(self.ask(name, verb, {}) for name in names), return_exceptions=True)
         return {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, dict)}
 
     async def check(self, document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
         """The operator copies of a document in topological order."""
-        found: Mapping[str, Mapping[str, Any]] = (await self._ask(self._name, "part.check", {"document": document}))[
+        found: Mapping[str, Mapping[str, Any]] = (await self.ask(self.name, "part.check", {"document": document}))[
             "operators"
         ]
         return found
@@ -120,45 +126,6 @@ class FleetFlows:
 
     # -- what can be asked for
 
-    async def _deploy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"document": ..., "pins": {operator: gateway}}`. A source without a pin runs on the board that was asked;
-        any other operator where its first input does."""
-        document, pins, asked = args.get("document"), args.get("pins", {}), args.get("asked", self._name)
-        if not isinstance(document, dict) or not isinstance(pins, Mapping):
-            raise EdgertError(f"expected a document and pins, got {show(document)} and {show(pins)}")
-        flow = _flow_of(args)
-        async with self.lock(flow):
-            on = _assignment(await self.check(document), pins, str(asked))
-            known = await self.parts()
-            self._check_boards(on, known)
-            before = {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
-            if before:
-                return await self._deploy_again(flow, document, on, before)
-            fence = 1 + max((parts[flow]["fence"] for parts in known.values() if flow in parts), default=0)
-            await self._deploy_new(flow, document, on, fence)
-            return {"flow": flow, "plan": 1, "assignment": on, "coordinator": self._name}
-
-    async def _deploy_again(
-        self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Mapping[str, Mapping[str, Any]]
-    ) -> Mapping[str, Any]:
-        """The same document with other pins moves operators; another one must wait until the flow is removed."""
-        if any(part["document"] != document for part in parts.values()):
-            raise EdgertError(f"flow {flow} runs with another document: remove it first (edgert fleet remove {flow})")
-        return await self.change(flow, parts, on)
-
-    async def _deploy_new(self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], fence: int) -> None:
-        assignment = {operator: [gateway, -1] for operator, gateway in on.items()}
-        part = {"document": document, "assignment": assignment, "plan": 1, "fence": fence}
-        done: list[str] = []
-        try:
-            for gateway in sorted(set(on.values())):
-                done.append(gateway)
-                await self._ask(gateway, "part.deploy", part)
-        except EdgertError:
-            undo = {"flow": flow, "fence": fence}
-            await asyncio.gather(*(self._ask(name, "part.remove", undo) for name in done), return_exceptions=True)
-            raise
-
     async def _move(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "moves": {operator: gateway}}`."""
         flow, moves = _flow_of(args), args.get("moves")
@@ -166,13 +133,14 @@ class FleetFlows:
             raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
         async with self.lock(flow):
             parts = await self.running(flow)
-            before = _before(parts)
+            before = placed(parts)
             for operator in moves:
                 if operator not in before:
                     raise EdgertError(
-                        f"expected an operator of flow {flow}, one of {_list(before)}, got {show(operator)}"
+                        f"expected an operator of flow {flow}, one of {listed(before)}, got {show(operator)}"
                     )
-            return await self.change(flow, parts, {**before, **moves})
+            rules = newest(parts.values()).pinned(moves)  # first: else another placement could undo the move
+            return await self.change(flow, await self.write_rules(flow, parts, rules), {**before, **moves})
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
@@ -180,7 +148,7 @@ class FleetFlows:
         flow = _flow_of(args)
         async with self.lock(flow):
             parts = await self.running(flow)
-            before = _before(parts)
+            before = placed(parts)
             document = next(iter(parts.values()))["document"]
             operators = await self.check(document)
             sources = {before[name] for name, operator in operators.items() if operator["source"]}
@@ -189,15 +157,15 @@ class FleetFlows:
                 parts = await self.running(flow)
             fence = 1 + max(part["fence"] for part in parts.values())
             for gateway in dict.fromkeys(before[name] for name in operators if before[name] in parts):
-                await self._ask(gateway, "part.remove", {"flow": flow, "fence": fence})
+                await self.ask(gateway, "part.remove", {"flow": flow, "fence": fence})
                 await self._drained(flow, gateway)
-            return {"flow": flow, "removed": True, "coordinator": self._name}
+            return {"flow": flow, "removed": True, "coordinator": self.name}
 
     async def _drained(self, flow: str, gateway: str) -> None:
         """Waits until what the gateway had for others is there."""
         ends = asyncio.get_running_loop().time() + DRAIN_S
         while asyncio.get_running_loop().time() < ends:
-            links = (await self._ask(gateway, "status", {}))["links"]
+            links = (await self.ask(gateway, "status", {}))["links"]
             if not any(one["flow"] == flow for one in (links or {"waiting": ()})["waiting"]):
                 return
             await asyncio.sleep(0.2)
@@ -218,28 +186,45 @@ class FleetFlows:
                 if part["plan"] >= one["plan"]:
                     one["plan"] = part["plan"]
                     one["assignment"] = {operator: at[0] for operator, at in part["assignment"].items()}
+                    one["rules"] = part.get("rules", {})
         return {"flows": found, "alive": alive}
+
+    async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Gateway -> its raw figures, of all that answer."""
+        return {"boards": await self.ask_all(self._alive(), "figures")}
 
     # -- changes of plan
 
     async def change(
         self, flow: str, parts: Mapping[str, Mapping[str, Any]], after: Mapping[str, str]
     ) -> Mapping[str, Any]:
-        before = _before(parts)
+        before = placed(parts)
         plan = max(part["plan"] for part in parts.values())
         if after == before:
-            return {"flow": flow, "plan": plan, "assignment": before, "pause_s": 0.0, "coordinator": self._name}
+            return {"flow": flow, "plan": plan, "assignment": before, "pause_s": 0.0, "coordinator": self.name}
         known = await self.parts()
-        self._check_boards({**before, **after}, known)
-        self._check_boards(before, known)
+        self.check_boards({**before, **after}, known)
+        self.check_boards(before, known)
         fences = [part.get("fence", 0) for found in known.values() if (part := found.get(flow))]
         document = next(iter(parts.values()))["document"]
-        change = Change(document, before, dict(after), plan + 1, 1 + max(fences, default=0))
-        pause_s = await change_plan(change, self._ask)
+        rules = newest(parts.values()).plain()
+        change = Change(document, before, dict(after), plan + 1, 1 + max(fences, default=0), rules)
+        pause_s = await change_plan(change, self.ask)
         log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * pause_s)
         return {
-            "flow": flow, "plan": change.plan, "assignment": dict(after), "pause_s": pause_s, "coordinator": self._name,
+            "flow": flow, "plan": change.plan, "assignment": dict(after), "pause_s": pause_s, "coordinator": self.name,
         }  # fmt: skip
+
+    async def write_rules(
+        self, flow: str, parts: Mapping[str, Mapping[str, Any]], rules: Rules
+    ) -> dict[str, dict[str, Any]]:
+        """Has every gateway with a part of the flow keep the rules of its placement; returns the parts with them."""
+        rules.check(placed(parts))
+        fence = 1 + max(part["fence"] for part in parts.values())
+        told = {"flow": flow, "rules": rules.plain(), "fence": fence}
+        await asyncio.gather(*(self.ask(gateway, "part.rules", told) for gateway in parts))
+        new = {"rules": rules.plain(), "rules_fence": fence, "fence": fence}
+        return {gateway: {**part, **new} for gateway, part in parts.items()}
 
     async def running(self, flow: str) -> dict[str, dict[str, Any]]:
         """The parts of a flow that runs, all of it by one plan."""
@@ -253,11 +238,12 @@ class FleetFlows:
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
         return parts
 
-    def _check_boards(self, on: Mapping[str, str], known: Iterable[str]) -> None:
+    def check_boards(self, on: Mapping[str, str], known: Iterable[str]) -> None:
+        """Raises `EdgertError` where an operator would run on a gateway that does not answer."""
         for operator, gateway in on.items():
             if gateway not in known:
                 raise EdgertError(
-                    f"{operator}: expected a gateway that answers, one of {_list(known)}, got {show(gateway)}"
+                    f"{operator}: expected a gateway that answers, one of {listed(known)}, got {show(gateway)}"
                 )
 
     def lock(self, flow: str) -> asyncio.Lock:
@@ -282,7 +268,7 @@ class FleetFlows:
         peers: dict[str, list[Any]] = {}
         for member in self._roster:
             link = _address(section_untrusted(member, "board").get("link"))
-            if member.state is State.ALIVE and member.name != self._name and link is not None:
+            if member.state is State.ALIVE and member.name != self.name and link is not None:
                 peers[member.name] = link
         if self._gateway.connected and self._gateway.link_port():
             await self._gateway.client.call("peers", {"peers": peers})
@@ -293,7 +279,7 @@ class FleetFlows:
         alive = self._alive()
         known = await self.parts()
         stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}
-        mine = {flow for flow in stands if coordinator(flow, alive) == self._name and not self.lock(flow).locked()}
+        mine = {flow for flow in stands if coordinator(flow, alive) == self.name and not self.lock(flow).locked()}
         self._left = {flow: self._left.get(flow, 0) + 1 for flow in mine}
         for flow in [flow for flow, looks in self._left.items() if looks * LOOK_S >= MEND_S]:
             async with self.lock(flow):
@@ -304,38 +290,26 @@ class FleetFlows:
         parts = await self.parts(flow)
         boards = set().union(*map(participants, parts.values()))
         if lacking := boards - set(self._alive()):
-            log.warning("flow %s stands still: its plan is being changed, and %s does not answer", flow, _list(lacking))
+            log.warning(
+                "flow %s stands still: its plan is being changed, and %s does not answer", flow, listed(lacking)
+            )
             return
         fence = 1 + max(part["fence"] for part in parts.values())
         verdict, plan = decision({name: parts.get(name, {}) for name in boards})
         log.warning("flow %s: a change to plan %d that was left is ended: %s", flow, plan, verdict)
         if verdict == "commit":
             try:
-                await commit(flow, boards, plan, fence, self._ask)
+                await commit(flow, boards, plan, fence, self.ask)
             except UnfinishedError as error:
                 log.warning("%s", error)
         elif verdict == "abort":
-            await abort(flow, boards, plan, fence, self._ask)
+            await abort(flow, boards, plan, fence, self.ask)
 
 
-def _before(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def placed(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Operator copy -> gateway, by the newest plan of a flow's parts."""
     newest = max(parts.values(), key=lambda part: part["plan"])
     return {operator: at[0] for operator, at in newest["assignment"].items()}
-
-
-def _assignment(operators: Mapping[str, Mapping[str, Any]], pins: Mapping[str, Any], asked: str) -> dict[str, str]:
-    """Operator copy -> gateway. `operators` in topological order: each with its inputs, and whether it is a source."""
-    for pin, gateway in pins.items():
-        if pin not in operators and not any(name.partition("#")[0] == pin for name in operators):
-            raise EdgertError(f"expected an operator, one of {_list(operators)}, got {show(pin)}")
-        if not isinstance(gateway, str):
-            raise EdgertError(f"{pin}: expected the name of a gateway, got {show(gateway)}")
-    on: dict[str, str] = {}
-    for name, operator in operators.items():
-        inputs = [on[i] for i in operator["inputs"] if i in on]
-        pin = pins.get(name, pins.get(name.partition("#")[0]))
-        on[name] = pin if pin is not None else inputs[0] if inputs else asked
-    return on
 
 
 def _flow_of(args: Mapping[str, Any]) -> str:
@@ -346,7 +320,8 @@ def _flow_of(args: Mapping[str, Any]) -> str:
     return flow
 
 
-def _list(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Names for a message."""
     return ", ".join(sorted(names)) or "none"
 
 

@@ -13,14 +13,15 @@ from random import Random
 from typing import Any, Final
 
 from agent.coordinates.rounds import Rounds
-from agent.fleet_flows import FleetFlows
+from agent.fleet_flows import FleetFlows, placed
 from agent.fleet_rings import REFERENCE_SPEED
-from agent.fleet_status import coordinate_of, section_untrusted
+from agent.fleet_status import coordinate_of, labels_untrusted, section_untrusted
 from agent.membership.members import Member
 from agent.membership.roster import Roster
 from agent.placement.budget import Budget
 from agent.placement.proposal import Proposal, Reading, propose
 from agent.placement.registry import HEURISTICS
+from agent.placement.rules import newest
 from edgert.core.errors import EdgertError, show
 
 HEURISTIC: Final = "hybrid"
@@ -46,31 +47,34 @@ class FleetPlans:
         finds, each with its score by term. Nothing changes."""
         flow = str(args["flow"])
         parts = await self._flows.running(flow)
-        return _plain(flow, args, await self._propose(flow, parts, args))
+        return _plain(flow, await self.propose(flow, parts, args))
 
     async def _replace(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `_plan`; where the other placement is better, the flow's plan is changed to it."""
         flow = str(args["flow"])
         async with self._flows.lock(flow):
             parts = await self._flows.running(flow)
-            proposal = await self._propose(flow, parts, args)
-            found = _plain(flow, args, proposal)
+            proposal = await self.propose(flow, parts, args)
+            found = _plain(flow, proposal)
             if not proposal.better or not proposal.moves:
                 return {**found, "changed": False}
             return {**found, **await self._flows.change(flow, parts, proposal.after), "changed": True}
 
-    async def _propose(self, flow: str, parts: Mapping[str, Mapping[str, Any]], args: Mapping[str, Any]) -> Proposal:
-        heuristic, keep = args.get("heuristic", HEURISTIC), args.get("keep", [])
+    async def propose(self, flow: str, parts: Mapping[str, Mapping[str, Any]], args: Mapping[str, Any]) -> Proposal:
+        """The placement that a heuristic finds for a flow that runs: pins and labels of its rules are kept. `args` as
+        of `fleet.plan`. Raises `EdgertError`."""
+        rules = newest(parts.values())
+        heuristic, keep = args.get("heuristic") or rules.heuristic or HEURISTIC, args.get("keep", [])
         if heuristic not in HEURISTICS:
             raise EdgertError(f"heuristic: expected one of {', '.join(HEURISTICS)}, got {show(heuristic)}")
         if not isinstance(keep, list) or not all(isinstance(operator, str) for operator in keep):
             raise EdgertError(f"keep: expected a list of operators, got {show(keep)}")
-        newest = max(parts.values(), key=lambda part: part["plan"])
-        on = {operator: at[0] for operator, at in newest["assignment"].items()}
+        on, document = placed(parts), next(iter(parts.values()))["document"]
         if unknown := sorted(name for name in keep if name not in on and name not in {o.partition("#")[0] for o in on}):
             raise EdgertError(f"keep: expected operators of flow {flow}, among {', '.join(on)}, got {unknown[0]!r}")
-        checked = await self._flows.check(newest["document"])
-        keep = [*keep, *(o for o, told in checked.items() if told["source"] or told["type"] == PUBLISH)]
+        checked = await self._flows.check(document)
+        keep = [*keep, *rules.kept_copies()]
+        keep += [name for name, told in checked.items() if told["source"] or told["type"] == PUBLISH]
         readings, fleet = await self._readings()
         profiles = [profile for member in self._roster if (profile := _profile_untrusted(member)) is not None]
         profiles = [profile for profile in profiles if profile["gateway"] in readings]
@@ -84,7 +88,7 @@ class FleetPlans:
         # In a thread: the membership's probes must be answered meanwhile.
         return await asyncio.to_thread(
             propose, flow, heuristic, readings, on, fleet, keep, profiles, self._distances(known), budget,
-            self._random.random,
+            self._random.random, rules.for_problem(flow),
         )  # fmt: skip
 
     async def _readings(self) -> tuple[dict[str, Reading], set[str]]:
@@ -120,20 +124,18 @@ def _profile_untrusted(member: Member) -> dict[str, Any] | None:
     numbers = [n for n in (cores, speed, memory) if isinstance(n, int | float) and not isinstance(n, bool) and n > 0]
     if len(numbers) < 3 or not isinstance(link, list) or len(link) != 2 or not link[1]:
         return None
-    labels = board.get("labels")
-    told = [f"{key}={value}" for key, value in labels.items()] if isinstance(labels, dict) else []
     cores, speed, memory = numbers
     relative = speed / REFERENCE_SPEED
     return {
         "gateway": member.name, "cpu": cores * relative, "speed": relative, "memory": int(memory * 2**20),
-        "labels": told, "slots": 1,
+        "labels": sorted(labels_untrusted(member)), "slots": 1,
     }  # fmt: skip
 
 
-def _plain(flow: str, args: Mapping[str, Any], proposal: Proposal) -> dict[str, Any]:
+def _plain(flow: str, proposal: Proposal) -> dict[str, Any]:
     return {
         "flow": flow,
-        "heuristic": args.get("heuristic", HEURISTIC),
+        "heuristic": proposal.heuristic,
         "assignment": proposal.before,
         "moves": proposal.moves,
         "better": proposal.better,

@@ -44,7 +44,7 @@ class FleetRings:
                 continue
             board = section_untrusted(member, "board")
             cores, speed = board.get("cores"), board.get("speed")
-            if not isinstance(cores, int) or not isinstance(speed, int | float) or cores < 1 or speed <= 0:
+            if not isinstance(cores, int | float) or not isinstance(speed, int | float) or cores <= 0 or speed <= 0:
                 continue
             try:
                 ring = unpack_untrusted(section.payload)

@@ -25,6 +25,12 @@ def section_untrusted(member: Member, name: str) -> Mapping[str, Any]:
     return plain if isinstance(plain, dict) else {}
 
 
+def labels_untrusted(member: Member) -> frozenset[str]:
+    """The labels of a member's board, each NAME=VALUE."""
+    labels = section_untrusted(member, "board").get("labels")
+    return frozenset(f"{key}={value}" for key, value in labels.items()) if isinstance(labels, dict) else frozenset()
+
+
 def coordinate_of(member: Member) -> tuple[float, ...]:
     """The application-level coordinate that a member publishes; empty where it has none."""
     try:

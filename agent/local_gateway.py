@@ -54,6 +54,12 @@ class LocalGateway:
         port = links.get("port") if isinstance(links, dict) else 0
         return port if isinstance(port, int) else 0
 
+    def pid(self) -> int | str:
+        """Of the gateway's daemon, as /proc names it; of this agent while the gateway has not said it."""
+        threads = self.figures.get("threads")
+        found = [t.get("pid") for t in threads if isinstance(t, dict)] if isinstance(threads, list) else []
+        return next((pid for pid in found if type(pid) is int), "self")
+
     def flows(self) -> dict[str, Any]:
         """Flow -> [version, plan] of what runs, and the number of slots."""
         flows = self.figures.get("flows")

@@ -75,7 +75,12 @@ class Daemon:
         self.gateway = settings.gateway.id or own_gateway_id()
         self.clock = SystemClock()
         folder = settings.gateway.data_dir or data_folder(os.environ, os.geteuid() == 0)
-        self.database = Database(Path(folder) / "gateway.db", self.gateway, settings.outbox.quota_bytes)
+        self.database = Database(
+            Path(folder) / "gateway.db",
+            self.gateway,
+            settings.outbox.quota_bytes,
+            link_quota_bytes=settings.links.quota_bytes,
+        )
         self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self.registry, failed = with_installed()
         for point, why in failed.items():

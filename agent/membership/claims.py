@@ -9,7 +9,7 @@ from __future__ import annotations
 from agent.membership.events import Changed, Conflict, EpochRaised, Event
 from agent.membership.gossip import GossipQueue
 from agent.membership.health import LocalHealth
-from agent.membership.members import TRANSITIONS, Member, State, Version
+from agent.membership.members import PRESENT, TRANSITIONS, Member, State, Version
 from agent.membership.messages import MAX_NUMBER, Claim
 from agent.membership.parameters import Parameters
 from agent.membership.roster import Roster, claim_of
@@ -33,6 +33,8 @@ class Claims:
         self._suspicions: dict[str, Suspicion] = {}
         self._conflict_at = float("-inf")
         self.leaving = False
+        self.refuting = False
+        """A suspicion of ourselves was answered, and no packet has carried the answer yet."""
         self.refused_members = 0
         """Claims about new members that the full table did not take in."""
 
@@ -62,11 +64,27 @@ class Claims:
         """A packet of `sender` proves that it ran: a suspicion of it begins anew."""
         suspicion = self._suspicions.get(sender)
         if suspicion is not None:
-            suspicion.began = now
+            suspicion.began, suspicion.checked_at = now, None
+
+    def knows_better(self, claim: Claim) -> bool:
+        """Do we hold a newer claim about an earlier suspicion or death?"""
+        member = self._roster.get(claim.name)
+        claimed = Version(claim.epoch, claim.incarnation, claim.state)
+        return member is not None and claim.state in (State.SUSPECT, State.DEAD) and claimed < member.version
+
+    def due_to_check(self, now: float) -> list[Member]:
+        """Suspects that will soon be held for dead, each once per suspicion."""
+        steps = ((name, one) for name, one in self._suspicions.items() if one.checked_at is None)
+        due = [name for name, one in steps if one.next_step(self._parameters) <= now]
+        for name in due:
+            self._suspicions[name].checked_at = now
+        members = [self._roster.get(name) for name in due]
+        return [member for member in members if member is not None and member.state is State.SUSPECT]
 
     def expire(self, now: float) -> None:
         """Declare dead whom nobody refuted in time; forget members that are gone for long."""
-        over = [n for n, s in self._suspicions.items() if s.deadline(self._parameters) <= now]
+        checked = ((name, one) for name, one in self._suspicions.items() if one.checked_at is not None)
+        over = [name for name, one in checked if one.next_step(self._parameters) <= now]
         for name in over:
             member = self._roster.get(name)
             if member is not None and member.state is State.SUSPECT:
@@ -97,8 +115,8 @@ class Claims:
             suspicion.put_off(seconds)
 
     def next_deadline(self) -> float:
-        """The earliest monotonic time at which a suspicion ends; infinite without any."""
-        return min((s.deadline(self._parameters) for s in self._suspicions.values()), default=float("inf"))
+        """The earliest monotonic time at which a suspicion ends or is checked; infinite without any."""
+        return min((s.next_step(self._parameters) for s in self._suspicions.values()), default=float("inf"))
 
     def _unknown(self, claim: Claim, now: float) -> None:
         version = Version(claim.epoch, claim.incarnation, claim.state)
@@ -109,7 +127,7 @@ class Claims:
             self.refused_members += 1
             return
         if claim.state is State.SUSPECT:
-            self._begin_suspicion(claim, now)
+            self._begin_suspicion(member, claim, now)
         self._events.append(Changed(member.name, "joined", member.state))
         self._spread(member, claim.witness)
 
@@ -117,18 +135,19 @@ class Claims:
         before = member.state
         if claim.epoch > member.version.epoch:
             member.sections.clear()
+        elif claim.state is State.ALIVE and before in PRESENT and claim.address == member.address:
+            member.refuted(now)  # of a suspicion that may not have come here
         self._roster.change(member, claimed, now)
         member.address = claim.address
         self._suspicions.pop(member.name, None)
         if claim.state is State.SUSPECT:
-            self._begin_suspicion(claim, now)
-        if before is State.SUSPECT and claim.state is State.ALIVE:
-            member.refuted(now)
+            self._begin_suspicion(member, claim, now)
         self._events.append(Changed(member.name, TRANSITIONS[before][claim.state], claim.state))
         self._spread(member, claim.witness)
 
-    def _begin_suspicion(self, claim: Claim, now: float) -> None:
-        suspicion = Suspicion(now, self._roster.present)
+    def _begin_suspicion(self, member: Member, claim: Claim, now: float) -> None:
+        patience = min(member.patience(now), self._parameters.suspicion_patience)
+        suspicion = Suspicion(now, self._roster.present, patience=patience)
         suspicion.confirm(claim.witness, self._parameters)
         self._suspicions[claim.name] = suspicion
 
@@ -150,6 +169,7 @@ class Claims:
         elif claim.state is not State.ALIVE:
             self._health.adjust(1)
             self.announce(now, incarnation=claim.incarnation + 1)
+            self.refuting = True
         elif claim.address != own.address:
             self._events.append(Conflict(claim.address))
         elif claim.incarnation > own.version.incarnation:  # of our run before, with the same epoch

@@ -9,6 +9,21 @@ from agent.membership.messages import Claim, Message, encode
 
 
 @dataclass(slots=True)
+class Bucket:
+    """Bytes that may be sent: `rate` per second, at most `burst` at once."""
+
+    rate: float
+    burst: float
+    left: float
+    at: float
+    """Monotonic time in seconds at which `left` was right."""
+
+    def refill(self, now: float) -> None:
+        self.left = min(self.burst, self.left + (now - self.at) * self.rate)
+        self.at = now
+
+
+@dataclass(slots=True)
 class _Item:
     payload: bytes
     order: int
@@ -51,18 +66,19 @@ class GossipQueue:
         self._order += 1
         where[key] = _Item(encode(message), self._order, urgent)
 
-    def take(self, room: int, transmissions: int) -> list[bytes]:
-        """Encoded updates of together at most `room` bytes. Each counts as sent once more; after `transmissions` it
-        leaves the queue."""
+    def take(self, room: int, transmissions: int, of_suspicions: int, urgent: bool = False) -> list[bytes]:
+        """Encoded updates of together at most `room` bytes. Each counts as sent once more; after `transmissions` (a
+        suspicion: `of_suspicions`) it leaves the queue. `urgent`: only refutations and deaths."""
         taken: list[bytes] = []
-        for queue in (self._claims, self._states):
+        for queue in (self._claims,) if urgent else (self._claims, self._states):
             for key, item in sorted(queue.items(), key=_precedence):
-                if len(item.payload) > room:
+                if len(item.payload) > room or (urgent and not item.urgent):
                     continue
                 room -= len(item.payload)
                 taken.append(item.payload)
                 item.sent += 1
-                if item.sent >= transmissions:
+                suspicion = queue is self._claims and not item.urgent
+                if item.sent >= (of_suspicions if suspicion else transmissions):
                     del queue[key]
         return taken
 

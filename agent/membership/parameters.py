@@ -20,21 +20,35 @@ class Parameters:
     """Wait for a direct answer before others are asked to probe (SWIM §3.1). Beyond the fleet's round-trip times."""
     indirect_probes: int = 3
     """Members that are asked to probe one that did not answer (SWIM §3.1)."""
-    suspicion_factor: float = 1.8
+    suspicion_factor: float = 2.3
     """Least suspicion time = factor · log10(members) · probe interval (Lifeguard §IV-B). A member that is starved for
-    longer than this is declared dead. 1.8 gives 5.4 s in a fleet of 1,000, so that a death is known within 10 s."""
+    longer than this is declared dead. 2.3 gives 6.9 s in a fleet of 1,000, so that a death is known within 10 s: a
+    member that runs once in 4 s has the rest for its refutation to come to all."""
     least_suspicion_s: float = 5.4
     """Floor of the least suspicion time, for small fleets."""
     suspicion_spread: float = 6.0
     """Greatest suspicion time, without a second witness, as a multiple of the least (Lifeguard §IV-B)."""
+    suspicion_patience: float = 3.0
+    """Greatest factor of the suspicion time of a member that refuted suspicions in the last minute (the health that
+    Lifeguard §IV-A multiplies with, as the others see it). The death of such a member is seen so much later."""
+    last_look_s: float = 0.8
+    """So long before the end of a suspicion the suspect and some others are pinged once more."""
+    last_look_fanout: int = 4
+    """These others. Each that has heard of a refutation sets it right, unless a packet is lost."""
     confirmations: int = 3
     """Independent witnesses, beside the first, at which a suspicion time falls to the least (Lifeguard §IV-B)."""
     retransmit_factor: float = 4.0
     """An update is sent factor · log10(members + 1) times by each member (SWIM §4.1: λ log n)."""
+    suspicion_retransmit_factor: float = 1.7
+    """The same for a suspicion: each witness has one, and it need not come to every member, as the death does that may
+    follow it."""
     gossip_interval_s: float = 0.2
     """Time between two rounds of gossip; without news a round sends nothing."""
     gossip_fanout: int = 2
     """Members that a round of gossip goes to."""
+    refutation_fanout: int = 6
+    """Members that a refutation goes to at once: its sender may be starved again within milliseconds, and two packets
+    of gossip are both lost, or go to starved members, too often."""
     gossip_bytes_s: float = 1_200.0
     """Sustained bytes per second of gossip that no probe carries; what exceeds it waits, the newest first."""
     gossip_burst_bytes: float = 12_000.0
@@ -70,6 +84,10 @@ class Parameters:
     def transmissions(self, members: int) -> int:
         """How often each member sends an update."""
         return max(2, math.ceil(self.retransmit_factor * math.log10(members + 1)))
+
+    def transmissions_of_suspicions(self, members: int) -> int:
+        """How often each member sends a suspicion."""
+        return max(2, math.ceil(self.suspicion_retransmit_factor * math.log10(members + 1)))
 
     def sync_interval(self, members: int) -> float:
         """Mean time between two exchanges of the whole table in a fleet of `members`."""

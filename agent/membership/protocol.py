@@ -7,11 +7,12 @@ takes `take_outputs()` and `take_events()`. Times are monotonic seconds. The alg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from agent.membership.claims import Claims
 from agent.membership.events import Datagram, Event, Measured, Output, SectionChanged, StreamPing, Sync
-from agent.membership.gossip import GossipQueue
+from agent.membership.gossip import Bucket, GossipQueue
 from agent.membership.health import LocalHealth
 from agent.membership.members import Address, Member, Section, State, Version
 from agent.membership.messages import (
@@ -36,6 +37,10 @@ MAX_BODY = 1_200
 """Bytes of a packet's body: with the seal around it the packet stays below 1,400 bytes."""
 PACKET_COST = 110
 """Bytes that seal, UDP and IP add to a body, for the budget of gossip."""
+LEAST_PACKET = PACKET_COST + 100
+"""Bytes without which a packet of gossip carries too little for its cost."""
+MAX_BETTER = 8
+"""Most outdated claims of a ping that its answer sets right."""
 FORGET_EVERY_S = 60.0
 
 
@@ -66,8 +71,10 @@ class Membership:
         self._next_sync = now
         self._next_forget = now + FORGET_EVERY_S
         self._failed_joins = 0
-        self._tokens = parameters.gossip_burst_bytes
-        self._tokens_at = now
+        rate, burst = parameters.gossip_bytes_s, parameters.gossip_burst_bytes
+        self._budget = Bucket(rate, burst, burst, now)
+        self._urgent_budget = Bucket(rate, burst, burst, now)
+        """For refutations and deaths alone: a storm of suspicions must not hold up what ends it."""
         self._expected_tick = now
         self.stalls = 0
         """How often a tick came so late that this process must have been starved."""
@@ -137,6 +144,7 @@ class Membership:
             self._stalled(late)
         self._expected_tick = now
         self._run_probes(now)
+        self._look_once_more(now)
         self.claims.expire(now)
         if now >= self._next_probe:
             self._begin_probe(now)
@@ -177,6 +185,17 @@ class Membership:
         for relay in self._prober.due_to_nack(now):
             self._send(relay.requester, None, Nack(relay.original))
 
+    def _look_once_more(self, now: float) -> None:
+        """Before a suspect is held for dead it is pinged, and so are some others: their answers bring what they know
+        better. A refutation that did not come here in time makes no false death so."""
+        for suspect in self.claims.due_to_check(now):
+            others = self.roster.choose(self.parameters.last_look_fanout, lambda m: m.state is State.ALIVE)
+            for member in (suspect, *others):
+                sequence = self._prober.measure(member.name, now)
+                if sequence is not None:
+                    parts = [encode(Ping(sequence, member.name)), encode(claim_of(suspect, self.name))]
+                    self._outputs.append(Datagram(member.address, body(parts)))
+
     def _ask_others(self, probe: Probe) -> None:
         probe.escalated = True
         target = self.roster.get(probe.target)
@@ -193,14 +212,20 @@ class Membership:
     def _gossip(self, now: float) -> None:
         p = self.parameters
         self._next_gossip = now + p.gossip_interval_s
-        self._tokens = min(p.gossip_burst_bytes, self._tokens + (now - self._tokens_at) * p.gossip_bytes_s)
-        self._tokens_at = now
+        self._budget.refill(now)
+        self._urgent_budget.refill(now)
         for member in self.roster.choose(p.gossip_fanout, lambda m: m.present):
-            room = min(MAX_BODY, int(self._tokens) - PACKET_COST)
-            parts = self._queue.take(room, p.transmissions(self.roster.present)) if room > 0 else []
+            urgent = self._budget.left <= LEAST_PACKET
+            budget = self._urgent_budget if urgent else self._budget
+            room = min(MAX_BODY, int(budget.left) - PACKET_COST)
+            parts = self._take_gossip(room, urgent) if room > 0 else []
             if parts:
                 self._outputs.append(Datagram(member.address, payload := body(parts)))
-                self._tokens -= len(payload) + PACKET_COST
+                budget.left -= len(payload) + PACKET_COST
+
+    def _take_gossip(self, room: int, urgent: bool = False) -> list[bytes]:
+        members, p = self.roster.present, self.parameters
+        return self._queue.take(room, p.transmissions(members), p.transmissions_of_suspicions(members), urgent)
 
     def _begin_sync(self, now: float) -> None:
         members = self.roster.choose(1, lambda m: m.present)
@@ -221,23 +246,40 @@ class Membership:
 
     # Packets
 
-    def _send(self, address: Address, to: Member | None, message: Message) -> None:
-        """A message with as many updates as fit. A suspect is told first that it is one (Lifeguard: buddy system)."""
+    def _send(self, address: Address, to: Member | None, message: Message, better: Sequence[str] = ()) -> None:
+        """A message with as many updates as fit. A suspect is told first that it is one (Lifeguard: buddy system), and
+        the receiver what it does not know about the members `better`."""
         parts = [encode(message)]
+        known = [member for name in better[:MAX_BETTER] if (member := self.roster.get(name)) is not None]
+        parts += [encode(claim_of(member, self.name)) for member in known]
         if to is not None and to.state in (State.SUSPECT, State.DEAD):
             parts.append(encode(claim_of(to, self.name)))
         room = MAX_BODY - sum(map(len, parts)) - 5
-        parts += self._queue.take(room, self.parameters.transmissions(self.roster.present))
+        parts += self._take_gossip(room)
         self._outputs.append(Datagram(address, body(parts)))
 
     def receive_untrusted(self, payload: bytes, sender: str, source: Address, now: float) -> None:
         """Take in the body of an authenticated packet from `sender`. Raises `ProtocolError` if it is malformed."""
         messages = decode_untrusted(payload)
         self.claims.heard(sender, now)
+        outdated = [m for m in messages if isinstance(m, Claim) and self.claims.knows_better(m)]
         for message in messages:
-            self._receive(message, sender, source, now)
+            self._receive(message, sender, source, now, outdated)
+        self._refute()
 
-    def _receive(self, message: Message, sender: str, source: Address, now: float) -> None:
+    def _refute(self) -> None:
+        """Send the answer to a suspicion of ourselves at once, outside the budget of gossip."""
+        if not self.claims.refuting:
+            return
+        self.claims.refuting = False
+        payload = body([encode(claim_of(self._own, self.name))])
+        for member in self.roster.choose(self.parameters.refutation_fanout, lambda m: m.present):
+            self._outputs.append(Datagram(member.address, payload))
+
+    def _receive(
+        self, message: Message, sender: str, source: Address, now: float, outdated: Sequence[Claim] = ()
+    ) -> None:
+        """`outdated`: claims of the same packet that ours replace; a ping is answered with ours."""
         match message:
             case Claim():
                 self.claims.consider(message, now)
@@ -245,7 +287,8 @@ class Membership:
                 self._take_section(message)
             case Ping():
                 if message.target == self.name:
-                    self._send(source, self.roster.get(sender), Ack(message.sequence, self.coordinate))
+                    ack = Ack(message.sequence, self.coordinate)
+                    self._send(source, self.roster.get(sender), ack, [claim.name for claim in outdated])
             case Ack():
                 self._acknowledged(message, sender, now)
             case Nack():
@@ -335,3 +378,4 @@ class Membership:
                 self.claims.consider(message, now)
             elif isinstance(message, SectionUpdate):
                 self._take_section(message)
+        self._refute()

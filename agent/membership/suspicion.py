@@ -14,6 +14,10 @@ class Suspicion:
     began: float
     members: int
     """Size of the fleet when the suspicion began."""
+    checked_at: float | None = None
+    """Monotonic time of the last look before its end; None: not taken yet."""
+    patience: float = 1.0
+    """Factor of its time: greater than 1 for a member that refuted suspicions in the last minute."""
     witnesses: set[str] = field(default_factory=set)
     """Names of the members that suspect it by their own probes."""
 
@@ -25,8 +29,14 @@ class Suspicion:
         return True
 
     def deadline(self, parameters: Parameters) -> float:
-        """The monotonic time at which the member is declared dead."""
-        return self.began + parameters.suspicion(self.members, max(len(self.witnesses) - 1, 0))
+        """The monotonic time at which its time is over. Not before a last look is the member declared dead."""
+        return self.began + self.patience * parameters.suspicion(self.members, max(len(self.witnesses) - 1, 0))
+
+    def next_step(self, parameters: Parameters) -> float:
+        """The monotonic time of the last look, or after it of the end, which gives the answers time to come."""
+        if self.checked_at is None:
+            return self.deadline(parameters) - parameters.last_look_s
+        return max(self.deadline(parameters), self.checked_at + parameters.last_look_s)
 
     def put_off(self, seconds: float) -> None:
         """Do not count time in which this agent did not run."""

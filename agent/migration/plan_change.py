@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from edgert.core.errors import EdgertError
@@ -41,6 +41,8 @@ class Change:
     plan: int
     """Number of the next plan."""
     fence: int
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    """Of the flow's placement, for the gateways to keep."""
 
     @property
     def flow(self) -> str:
@@ -79,6 +81,7 @@ async def _prepare(change: Change, ask: Ask) -> None:
         "assignment": {operator: [gateway, -1] for operator, gateway in change.after.items()},
         "plan": change.plan,
         "imports": exports,
+        "rules": change.rules,
         "fence": change.fence,
     }
     await asyncio.gather(*(ask(gateway, "part.prepare", part) for gateway in change.gateways))

@@ -98,6 +98,10 @@ class Climb:
     def kick(self) -> None:
         """Throw a board's operators, or a few that are near each other, to boards in use; better or not."""
         state = self.state
+        if state.violation and self.draw() < 0.5:
+            self._repack()
+            self.best = state.rank
+            return
         used = [b for b, members in enumerate(state.members) if members]
         first = self._one(range(len(state.at)))
         if self.draw() < 0.3:
@@ -111,6 +115,28 @@ class Climb:
                 to = self._one([b for b in used if b in self.may[operator]] or self.problem.allowed[operator])
             self._move(operator, to)
         self.best = state.rank
+
+    def _repack(self) -> None:
+        """Pack the operators of an overloaded board and of some others anew: best fit, the largest first.
+
+        A limit that only an exchange of several operators can keep is out of reach of single moves and swaps. Sizes
+        are blurred by up to a half, so that each call packs in another order."""
+        state = self.state
+        crowded = [b for b in range(len(state.members)) if state.excess(b)]
+        chosen = {self._one(crowded)} if crowded else set()
+        used = [b for b, members in enumerate(state.members) if members]
+        chosen.update(self._shuffled(used)[: 1 + int(self.draw() * len(used))])
+        loose = [operator for board in sorted(chosen) for operator in sorted(state.members[board])]
+        cpu = [operator.cpu for operator in self.problem.operators]
+        free = [room - used_cpu for room, used_cpu in zip(state.room_cpu, state.cpu, strict=True)]
+        for operator in loose:
+            free[state.at[operator]] += cpu[operator]
+        for _, operator in sorted((-cpu[o] * (0.5 + 0.5 * self.draw()), o) for o in loose):
+            need = cpu[operator]
+            fits = [b for b in self.problem.allowed[operator] if free[b] + EPSILON >= need]
+            to = min(fits, key=free.__getitem__) if fits else max(self.problem.allowed[operator], key=free.__getitem__)
+            free[to] -= need
+            self._move(operator, to)
 
     def go(self, at: Sequence[int]) -> None:
         """To the assignment `at`."""

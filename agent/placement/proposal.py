@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agent.placement.budget import Budget, Draw
-from agent.placement.build import Figures, Profile, build
+from agent.placement.build import Figures, Profile, Rule, build
 from agent.placement.cost import Evaluation, Rank, Terms
 from agent.placement.model import Placement, Problem
 from agent.placement.registry import place
@@ -39,6 +39,7 @@ class Score:
 class Proposal:
     """`before` and `after`: operator copy -> gateway, of the one flow."""
 
+    heuristic: str
     before: dict[str, str]
     after: dict[str, str]
     now: Score
@@ -66,17 +67,18 @@ def propose(
     rtt_s: Callable[[str, str], float],
     budget: Budget,
     draw: Draw,
+    rules: Mapping[str, Rule] | None = None,
 ) -> Proposal:
     """`readings` by gateway; `on`: where the flow's operator copies run; `fleet`: names of flows that run on several
-    gateways; `keep`: operators (copies, or all copies of one) that stay. Operators that are fused move together. Raises
-    `PlacementError`."""
+    gateways; `keep`: operators (copies, or all copies of one) that stay. Operators that are fused move together.
+    `rules`: pins and labels, by `FLOW/OPERATOR`. Raises `PlacementError`."""
     told = [(_apart(gateway, a, fleet), _apart(gateway, b, fleet)) for gateway, (a, b) in sorted(readings.items())]
-    problem, placement = build(told, profiles, rtt_s)
+    problem, placement = build(told, profiles, rtt_s, rules)
     inside = _operators(flow, (now for _, now in told), on)
     problem = _held(problem, placement, {name for name, copies in inside.items() if not _kept(copies, keep)})
     found = place(heuristic, problem, placement, budget, draw)
     after = {copy: found[name] for name, copies in inside.items() for copy in copies}
-    return Proposal(dict(on), {**on, **after}, _score(problem, placement), _score(problem, found))
+    return Proposal(heuristic, dict(on), {**on, **after}, _score(problem, placement), _score(problem, found))
 
 
 def _apart(gateway: str, figures: Figures, fleet: Collection[str]) -> Figures:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.cli import _fleet_plans
+from edgert.cli import _fleet_plans, _fleet_top
 from edgert.core.errors import EdgertError
 
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -25,7 +25,23 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
         "--place", action="append", default=[], metavar="OPERATOR=GATEWAY",
         help="run the operator on that board; others run where their input does, sources on the board that is asked",
     )  # fmt: skip
+    deploy.add_argument(
+        "--require", action="append", default=[], metavar="OPERATOR:NAME=VALUE",
+        help="run the operator only on boards with that label",
+    )  # fmt: skip
+    deploy.add_argument(
+        "--heuristic", default="", metavar="NAME",
+        help="let it place operators without --place anew, when that pays (default: nothing moves by itself)",
+    )  # fmt: skip
     deploy.set_defaults(act=lambda args: _deploy(args, call))
+    rules = _action(actions, "rules", "the rules of a flow's placement, and changes of them", add_socket)
+    rules.add_argument("flow")
+    rules.add_argument(
+        "--unpin", action="append", default=[], metavar="OPERATOR",
+        help="let a heuristic move an operator that --place or `move` put where it is",
+    )  # fmt: skip
+    rules.add_argument("--heuristic", metavar="NAME", help="places operators anew, when that pays; none: nothing does")
+    rules.set_defaults(act=lambda args: _rules(args, call))
     text = "flows of the fleet: where their operators run, and who coordinates them"
     _action(actions, "flows", text, add_socket).set_defaults(act=lambda args: _flows(args, call))
     move = _action(actions, "move", "move an operator of a running flow to another board, with its state", add_socket)
@@ -34,6 +50,7 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
     move.add_argument("gateway", help="the board that is to run it")
     move.set_defaults(act=lambda args: _move(args, call))
     _fleet_plans.add(actions, _action, add_socket, call)
+    _fleet_top.add(actions, _action, add_socket, call)
     text = "the load that each board predicts for the next three minutes"
     _action(actions, "rings", text, add_socket).set_defaults(act=lambda args: _rings(args, call))
     remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)
@@ -51,7 +68,13 @@ def _deploy(args: argparse.Namespace, call: Call) -> int:
     from edgert.cli._documents import load, registry
 
     flow = load(args.file, registry())
-    found = call(args, "fleet.deploy", {"document": dict(flow.document), "pins": dict(map(_pin, args.place))})
+    asked = {
+        "document": dict(flow.document),
+        "pins": dict(map(_pin, args.place)),
+        "labels": _labels(args.require),
+        "heuristic": _heuristic(args.heuristic),
+    }
+    found = call(args, "fleet.deploy", asked)
     said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}"
     print(json.dumps(found, indent=2) if args.json else said)
     return 0
@@ -62,6 +85,36 @@ def _pin(text: str) -> tuple[str, str]:
     if not operator or not gateway:
         raise EdgertError(f"--place: expected OPERATOR=GATEWAY, got {text!r}")
     return operator, gateway
+
+
+def _labels(required: Sequence[str]) -> dict[str, list[str]]:
+    """Operator -> labels."""
+    found: dict[str, list[str]] = {}
+    for text in required:
+        operator, _, label = text.partition(":")
+        if not operator or "=" not in label:
+            raise EdgertError(f"--require: expected OPERATOR:NAME=VALUE, got {text!r}")
+        found.setdefault(operator, []).append(label)
+    return found
+
+
+def _heuristic(name: str) -> str:
+    return "" if name == "none" else name
+
+
+def _rules(args: argparse.Namespace, call: Call) -> int:
+    changes = {} if args.heuristic is None else {"heuristic": _heuristic(args.heuristic)}
+    found = call(args, "fleet.rules", {"flow": args.flow, "unpin": args.unpin, **changes})
+    print(json.dumps(found, indent=2) if args.json else "\n".join(rules_lines(found)))
+    return 0
+
+
+def rules_lines(found: Mapping[str, Any]) -> list[str]:
+    """The rules of a flow for a terminal."""
+    pins = ", ".join(f"{operator} on {gateway}" for operator, gateway in found["pins"].items()) or "none"
+    labels = ", ".join(f"{operator} needs {' '.join(one)}" for operator, one in found["labels"].items()) or "none"
+    by = f"by {found['heuristic']}, when that pays" if found["heuristic"] else "only by people"
+    return [f"flow {found['flow']} is placed anew {by}", f"pinned: {pins}", f"labels: {labels}"]
 
 
 def _flows(args: argparse.Namespace, call: Call) -> int:

@@ -27,7 +27,7 @@ def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket
     ):
         one = action(actions, verb, text, add_socket)
         one.add_argument("flow")
-        one.add_argument("--heuristic", default="hybrid", metavar="NAME", help="default: hybrid")
+        one.add_argument("--heuristic", default="", metavar="NAME", help="default: that of the flow's rules, or hybrid")
         one.add_argument(
             "--keep", action="append", default=[], metavar="OPERATOR",
             help="let the operator where it is; sources and operators that publish always stay",

@@ -25,7 +25,7 @@ def lines(before: Figures, now: Figures) -> list[str]:
         then = before["flows"].get(name, {})
         goes_on = all(then.get(key) == flow[key] for key in ("version", "plan"))
         same = then["instances"] if goes_on else {}
-        rows = [_instance(label, one, same.get(label)) for label, one in flow["instances"].items()]
+        rows = [instance_row(label, one, same.get(label)) for label, one in flow["instances"].items()]
         shown += table(OPERATORS, rows, 2)
     if not now["flows"]:
         shown += ["", "no flow runs here"]
@@ -34,7 +34,8 @@ def lines(before: Figures, now: Figures) -> list[str]:
     return shown
 
 
-def _instance(name: str, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> tuple[str, ...]:
+def instance_row(name: str, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """A row for `OPERATORS`; `before`: the same instance in the reading before."""
     rate = cost = cpu = "-"
     passed = now["at"] - before["at"] if before and before["at"] else 0.0
     if before and passed > 0:

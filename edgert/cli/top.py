@@ -26,14 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="print one reading and end")
     parser.add_argument(
         "--every",
-        type=_seconds,
+        type=seconds,
         default=2.0,
         metavar="S",
         help="time between two readings (2); slots report each second",
     )
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Of a command line. Raises `ArgumentTypeError`."""
     try:
         value = float(text)
     except ValueError:
@@ -45,14 +46,14 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     live = not args.once and sys.stdin.isatty() and sys.stdout.isatty()
-    with connect(args) as client, _screen() if live else contextlib.nullcontext():
+    with connect(args) as client, screen() if live else contextlib.nullcontext():
         before = client.call("figures")
         if live:
-            _show(lines(before, before))
-        while not _quits(args.every, live):
+            show(lines(before, before))
+        while not quits(args.every, live):
             now = client.call("figures")
             if live:
-                _show(lines(before, now))
+                show(lines(before, now))
             else:
                 print("\n".join(lines(before, now)), end="\n" if args.once else "\n\n", flush=True)
             before = now
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(text: Sequence[str]) -> None:
+def show(text: Sequence[str]) -> None:
     """As much as the terminal has room for."""
     columns, rows = shutil.get_terminal_size()
     shown = [line[:columns] for line in text[: rows - 1]]
@@ -70,7 +71,7 @@ def _show(text: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _screen() -> Iterator[None]:
+def screen() -> Iterator[None]:
     """Keys come one by one, and the terminal is as before afterwards."""
     import termios
     import tty
@@ -86,7 +87,7 @@ def _screen() -> Iterator[None]:
         sys.stdout.flush()
 
 
-def _quits(wait_s: float, live: bool) -> bool:
+def quits(wait_s: float, live: bool) -> bool:
     """Waits so long, or until the key q."""
     import select
 

@@ -33,6 +33,9 @@ class Agent:
     )
     labels: tuple[str, ...] = setting((), doc="labels of this board as NAME=VALUE, for the placement of operators")
     gateway_socket: str = setting("", doc="control socket of this board's gateway; empty: where the gateway has it")
+    metrics_port: int = setting(
+        0, doc="port of Prometheus metrics, on loopback (see metrics-agent.md); 0: none", minimum=0, maximum=PORT
+    )
     socket: str = setting("", doc="the agent's own control socket; empty: agent.sock beside the gateway's")
 
 
@@ -64,6 +67,22 @@ class CoordinateSettings:
     period_s: float = setting(10.0, doc="mean time between two rounds", unit="s", minimum=1, maximum=3600)
     near: int = setting(4, doc="peers of a round that were nearest in the last one", minimum=0, maximum=64)
     far: int = setting(4, doc="random peers of a round", minimum=1, maximum=64)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSettings:
+    """When a flow whose rules name a heuristic is placed anew (see docs/fleet.md)."""
+
+    look_s: float = setting(
+        10.0, doc="time between two looks at a flow; each reads the figures of all boards twice", unit="s", minimum=1,
+        maximum=3600,
+    )  # fmt: skip
+    settle_s: float = setting(
+        10.0, doc="the fleet must have had the same boards for so long", unit="s", minimum=0, maximum=3600
+    )
+    pause_s: float = setting(30.0, doc="least time between two changes of a flow", unit="s", minimum=1, maximum=86400)
+    looks: int = setting(3, doc="looks in a row that must agree on a change", minimum=1, maximum=100)
+    least_gain: float = setting(0.1, doc="the score must fall by this part of what it is", minimum=0.001, maximum=1)
 
 
 MECHANISMS: Final = ("nice", "slice", "nice+slice", "groups", "groups+nice")
@@ -122,6 +141,7 @@ class AgentSettings:
     agent: Agent = section(Agent)
     membership: MembershipSettings = section(MembershipSettings)
     coordinates: CoordinateSettings = section(CoordinateSettings)
+    placement: PlacementSettings = section(PlacementSettings)
     sched: Sched = section(Sched)
     log: Log = section(Log)
 

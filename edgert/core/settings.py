@@ -201,6 +201,14 @@ class Links:
     )
     key: str = setting("", doc="private key of the certificate (PEM); not everybody may read it")
     ca: str = setting("", doc="the fleet's CA (PEM), which has signed every gateway's certificate")
+    quota_bytes: int = setting(
+        1_073_741_824,
+        doc="most that may wait for other gateways; beyond it the oldest batches of the stream that holds the most "
+        "make way, counted and said; a flow with outbox.full = stop-acknowledging stops instead",
+        unit="bytes",
+        minimum=1_048_576,
+        maximum=2**50,
+    )
 
 
 @dataclass(frozen=True, slots=True)

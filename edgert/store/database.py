@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -53,6 +53,10 @@ from edgert.store.records import (
 from edgert.store.renaming import rename
 from edgert.store.transactions import Transactions
 
+LINKS_FULL: Final = "links to other gateways full"
+"""The reason by which rows for other gateways are counted that made way."""
+LINK_SLACK: Final = 0.1
+"""Part of the quota that is freed at once: what waits is summed up for it, which is not to be done per checkpoint."""
 Written = Checkpoint | FlowResults
 """Both have rows for the outbox."""
 
@@ -61,17 +65,22 @@ class Database(Transactions):
     """Opens, checks and if need be upgrades the file. Raises `StoreError` saying what to do."""
 
     def __init__(
-        self, path: Path, gateway: str, quota_bytes: float = math.inf, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+        self, path: Path, gateway: str, quota_bytes: float = math.inf, monotonic: Callable[[], float] = time.monotonic,
+        link_quota_bytes: float = math.inf,
+    ) -> None:  # fmt: skip
         super().__init__(path)
         self.gateway = gateway
         self.quota_bytes = quota_bytes
         """Of the outbox. Beyond it come the last words of a flow that keeps all, and what has no rows: openings, gaps,
         drops."""
+        self.link_quota_bytes = link_quota_bytes
+        """Of all batches that wait for other gateways."""
+        self._link_bytes = 0
+        """No less than waits: what was sent is taken off when the quota seems reached."""
         self.outbox_size = self._change = OutboxSize(0, 0, 0)
         """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
         self.shed: Counter[tuple[str, str]] = Counter()
-        """Rows that made way in the outbox since the start, by flow and reason."""
+        """Rows that made way since the start, in the outbox or among batches for other gateways, by flow and reason."""
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when their flow went back to the one before, by flow, ever."""
         self.again: Mapping[str, int] = {}
@@ -94,6 +103,7 @@ class Database(Transactions):
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
         self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
+        self._link_bytes = self._read(link_outbox.total)
         self._ran_before = float(self.meta("running_s", 0.0))
         self._when_full: dict[str, WhenFull] = {
             stored.name: full_outbox.of_document(stored.document) for stored in self.flows()
@@ -170,6 +180,7 @@ class Database(Transactions):
         db.execute("SAVEPOINT flow")
         write(db, commit)
         fits = not commit.rows or self._make_room(db, commit, self._change.bytes - before[0].bytes)
+        fits = fits and self._links_fit(db, commit.flow)
         if not fits:
             db.execute("ROLLBACK TO flow")
             self._change = before[0]
@@ -189,6 +200,23 @@ class Database(Transactions):
         if within or self._when_full.get(flow) != "stop-acknowledging":
             return True
         return size > self.quota_bytes and quota.rows_of(db, flow) == len(commit.rows)
+
+    def _links_fit(self, db: sqlite3.Connection, flow: str) -> bool:
+        """Sheds batches for other gateways that are over their quota. False for a flow that keeps all (`outbox.full`),
+        where only its own could make way."""
+        if self._link_bytes <= self.link_quota_bytes:
+            return True
+        self._link_bytes = link_outbox.total(db)
+        over = self._link_bytes - self.link_quota_bytes
+        if over <= 0:
+            return True
+        keep = {name for name, what in self._when_full.items() if what == "stop-acknowledging"}
+        need = int(over + LINK_SLACK * self.link_quota_bytes)
+        for giving, gateway, batches, rows in link_outbox.make_room(db, need, keep):
+            self._shedding.append(quota.Shed(giving, LINKS_FULL, batches, rows, OutboxSize(0, 0, 0)))
+            self._say(db, giving, f"{rows} rows for {gateway} made way: links.quota_bytes was reached")
+        self._link_bytes = link_outbox.total(db)
+        return self._link_bytes <= self.link_quota_bytes or flow not in keep
 
     def _take_out(self, shed: Sequence[quota.Shed]) -> None:
         """Counts what made way, when the transaction stands."""
@@ -225,6 +253,7 @@ class Database(Transactions):
             self._say(db, flow, commit.gap, commit.drops)
         if commit.links:
             link_outbox.put(db, flow, commit.links)
+            self._link_bytes += sum(len(payload) for _, _, payload in commit.links)
         if commit.whole:
             db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         fallback.put_state(db, commit)
@@ -350,6 +379,15 @@ class Database(Transactions):
         """See `plan_change.put_fence`."""
         with self._transaction() as db:
             plan_change.put_fence(db, flow, fence)
+
+    def placement_rules(self) -> dict[str, tuple[int, bytes]]:
+        """See `plan_change.rules`."""
+        return self._read(plan_change.rules)
+
+    def put_placement_rules(self, flow: str, fence: int, packed: bytes | None) -> None:
+        """See `plan_change.put_rules`."""
+        with self._transaction() as db:
+            plan_change.put_rules(db, flow, fence, packed)
 
     def prepared(self) -> dict[str, Prepared]:
         """The parts of next plans that wait for the word to be run, by flow."""

@@ -8,7 +8,7 @@ flow's: a flow that goes back to an older checkpoint, or begins anew, opens a ne
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Stored
@@ -62,6 +62,44 @@ def delete_to(db: sqlite3.Connection, flow: str, gateway: str, number: Number) -
     """The gateway has committed everything up to `number`."""
     query = "DELETE FROM link_outbox WHERE flow = ? AND gateway = ? AND (epoch, sequence) <= (?, ?)"
     db.execute(query, (flow, gateway, *number))
+
+
+def total(db: sqlite3.Connection) -> int:
+    """Bytes of all that waits."""
+    return int(db.execute("SELECT coalesce(sum(length(payload)), 0) FROM link_outbox").fetchone()[0])
+
+
+def make_room(db: sqlite3.Connection, need: int, keep: Collection[str] = ()) -> list[tuple[str, str, int, int]]:
+    """Deletes the oldest batches of the stream that holds the most, again and again, until `need` bytes are free or
+    only flows of `keep` have batches. Returns (flow, gateway, batches, rows) of what made way. A batch that had been
+    sent may be among it: the receiver has it then, or counts a gap."""
+    shed: dict[tuple[str, str], list[int]] = {}
+    held = {(flow, gateway): size for flow, gateway, _, _, size in sizes(db) if flow not in keep}
+    while need > 0 and held:
+        flow, gateway = largest = max(held, key=lambda stream: (held[stream], stream))
+        goal = max(0, held[largest] - sorted(held.values())[-2]) if len(held) > 1 else need
+        freed, batches, rows = _delete_oldest(db, flow, gateway, max(1, min(need, goal)))
+        need, held[largest] = need - freed, held[largest] - freed
+        if not batches or held[largest] <= 0:
+            del held[largest]
+        counts = shed.setdefault(largest, [0, 0])
+        counts[0], counts[1] = counts[0] + batches, counts[1] + rows
+    return [(*stream, batches, rows) for stream, (batches, rows) in shed.items() if batches]
+
+
+def _delete_oldest(db: sqlite3.Connection, flow: str, gateway: str, need: int) -> tuple[int, int, int]:
+    """Of one stream, at least `need` bytes; returns (bytes, batches, rows)."""
+    query = (
+        "SELECT epoch, sequence, rows, length(payload) FROM link_outbox WHERE flow = ? AND gateway = ? "
+        "ORDER BY epoch, sequence"
+    )
+    last_one, freed, batches, rows = NOTHING, 0, 0, 0
+    for epoch, sequence, contained, size in db.execute(query, (flow, gateway)):
+        last_one, freed, batches, rows = Number(epoch, sequence), freed + size, batches + 1, rows + contained
+        if freed >= need:
+            break
+    delete_to(db, flow, gateway, last_one)
+    return freed, batches, rows
 
 
 def forget(db: sqlite3.Connection, flow: str) -> None:

@@ -52,8 +52,19 @@ def fences(db: sqlite3.Connection) -> dict[str, int]:
 
 def put_fence(db: sqlite3.Connection, flow: str, fence: int) -> None:
     """A coordinator with a greater number is obeyed from now on."""
-    query = "INSERT INTO plan_change VALUES (?, ?, NULL) ON CONFLICT DO UPDATE SET fence = excluded.fence"
+    query = "INSERT INTO plan_change (flow, fence) VALUES (?, ?) ON CONFLICT DO UPDATE SET fence = excluded.fence"
     db.execute(query, (flow, fence))
+
+
+def rules(db: sqlite3.Connection) -> dict[str, tuple[int, bytes]]:
+    """Flow → fencing number of the coordinator that wrote its rules of placement, and these, packed."""
+    query = "SELECT flow, rules_fence, rules FROM plan_change WHERE rules IS NOT NULL"
+    return {flow: (fence, packed) for flow, fence, packed in db.execute(query)}
+
+
+def put_rules(db: sqlite3.Connection, flow: str, fence: int, packed: bytes | None) -> None:
+    """`None`: the flow has none any more. The flow has a fence."""
+    db.execute("UPDATE plan_change SET rules = ?, rules_fence = ? WHERE flow = ?", (packed, fence, flow))
 
 
 def prepare(db: sqlite3.Connection, flow: str, prepared: bytes | None) -> None:

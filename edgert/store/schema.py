@@ -110,6 +110,10 @@ UPGRADES: tuple[str, ...] = (
         prepared BLOB                    -- the part of the next plan that is to be run when it is told; or NULL
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE plan_change ADD COLUMN rules BLOB;      -- MessagePack map, the rules of the flow's placement; or NULL
+    ALTER TABLE plan_change ADD COLUMN rules_fence INTEGER NOT NULL DEFAULT 0;  -- of the coordinator that wrote them
+    """,
 )
 """Entry n brings a database of version n to n + 1. Never change one that was released; add another."""
 

@@ -56,7 +56,8 @@ class Commands:
             "peers": self.peers, "part.check": self.check_part, "part.status": self.part_status,
             "part.deploy": self.deploy_part, "part.remove": self.remove_part, "part.stop": self.stop_part,
             "part.export": self.export_part, "part.prepare": self.prepare_part, "part.commit": self.commit_part,
-            "part.abort": self.abort_part, "figures": self.figures, "flows": self.list_flows,
+            "part.abort": self.abort_part, "part.rules": self.put_rules, "figures": self.figures,
+            "flows": self.list_flows,
         }  # fmt: skip
 
     async def status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -167,6 +168,7 @@ class Commands:
         if self._links is None and any(at.gateway != self._gateway for at in assignment.values()):
             raise EdgertError("links to other gateways are off: set links.enabled")
         await self._fence(flow.name, arguments)
+        await self._rules(flow.name, arguments)
         version = await flows.deploy(flow, "fleet", assignment, number)
         return {"flow": flow.name, "version": version, "plan": number}
 
@@ -203,6 +205,7 @@ class Commands:
         if not isinstance(imports, list) or not all(map(_is_export, imports)):
             raise EdgertError(f"expected imports, each as a gateway exported it, got {show(imports)}")
         await self._fence(document["name"], arguments)
+        await self._rules(document["name"], arguments)
         assignment, plan = assignment_untrusted(arguments.get("assignment")), _number(arguments, "plan")
         await self._parts.prepare(document, assignment, plan, imports)
         return {"plan": plan}
@@ -219,6 +222,20 @@ class Commands:
         await self._fence(flow, arguments)
         await self._parts.abort(flow, _number(arguments, "plan"))
         return {"flow": flow}
+
+    async def put_rules(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "rules": {...}, "fence": number}`: keeps the rules of the flow's placement for the agents."""
+        flow = _text(arguments, "flow")
+        await self._fence(flow, arguments)
+        await self._rules(flow, arguments)
+        return {"flow": flow}
+
+    async def _rules(self, flow: str, arguments: Mapping[str, Any]) -> None:
+        rules = arguments.get("rules")
+        if isinstance(rules, Mapping):
+            await self._parts.put_rules(flow, _number(arguments, "fence", 0), rules)
+        elif rules is not None:
+            raise EdgertError(f"expected rules as a map, got {show(rules)}")
 
     async def _fence(self, flow: str, arguments: Mapping[str, Any]) -> None:
         await self._parts.fence(flow, _number(arguments, "fence", 0))

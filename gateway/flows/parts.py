@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
+from edgert.core.packing import pack, unpack_untrusted
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
@@ -54,6 +55,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 60.0
 """A part that stands still and has nothing prepared goes on after so long without the coordinator's next word."""
+MAX_RULES_BYTES: Final = 1 << 16
 MOST_PENDING: Final = 1 << 40
 """Bytes: all that waits for another gateway is read back."""
 
@@ -79,6 +81,9 @@ class Parts:
         self.links: FlowLinks | None = None
         """None where links are off."""
         self._fences: dict[str, int] = {}
+        self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
+        a gateway only keeps them."""
         self._prepared: dict[str, Prepared] = {}
         self._stopped: dict[str, Stopped] = {}
         self._busy = asyncio.Lock()
@@ -87,6 +92,8 @@ class Parts:
         """What the database knows; before flows are loaded."""
         self._fences = self._database.fences()
         self._prepared = self._database.prepared()
+        for flow, (fence, packed) in self._database.placement_rules().items():
+            self._rules[flow] = fence, unpack_untrusted(packed, MAX_RULES_BYTES)
 
     def stands(self, flow: str) -> bool:
         """Whether a start must not let the flow run: its part of the next plan is prepared."""
@@ -113,6 +120,7 @@ class Parts:
                 "assignment": {operator: list(at) for operator, at in run.assignment.items()},
                 "state": "prepared" if name in self._prepared else "stopped" if name in self._stopped else "running",
                 "fence": self._fences.get(name, 0),
+                **self._told_rules(name),
             }
             for name, run in flows.runs.items()
         }
@@ -121,6 +129,20 @@ class Parts:
             part["prepared_plan"] = prepared.plan
             part["prepared_assignment"] = {operator: list(at) for operator, at in prepared.assignment.items()}
         return found
+
+    def _told_rules(self, flow: str) -> dict[str, Any]:
+        fence, rules = self._rules.get(flow, (0, {}))
+        return {"rules": dict(rules), "rules_fence": fence}
+
+    async def put_rules(self, flow: str, fence: int, rules: Mapping[str, Any]) -> None:
+        """Keeps the rules of a flow's placement, unless it has newer ones."""
+        if fence < self._rules.get(flow, (0, {}))[0]:
+            return
+        packed = pack(dict(rules))
+        if len(packed) > MAX_RULES_BYTES:
+            raise EdgertError(f"rules of flow {flow}: expected at most {MAX_RULES_BYTES} bytes, got {len(packed)}")
+        await self._store(lambda: self._database.put_placement_rules(flow, fence, packed))
+        self._rules[flow] = fence, dict(rules)
 
     # -- the steps
 

@@ -23,6 +23,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 KEY = bytes(range(32))
 PLACE = {"window": "g2", "central": "g3"}
+SINK = {"central": "g2"}
 
 
 class Fleet:
@@ -104,6 +105,9 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     wait_until(lambda: len(fleet.ask("g2", "fleet.rings", {})["boards"]) == 3, "a prediction of each board", 30.0)
     assert main(["fleet", "rings", *asked]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["board", "g1", "g2", "g3"]
+    assert main(["fleet", "top", "--once", "--every", "0.5", *asked]) == 0
+    told = capsys.readouterr().out
+    assert ["window+central", "g3", "gateway"] in [line.split()[:3] for line in told.splitlines()], told
     assert main(["fleet", "flows", *asked]) == 0
     assert "running" in capsys.readouterr().out
     assert main(["fleet", "remove", "city-air", *asked]) == 0
@@ -122,9 +126,16 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     publishing = fleet.rig.publishing(truth.as_messages(packs), rate=150)
     time.sleep(2.0)
     asked = ["--config", str(fleet.agents["g2"].config)]
-    assert main(["fleet", "plan", "city-air", "--keep", "central", *asked]) == 0
+    assert main(["fleet", "plan", "city-air", *asked]) == 0
+    assert "city-air stays: hybrid finds no better placement" in capsys.readouterr().out, "all is pinned"
+    assert main(["fleet", "rules", "city-air", "--unpin", "window", *asked]) == 0
+    told = capsys.readouterr().out
+    assert told == "flow city-air is placed anew only by people\npinned: central on g3\nlabels: none\n"
+    assert main(["fleet", "plan", "city-air", *asked]) == 0
     told = capsys.readouterr().out
     assert "better: window to g" in told, told
+    assert "central to" not in told
+    fleet.ask("g3", "fleet.rules", {"flow": "city-air", "unpin": ["central"]})
     assert fleet.where("g1")["plan"] == 1, "a plan that is shown is not made"
     found = fleet.ask("g3", "fleet.replace", {"flow": "city-air"})
     assert (found["changed"], found["plan"]) == (True, 2), found
@@ -141,6 +152,35 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     for gateway in fleet.boards.gateways.values():
         fleet.rig.drained(gateway)
     assert fleet.rig.counts("city-air") == counts_of(packs)
+
+
+def test_a_flow_is_replaced_by_its_next_version_and_placed_anew_by_itself(fleet: Fleet) -> None:
+    for agent in fleet.agents.values():
+        with agent.config.open("a") as file:
+            file.write("[placement]\nlook_s = 1.0\nsettle_s = 1.0\npause_s = 1.0\nlooks = 2\n")
+    fleet.start()
+    base = truth.packs()
+    packs = [pack for n in range(8) for pack in truth.shifted(base, 120 * n)]
+    first = truth.document(interval_s=0.3)
+    fleet.ask("g1", "fleet.deploy", {"document": first, "pins": PLACE})
+    publishing = fleet.rig.publishing(truth.as_messages(packs), rate=150)
+    time.sleep(2.0)
+    second = {**first, "description": "the next version"}
+    found = fleet.ask("g2", "fleet.deploy", {"document": second, "pins": {"readings": "g1", "window": "g3", **SINK}})
+    assert (found["assignment"]["window"], found["assignment"]["central"]) == ("g3", "g2")
+    fleet.ask("g2", "fleet.rules", {"flow": "city-air", "unpin": ["central"], "heuristic": "hybrid"})
+    assert fleet.where("g3")["rules"]["heuristic"] == "hybrid"
+    plan = found["plan"]
+    wait_until(lambda: fleet.where("g1")["plan"] > plan, "a better placement", 60.0)
+    on = fleet.where("g1")["assignment"]
+    assert (on["window"], on["central"]) == ("g3", "g3"), "the pin is kept, and the sink has come to it"
+    publishing.join()
+    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    print(fleet.where("g1"))
+    fleet.ask("g1", "fleet.remove", {"flow": "city-air"})
+    for gateway in fleet.boards.gateways.values():
+        fleet.rig.drained(gateway)
+    assert sum(fleet.rig.counts("city-air").values()) == len(packs)
 
 
 def test_a_coordinator_that_dies_in_the_midst_of_a_change_is_followed_by_another(fleet: Fleet) -> None:

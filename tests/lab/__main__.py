@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer
 from edgert.core.errors import EdgertError
-from tests.lab import faults, namespaces
+from tests.lab import faults, fleet_faults, namespaces
 from tests.lab.commands import SOCKET, Commands
 from tests.lab.description import read
 from tests.lab.lab import Lab
@@ -58,13 +58,22 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser("enter", help="open a shell in a place's namespace").add_argument("place")
     commands.add_parser("down", help="end the laboratory")
     some = commands.add_parser("faults", help="a flow over three boards, with cuts and kills from seeds; compares")
-    some.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
-    some.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (default: %(default)s)")
+    _of_seeds(some)
     some.add_argument("--seconds", type=float, default=12.0, metavar="S",
                       help="of messages; a fault lasts up to a third of it (default: %(default)s)")  # fmt: skip
     some.add_argument("--moves", type=int, default=0, metavar="N", help="moves of operators meanwhile (default: none)")
     some.add_argument("--folder", type=Path, default=Path("build/lab-faults"), help="(default: %(default)s)")
+    text = "a flow that agents run, with kills of its coordinator, kills of boards, and cuts, from seeds; compares"
+    fleet = commands.add_parser("fleet", help=text)
+    _of_seeds(fleet)
+    fleet.add_argument("--faults", type=int, default=4, metavar="N", help="of each seed (default: %(default)s)")
+    fleet.add_argument("--folder", type=Path, default=Path("build/lab-fleet"), help="(default: %(default)s)")
     return parser
+
+
+def _of_seeds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (default: %(default)s)")
 
 
 def _between(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -85,12 +94,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     args = build_parser().parse_args(argv)
     try:
-        if args.command in ("up", "faults") and (reason := namespaces.lack()):
+        if args.command in ("up", "faults", "fleet") and (reason := namespaces.lack()):
             raise EdgertError(reason)
         if args.command == "up":
             return asyncio.run(_up(args))
         if args.command == "faults":
-            return _faults(args)
+            return _faults(args, lambda seed, folder: faults.run(seed, folder, args.seconds, args.moves))
+        if args.command == "fleet":
+            return _faults(args, lambda seed, folder: fleet_faults.run(seed, folder, args.faults))
         return _steer(args)
     except KeyboardInterrupt:
         return 130
@@ -136,12 +147,17 @@ def empty(folder: Path) -> None:
     marker.touch()
 
 
-def _faults(args: argparse.Namespace) -> int:
+def _faults(args: argparse.Namespace, run: Callable[[int, Path], faults.Outcome | fleet_faults.Outcome]) -> int:
     bad = []
     for seed in range(args.first, args.first + args.seeds):
         folder = args.folder / str(seed)
         empty(folder)
-        outcome = faults.run(seed, folder.absolute(), args.seconds, args.moves)
+        try:
+            outcome = run(seed, folder.absolute())
+        except AssertionError as error:  # waited in vain
+            print(f"seed {seed}: BAD, not carried through: {error}\n  files: {folder}\n", flush=True)
+            bad.append(seed)
+            continue
         print(f"seed {seed}: {outcome}" + ("" if outcome.good else f"  files: {folder}\n"), flush=True)
         if outcome.good:
             shutil.rmtree(folder)

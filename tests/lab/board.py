@@ -123,7 +123,7 @@ class Board(Place):
 
     def wait_ready(self) -> None:
         """Returns when the gateway is connected to its sensors' broker."""
-        self.gateway.wait(lambda s: s["ingest"]["connected"], "the connection to the sensors' broker", 60.0)
+        self.gateway.wait(lambda s: s["ingest"]["connected"], "the connection to the sensors' broker", 180.0)
 
     def kill(self) -> None:
         """SIGKILL to the gateway and the agent, as a power cut would; the sensors' broker stays."""
@@ -152,5 +152,5 @@ class Board(Place):
         """Of the gateway, over its control socket."""
         return call(self.gateway.data / "control.sock", verb, args)
 
-    def ask_agent(self, verb: str, args: Mapping[str, Any] | None = None) -> Any:
-        return call(self.gateway.data / "agent.sock", verb, args)
+    def ask_agent(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float = 10.0) -> Any:
+        return call(self.gateway.data / "agent.sock", verb, args, timeout_s)

@@ -1,7 +1,8 @@
 """One death, and then starved members, in a large fleet.
 
 `python -m tests.agent.membership.thousand_members [MEMBERS] [SEED]`
-Prints how long a death takes to be known to all, bytes per second and board, and deaths that were none.
+Prints how long a death takes to be known to all, bytes per second and board, and deaths that were none; at the end how
+long the death of a starved member takes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def main(members: int, seed: int) -> None:
     fleet.run(25)
     print("a tenth starved: mean {:.0f}, greatest {:.0f} bytes/s".format(*rates(fleet, 25)))
     false = [(round(t, 1), n, of) for t, n, of in fleet.deaths() if of != "board-7"]
-    print(f"false deaths: {len({of for _, _, of in false})} members, {len(false)} declarations", false[:5])
+    print(f"false deaths: {len({of for _, _, of in false})} members, {len(false)} declarations", false[:5], flush=True)
+    fleet.kill(starved[0])
+    took = fleet.run_until(lambda: fleet.all_agree(starved[0], State.DEAD), 60)
+    print(f"death of a member that was starved before: known to all after {took:.1f} s")
 
 
 if __name__ == "__main__":

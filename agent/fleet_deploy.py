@@ -1,0 +1,152 @@
+"""Flows that come to the fleet: deployed over its boards, replaced by a next version, with rules of their placement."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agent.fleet_flows import FleetFlows, listed, placed
+from agent.fleet_status import labels_untrusted
+from agent.membership.members import State
+from agent.membership.roster import Roster
+from agent.placement.rules import Rules, newest
+from edgert.core.errors import EdgertError, show
+
+log = logging.getLogger(__name__)
+Parts = Mapping[str, Mapping[str, Any]]
+
+
+class FleetDeploy:
+    """The agent's part that deploys."""
+
+    def __init__(self, roster: Roster, flows: FleetFlows) -> None:
+        self._roster, self._flows = roster, flows
+        flows.add("deploy", self._deploy)
+        flows.add("rules", self._rules)
+
+    async def _deploy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"document": ..., "pins": {operator: gateway}, "labels": {operator: [label]}, "heuristic": name}`. A source
+        without a pin runs on the board that was asked; any other operator where its first input does, unless that board
+        lacks a label. The rules replace those of a flow that runs."""
+        document, asked, flows = args.get("document"), str(args.get("asked", "")), self._flows
+        if not isinstance(document, dict):
+            raise EdgertError(f"expected a document, got {show(document)}")
+        flow, rules = str(document.get("name")), Rules.untrusted(args)
+        async with flows.lock(flow):
+            operators = await flows.check(document)
+            known = await flows.parts()
+            on = assignment(operators, rules, asked, self._labels(known))
+            flows.check_boards(on, known)
+            before = {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
+            if before:
+                return await self._deploy_again(flow, document, on, before, rules)
+            fence = 1 + max((parts[flow]["fence"] for parts in known.values() if flow in parts), default=0)
+            await self._deploy_parts(document, on, set(on.values()), 1, fence, rules)
+            return {"flow": flow, "plan": 1, "assignment": on, "coordinator": flows.name}
+
+    def _labels(self, gateways: Iterable[str]) -> dict[str, frozenset[str]]:
+        known = set(gateways)
+        members = [m for m in self._roster if m.state is State.ALIVE and m.name in known]
+        return {member.name: labels_untrusted(member) for member in members}
+
+    async def _deploy_again(
+        self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
+    ) -> Mapping[str, Any]:
+        """The same document with other rules moves operators; another one replaces the flow."""
+        flows = self._flows
+        now, plan = placed(parts), max(part["plan"] for part in parts.values())
+        same = all(part["document"] == document for part in parts.values())
+        if lacking := set(now.values()) - parts.keys():  # its first coordinator died, or the board has a new card
+            if not same:
+                raise EdgertError(f"flow {flow} has a part on {listed(lacking)}, which does not answer or has lost it")
+            log.warning("flow %s: %s has no part of it yet", flow, listed(lacking))
+            flows.check_boards(now, await flows.parts())
+            await self._deploy_parts(document, now, lacking, plan, _fence(parts), rules)
+        parts = await flows.running(flow)
+        if not same:
+            return await self._next_version(flow, document, on, parts, rules)
+        return await flows.change(flow, await flows.write_rules(flow, parts, rules), on)
+
+    async def _next_version(
+        self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
+    ) -> Mapping[str, Any]:
+        """The operators come together on the board of their sources; there the next version replaces the flow, as on
+        one board: its input goes over without a gap, open windows are shipped. Then the next version is spread. Cut
+        short anywhere, the flow runs whole, by one version; asking again goes on."""
+        flows = self._flows
+        before, old = placed(parts), next(iter(parts.values()))["document"]
+        homes = {before[name] for name, told in (await flows.check(old)).items() if told["source"]}
+        homes |= {on[name] for name, told in (await flows.check(document)).items() if told["source"]}
+        if len(homes) != 1:
+            raise EdgertError(
+                f"flow {flow} has sources on {listed(homes)}: only a flow whose sources are on one board, before and"
+                f" after, is replaced while it runs; remove it first (edgert fleet remove {flow})"
+            )
+        home = homes.pop()
+        if set(before.values()) != {home}:
+            await flows.change(flow, parts, dict.fromkeys(before, home))
+            parts = await flows.running(flow)
+        plan = 1 + max(part["plan"] for part in parts.values())
+        gathered = dict.fromkeys(on, home)
+        await self._deploy_parts(document, gathered, {home}, plan, _fence(parts), rules, undo=False)
+        return await flows.change(flow, await flows.running(flow), on)
+
+    async def _deploy_parts(
+        self, document: Mapping[str, Any], on: Mapping[str, str], to: Iterable[str], plan: int, fence: int,
+        rules: Rules, undo: bool = True,
+    ) -> None:  # fmt: skip
+        """Parts of a flow on the gateways `to`; `undo`: on all of them or on none."""
+        assigned = {operator: [gateway, -1] for operator, gateway in on.items()}
+        part = {"document": document, "assignment": assigned, "plan": plan, "fence": fence, "rules": rules.plain()}
+        done: list[str] = []
+        try:
+            for gateway in sorted(to):
+                done.append(gateway)
+                await self._flows.ask(gateway, "part.deploy", part)
+        except EdgertError:
+            if undo:
+                told = {"flow": document["name"], "fence": fence}
+                removals = (self._flows.ask(name, "part.remove", told) for name in done)
+                await asyncio.gather(*removals, return_exceptions=True)
+            raise
+
+    async def _rules(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "unpin": [operator], "heuristic": name}`: changes the rules, and says them. Nothing moves."""
+        flow, flows = str(args["flow"]), self._flows
+        unpin, heuristic = args.get("unpin", []), args.get("heuristic")
+        if not isinstance(unpin, list) or not all(isinstance(one, str) for one in unpin):
+            raise EdgertError(f"unpin: expected a list of operators, got {show(unpin)}")
+        async with flows.lock(flow):
+            parts = await flows.running(flow)
+            rules = newest(parts.values())
+            if unpin or heuristic is not None:
+                changed = rules.unpinned(unpin).plain()
+                rules = Rules.untrusted(changed if heuristic is None else {**changed, "heuristic": heuristic})
+                await flows.write_rules(flow, parts, rules)
+            return {"flow": flow, **rules.plain()}
+
+
+def _fence(parts: Parts) -> int:
+    return 1 + max(int(part.get("fence", 0)) for part in parts.values())
+
+
+def assignment(
+    operators: Mapping[str, Mapping[str, Any]], rules: Rules, asked: str, labels: Mapping[str, frozenset[str]]
+) -> dict[str, str]:
+    """Operator copy -> gateway, where a flow begins. `operators` in topological order: each with its inputs; `labels`:
+    of every board that answers. Raises `EdgertError` where no board has the labels that an operator needs."""
+    rules.check(operators)
+    on: dict[str, str] = {}
+    for name, operator in operators.items():
+        inputs = [on[i] for i in operator["inputs"] if i in on]
+        pin, needed = rules.pin_of(name), rules.labels_of(name)
+        may = [gateway for gateway, has in sorted(labels.items()) if needed <= has]
+        if pin is not None and pin in labels and pin not in may:
+            raise EdgertError(f"{name}: {pin}, where it is pinned to, lacks a label of {listed(needed)}")
+        if pin is None and needed and not may:
+            raise EdgertError(f"{name}: expected a board with the labels {listed(needed)}, got none that answers")
+        wished = pin if pin is not None else inputs[0] if inputs else asked
+        on[name] = wished if pin is not None or not needed or wished in may else may[0]
+    return on

@@ -1,0 +1,90 @@
+"""The rules of a flow's placement, as people gave them: pins, labels that operators need, and who places the rest.
+
+The flow's coordinator writes them to every gateway that has a part of the flow, before it does what they say; so the
+next coordinator finds them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agent.placement.build import Rule
+from agent.placement.registry import HEURISTICS
+from edgert.core.errors import EdgertError, show
+from edgert.flow.plan import uncopied
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Of one flow. Operators by name, or copies of one (`minute#2`)."""
+
+    pins: Mapping[str, str] = field(default_factory=dict)
+    """Operator -> the gateway that it stays on."""
+    labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Operator -> labels (`NAME=VALUE`) that its board must have."""
+    heuristic: str = ""
+    """The heuristic that places the flow anew when that pays; empty: only people move operators."""
+
+    @classmethod
+    def untrusted(cls, plain: Any) -> Rules:
+        """Of what `plain` made, or of a request. Raises `EdgertError`."""
+        if not isinstance(plain, Mapping):
+            raise EdgertError(f"rules: expected a map, got {show(plain)}")
+        pins, labels, heuristic = plain.get("pins", {}), plain.get("labels", {}), plain.get("heuristic", "")
+        if not isinstance(pins, Mapping) or not all(isinstance(text, str) for pin in pins.items() for text in pin):
+            raise EdgertError(f"pins: expected {{operator: gateway}}, got {show(pins)}")
+        lists = labels.values() if isinstance(labels, Mapping) else [None]
+        if not all(isinstance(one, list | tuple) and all(isinstance(text, str) for text in one) for one in lists):
+            raise EdgertError(f"labels: expected {{operator: [NAME=VALUE]}}, got {show(labels)}")
+        if heuristic not in ("", *HEURISTICS):
+            raise EdgertError(f"heuristic: expected one of {', '.join(HEURISTICS)}, or none, got {show(heuristic)}")
+        return cls(dict(pins), {operator: frozenset(one) for operator, one in labels.items()}, heuristic)
+
+    def plain(self) -> dict[str, Any]:
+        """Of MessagePack types."""
+        labels = {operator: sorted(one) for operator, one in self.labels.items()}
+        return {"pins": dict(self.pins), "labels": labels, "heuristic": self.heuristic}
+
+    def pinned(self, moves: Mapping[str, str]) -> Rules:
+        """With the operators of `moves` pinned to where they go."""
+        return replace(self, pins={**self.pins, **moves})
+
+    def unpinned(self, operators: Collection[str]) -> Rules:
+        """Without the pins of these operators."""
+        return replace(self, pins={name: at for name, at in self.pins.items() if name not in operators})
+
+    def check(self, operators: Collection[str]) -> None:
+        """Raises `EdgertError` where a rule is about an operator that the flow has not."""
+        common = {uncopied(name)[0] for name in operators}
+        for name in (*self.pins, *self.labels):
+            if name not in operators and name not in common:
+                raise EdgertError(f"expected an operator, one of {', '.join(sorted(operators))}, got {show(name)}")
+
+    def pin_of(self, copy: str) -> str | None:
+        """The gateway to which an operator copy is pinned."""
+        return self.pins.get(copy, self.pins.get(uncopied(copy)[0]))
+
+    def labels_of(self, copy: str) -> frozenset[str]:
+        """Labels that the board of an operator copy must have."""
+        return self.labels.get(copy, frozenset()) | self.labels.get(uncopied(copy)[0], frozenset())
+
+    def for_problem(self, flow: str) -> dict[str, Rule]:
+        """As `agent.placement.build` takes them. Pins of single copies are not among them: such a copy is kept where it
+        is."""
+        names = {name for name in (*self.pins, *self.labels) if not uncopied(name)[1]}
+        return {
+            f"{flow}/{name}": Rule(frozenset({self.pins[name]} if name in self.pins else ()), self.labels_of(name))
+            for name in names
+        }
+
+    def kept_copies(self) -> list[str]:
+        """Copies with a pin of their own."""
+        return [name for name in self.pins if uncopied(name)[1]]
+
+
+def newest(parts: Collection[Mapping[str, Any]]) -> Rules:
+    """The rules that the coordinator with the greatest fencing number wrote; `parts` as `part.status` says them."""
+    last = max(parts, key=lambda part: int(part.get("rules_fence", 0)), default={})
+    return Rules.untrusted(last.get("rules") or {})

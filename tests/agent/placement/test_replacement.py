@@ -1,0 +1,77 @@
+"""When a flow is placed anew, on a virtual clock; the seed of each run is printed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+
+from agent.placement.cost import Rank
+from agent.placement.replacement import Hysteresis, Replacement, Verdict
+
+BOARDS = ("a", "b", "c")
+GOOD, BAD, OVERLOADED = Rank(0.0, 1.0), Rank(0.0, 2.0), Rank(0.4, 2.0)
+
+
+def walk(
+    state: Replacement, ranks: Mapping[int, tuple[Rank, Rank]], until: int, boards: Mapping[int, tuple[str, ...]]
+) -> list[tuple[float, Verdict]]:
+    """Each second from 0 on; what holds from a time on stands in `ranks` and `boards`. Returns verdicts but waits."""
+    said: list[tuple[float, Verdict]] = []
+    for second in range(until):
+        now = float(second)
+        there = boards[max(t for t in boards if t <= now)]
+        if not state.due(now, there):
+            continue
+        found = ranks[max(t for t in ranks if t <= now)]
+        verdict = state.judge(now, *found)
+        if verdict != "wait":
+            said.append((now, verdict))
+        if verdict == "change":
+            state.changed(now)
+    return said
+
+
+def test_a_better_placement_is_made_after_looks_that_agree_and_then_left_alone() -> None:
+    said = walk(Replacement(), {0: (BAD, GOOD)}, 100, {0: BOARDS})
+    assert [verdict for _, verdict in said] == ["change"] * len(said)
+    assert said[0][0] == 30.0  # 10 s to settle, then three looks
+    assert all(b - a >= Hysteresis().pause_s for (a, _), (b, _) in pairwise(said))
+
+
+def test_a_peak_moves_nothing() -> None:
+    ranks = {0: (GOOD, GOOD), 40: (OVERLOADED, GOOD), 55: (GOOD, GOOD)}
+    assert walk(Replacement(), ranks, 200, {0: BOARDS}) == []
+
+
+def test_a_small_gain_moves_nothing() -> None:
+    assert walk(Replacement(), {0: (Rank(0.0, 1.0), Rank(0.0, 0.95))}, 300, {0: BOARDS}) == []
+    assert walk(Replacement(), {0: (Rank(0.02, 1.0), Rank(0.0, 1.0))}, 300, {0: BOARDS}) == []
+
+
+def test_a_better_score_is_no_reason_to_violate_a_limit() -> None:
+    assert walk(Replacement(), {0: (BAD, Rank(0.1, 0.5))}, 300, {0: BOARDS}) == []
+
+
+def test_a_board_that_came_to_stay_is_used_at_the_first_look_and_one_that_flaps_is_not() -> None:
+    ranks = {0: (GOOD, GOOD), 50: (BAD, GOOD)}
+    assert walk(Replacement(), ranks, 70, {0: BOARDS, 50: (*BOARDS, "d")})[0] == (60.0, "change")
+    flapping = {t: BOARDS if t % 10 else BOARDS[:2] for t in range(0, 300, 5)}
+    assert walk(Replacement(), {0: (BAD, GOOD)}, 300, flapping) == []
+
+
+def test_lack_of_capacity_is_said_once_until_it_was_over() -> None:
+    ranks = {0: (OVERLOADED, OVERLOADED), 100: (GOOD, GOOD), 150: (OVERLOADED, OVERLOADED)}
+    said = walk(Replacement(), ranks, 300, {0: BOARDS})
+    assert [verdict for _, verdict in said] == ["lacks capacity"] * 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_under_noise_a_flow_moves_seldom_and_never_twice_within_the_pause(seed: int) -> None:
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    ranks = {t: (Rank(0.0, draw.uniform(0.9, 1.1)), Rank(0.0, draw.uniform(0.9, 1.1))) for t in range(0, 3600, 10)}
+    said = walk(Replacement(), ranks, 3600, {0: BOARDS})
+    assert len(said) <= 3

@@ -1,0 +1,235 @@
+"""A flow of the fleet, run by real agents, while its coordinator is killed amid its deployment and its moves, boards
+that host its operators are killed, and ways are cut. Its results have to be those of plain Python."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from agent.placement.rendezvous import coordinator
+from edgert.control.messages import ControlError
+from tests.integration import truth
+from tests.lab.description import CENTRAL, BoardDescription, Description
+from tests.lab.faults import BOARDS, FLOW, RATE, description, differences, landed, readings
+from tests.lab.lab import Lab
+from tests.waiting import wait_until
+
+APART: Final = {"window": "g2", "central": "g3"}
+"""Operator → board, as deployed; the source runs on g1, which is asked."""
+SHORT_S: Final = (0.5, 4.0)
+"""How long a cut lasts, and how long a board is down, mostly: its agent is suspected."""
+LONG_S: Final = (9.0, 14.0)
+"""In a fifth of the cases: its agent is declared dead, and another member coordinates its flows."""
+RUNS_AGAIN_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one seed."""
+
+    seed: int
+    steps: list[str] = field(default_factory=list)
+    coordinator_kills: int = 0
+    lost: int = 0
+    doubled: int = 0
+    sums_right: bool = False
+    starts_s: list[float] = field(default_factory=list)
+    """How long the gateways of killed boards took to start."""
+    runs_again_s: list[float] = field(default_factory=list)
+    """After each fault was over: until all boards were alive, and all parts ran by one plan."""
+
+    @property
+    def good(self) -> bool:
+        in_time = max(self.runs_again_s, default=0.0) <= RUNS_AGAIN_S
+        return not self.lost and not self.doubled and self.sums_right and in_time
+
+    def __str__(self) -> str:
+        lines = ["good" if self.good else "BAD", *self.steps]
+        lines.append(f"lost {self.lost}, doubled {self.doubled}, sums {'right' if self.sums_right else 'WRONG'}")
+        lines.append(f"coordinators killed {self.coordinator_kills}; ran again after at most "
+                     f"{max(self.runs_again_s, default=0.0):.1f} s; gateways started within "
+                     f"{max(self.starts_s, default=0.0):.1f} s")  # fmt: skip
+        return "\n  ".join(lines) + "\n"
+
+
+def with_agents(seed: int) -> Description:
+    """The boards and links of `tests.lab.faults`, with agents that probe twice a second."""
+    plain = description(seed)
+    hasty = {"membership": {"probe_interval_s": 0.5, "probe_timeout_s": 0.2}}
+    return Description(tuple(BoardDescription(name, agent=hasty) for name in BOARDS), plain.ways, seed)
+
+
+class FleetRun:
+    """One laboratory with a flow of the fleet."""
+
+    def __init__(self, lab: Lab, draw: random.Random, outcome: Outcome) -> None:
+        self.lab, self.draw, self.outcome = lab, draw, outcome
+        self.document = truth.document(interval_s=0.3)
+        self._began = self._over = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self.outcome.steps.append(f"{time.monotonic() - self._began:5.1f} s  {text}")
+
+    # -- what the agents say
+
+    def flows(self) -> dict[str, Any]:
+        """`fleet.flows` of any agent that answers; empty without one."""
+        for board in self.lab.boards.values():
+            with contextlib.suppress(ControlError):
+                found: dict[str, Any] = board.ask_agent("fleet.flows")
+                return found
+        return {}
+
+    def runs(self) -> bool:
+        """All boards are alive, and all parts of the flow run by its newest plan."""
+        found = self.flows()
+        one = found.get("flows", {}).get(FLOW, {})
+        wanted = set(one.get("assignment", {}).values())
+        states = one.get("boards", {})
+        whole = bool(wanted) and wanted <= states.keys() and set(states.values()) == {"running"}
+        return len(found.get("alive", ())) == len(BOARDS) and whole
+
+    def members_known(self) -> bool:
+        def knows_all(name: str) -> bool:
+            members = self.lab.boards[name].ask_agent("fleet.status")["members"]
+            linked = [m for m in members if m["state"] == "alive" and m["board"].get("link", [0, 0])[1]]
+            return len(linked) == len(BOARDS)
+
+        with contextlib.suppress(ControlError):
+            return all(knows_all(name) for name in BOARDS)
+        return False
+
+    def coordinator(self) -> str:
+        """Who coordinates the flow now, as the agents of the boards pick it."""
+        return coordinator(FLOW, self.flows().get("alive") or list(BOARDS))
+
+    # -- steps
+
+    def deploy(self) -> None:
+        """In half of the seeds the coordinator dies meanwhile; then the user asks again."""
+        self.say("deploy")
+        self._over = time.monotonic()
+        if self.draw.random() < 0.5:
+            self._amid("deployment", "fleet.deploy", self._deployment)
+        self.until_done("fleet.deploy", self._deployment)
+        self._settle()
+
+    def fault(self) -> None:
+        """One of the faults, and its end."""
+        kind = self.draw.choice(("coordinator", "coordinator amid a move", "move", "host", "cut", "one-way"))
+        lasts = self.draw.uniform(*(LONG_S if self.draw.random() < 0.2 else SHORT_S))
+        if kind in ("cut", "one-way"):
+            a, b = self.draw.sample([*BOARDS, CENTRAL], 2)
+            self.say(f"{kind} from {a} to {b} for {lasts:.1f} s")
+            self.lab.change(a, b, one_way=kind == "one-way", cut=True)
+            time.sleep(lasts)
+            self._over = time.monotonic()
+            self.lab.heal()
+        elif kind == "coordinator":
+            self._kill(self.coordinator(), lasts, "the coordinator")
+        elif kind == "host":
+            self._kill(self.draw.choice(BOARDS), lasts, "a board that hosts operators")
+        elif kind == "move":
+            self._over = time.monotonic()
+            self._ask_once("fleet.move", self._a_move())
+        else:
+            self._amid("move", "fleet.move", self._a_move())
+        self._settle()
+
+    @property
+    def _deployment(self) -> Mapping[str, Any]:
+        return {"document": self.document, "pins": APART}
+
+    def _a_move(self) -> Mapping[str, Any]:
+        moves = {"window": self.draw.choice(BOARDS), "central": self.draw.choice(BOARDS)}
+        self.say(f"move {moves}")
+        return {"flow": FLOW, "moves": moves}
+
+    def _ask(self, verb: str, args: Mapping[str, Any]) -> Any:
+        """Of the agent of g1: the source runs on the board that is asked."""
+        return self.lab.boards["g1"].ask_agent(verb, args, timeout_s=60.0)
+
+    def _ask_once(self, verb: str, args: Mapping[str, Any]) -> None:
+        try:
+            found = self._ask(verb, args)
+            self.say(f"plan {found['plan']}, still for {found.get('pause_s', 0.0):.2f} s")
+        except ControlError as error:
+            self.say(f"{verb}: {error}")
+
+    def _amid(self, what: str, verb: str, args: Mapping[str, Any]) -> None:
+        """The coordinator is killed while it does what it is asked for. Programs are started from this thread only:
+        the kernel ends them with the thread that started them."""
+        victim, after, lasts = self.coordinator(), self.draw.uniform(0.0, 0.4), self.draw.uniform(*SHORT_S)
+        asking = threading.Thread(target=self._ask_once, args=(verb, args))
+        asking.start()
+        time.sleep(after)
+        self._kill(victim, lasts, f"the coordinator {after:.2f} s into the {what}")
+        asking.join()
+
+    def _kill(self, name: str, lasts: float, what: str) -> None:
+        """SIGKILL of a board's gateway and agent; in a third of the cases of the agent alone."""
+        self.outcome.coordinator_kills += what.startswith("the coordinator")
+        board = self.lab.boards[name]
+        alone = self.draw.random() < 1 / 3
+        self.say(f"kill -9 {name}{', its agent only' if alone else ''} ({what}) for {lasts:.1f} s")
+        if alone and board.agent is not None:
+            board.agent.kill()
+        else:
+            board.kill()
+        time.sleep(lasts)
+        began = time.monotonic()
+        board.start_programs()  # the agents, not the laboratory, tell the gateways where the others listen
+        board.wait_ready()
+        self._over = time.monotonic()
+        self.outcome.starts_s.append(self._over - began)
+
+    def until_done(self, verb: str, args: Mapping[str, Any]) -> None:
+        """Asks until it is done, as a user would."""
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                self._ask(verb, args)
+                return
+            except ControlError as error:
+                self.say(f"{verb}: {error}")
+                assert time.monotonic() < deadline, f"{verb} was refused for 90 s"
+                time.sleep(1.0)
+
+    def _settle(self) -> None:
+        """The flow has to run again. Counted from when ways were given back, and gateways connected to their brokers:
+        how long a program takes to start on a busy machine is told apart."""
+        wait_until(self.runs, "the flow to run by one plan", 90.0, poll_s=0.2)
+        self.outcome.runs_again_s.append(time.monotonic() - self._over)
+
+
+def run(seed: int, folder: Path, faults: int = 4) -> Outcome:
+    """One laboratory; that many faults, one after the other, while messages come in."""
+    draw, outcome = random.Random(seed), Outcome(seed)
+    packs = readings(draw, round(12.0 * RATE))
+    with Lab(with_agents(seed), folder).running() as lab:
+        made = FleetRun(lab, draw, outcome)
+        wait_until(made.members_known, "all boards to know each other", 60.0, poll_s=0.2)
+        made.deploy()
+        with lab.boards["g1"].namespace.inside():
+            publishing = lab.boards["g1"].rig.publishing(truth.as_messages(packs), RATE)
+        for _ in range(faults):
+            time.sleep(draw.uniform(0.0, 2.0))
+            made.fault()
+        publishing.join()
+        g1 = lab.boards["g1"].gateway
+        g1.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+        wait_until(made.members_known, "all boards to know each other", 60.0, poll_s=0.2)
+        made.until_done("fleet.remove", {"flow": FLOW})
+        for board in lab.boards.values():
+            lab.central.rig.drained(board.gateway)
+        expected = truth.expected(packs, 10.0)
+        counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
+    outcome.lost, outcome.doubled = differences({key: row["n"] for key, row in expected.items()}, counts)
+    outcome.sums_right = sums == {key: row["total"] for key, row in expected.items()}
+    return outcome
