@@ -114,8 +114,8 @@ class Machine:
             self._qemu["command"], *self._qemu["arguments"], "-display", "none", "-monitor", "none", "-no-reboot",
             *self._start, *self._disks, *self._qemu.get("serial", ["-serial", "stdio"]),
         ]  # fmt: skip
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        with self.log.open("ab") as log, (self._folder / "qemu.log").open("ab") as errors:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)
 
     def cut(self) -> None:
         """As a power cut."""
@@ -142,7 +142,9 @@ class Machine:
         return self._process is not None and self._process.poll() is None
 
     def tail(self) -> str:
-        return self._said()[-3_000:]
+        """What board and QEMU said last."""
+        qemu = self._folder / "qemu.log"
+        return self._said()[-3_000:] + (qemu.read_text(errors="replace")[-500:] if qemu.exists() else "")
 
     def _said(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
