@@ -53,7 +53,10 @@ OPEN: Final = '[broker]\nlisten = "0.0.0.0"\ncontrol = true\n\n[web]\nhost = "0.
 UNUSED_MODULES: Final = ("drivers/gpu", "drivers/media", "drivers/infiniband", "sound")
 """A gateway has no screen, camera or loudspeaker."""
 DATA_MIB: Final = 256
+CARD_DATA_MIB: Final = 64
+"""It grows to the end of the card at the first start."""
 FAT_MIB: Final = 96
+FAT_ID: Final = "0ED6E870"
 
 
 def say(text: str) -> None:
@@ -230,7 +233,9 @@ class Image:
         shutil.rmtree(self.tree / "var/lib/apt", ignore_errors=True)
         (self.tree / "var").rename(data)
         (self.tree / "var").mkdir()
-        ext4.write(data, self.out / "data.ext4", "edgert-data", DATA_MIB, self.epoch)
+        ext4.write(
+            data, self.out / "data.ext4", "edgert-data", CARD_DATA_MIB if "card" in self.spec else DATA_MIB, self.epoch
+        )
         ext4.write(
             self.tree, self.out / "root.ext4", "edgert-root", ext4.needed_mib(self.tree), self.epoch, journal=False
         )
@@ -251,7 +256,8 @@ class Image:
         described = self.work / "genimage.cfg"
         names = "\n".join(f'file {path.name} {{ image = "{path}" }}' for path in sorted(fat.iterdir()))
         described.write_text(
-            f'image boot.vfat {{ size = {FAT_MIB}M\n vfat {{ label = "EDGERT" \n {names} }} }}\n'
+            f"image boot.vfat {{ size = {FAT_MIB}M\n"
+            f' vfat {{ label = "EDGERT" extraargs = "-i {FAT_ID} --invariant"\n {names} }} }}\n'
             "image card.img { hdimage { partition-table-type = mbr }\n"
             ' partition boot { partition-type = 0x0c bootable = true image = "boot.vfat" }\n'
             f' partition root {{ partition-type = 0x83 image = "{self.out / "root.ext4"}" }}\n'

@@ -23,8 +23,9 @@ After=edgert-gateway.service
 Type=oneshot
 ExecStart=/bin/sh -c 'echo "machine-id: $(cat /etc/machine-id)" >/dev/console'
 ExecStart=/bin/sh -c 'sleep 20; grep -E "Mem(Total|Available)" /proc/meminfo >/dev/console'
+ExecStart=/bin/sh -c 'echo "data: $(stat -f -c "%%b %%S" /var)" >/dev/console'
 """
-"""Tells machine id and memory on the console. It comes with the kernel's arguments: nobody can log in."""
+"""Tells machine id, memory and room for data on the console. It comes with the kernel's arguments: nobody can log in."""
 
 
 class BootError(Exception):
@@ -132,6 +133,11 @@ class Machine:
         """Memory in use, without what the kernel could give back; None until the board has told."""
         said = re.search(r"MemTotal: +(\d+) kB\s+MemAvailable: +(\d+) kB", self._said())
         return None if said is None else (int(said[1]) - int(said[2])) / 1024
+
+    def data_mib(self) -> int | None:
+        """Size of the file system for data; None until the board has told."""
+        said = re.search(r"data: (\d+) (\d+)", self._said())
+        return None if said is None else int(said[1]) * int(said[2]) >> 20
 
     def machine_ids(self) -> list[str]:
         """The machine's id, of each start that has told it."""
