@@ -25,7 +25,7 @@ ExecStart=/bin/sh -c 'echo "machine-id: $(cat /etc/machine-id)" >/dev/console'
 ExecStart=/bin/sh -c 'sleep 20; grep -E "Mem(Total|Available)" /proc/meminfo >/dev/console'
 ExecStart=/bin/sh -c 'echo "data: $(stat -f -c "%%b %%S" /var)" >/dev/console'
 """
-"""Tells machine id, memory and room for data on the console. It comes with the kernel's arguments: nobody can log in."""
+"""Tells machine id, memory and room on the console. It comes with the kernel's arguments: nobody can log in."""
 
 
 class BootError(Exception):
