@@ -39,6 +39,8 @@ PYTHON: Final = "313"
 PACKAGES: Final = (
     "systemd", "systemd-sysv", "udev", "dbus", "kmod", "python3", "mosquitto", "iproute2",
 )  # fmt: skip
+UNPACKED: Final = ("e2fsprogs", "libext2fs2t64", "libss2", "libcom-err2")
+"""Check and growth of file systems; no script of theirs is needed."""
 NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "depmod": "kmod"}
 FOREIGN: Final = {"arch-test": "arch-test"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
@@ -134,8 +136,10 @@ class Image:
         run("tar", "-xf", kept, "-C", self.tree, "--numeric-owner")
 
     def _kernel(self) -> None:
-        """Kernel and modules; no script of the packages runs, so nothing is emulated."""
+        """Kernel, modules, and what else needs no script of its package, so that nothing is emulated."""
         debian.unpack(self.archive.kernel(self.spec["kernel"]), self.tree)
+        for package in UNPACKED:
+            debian.unpack(self.archive.fetch(package), self.tree)
         [modules] = (self.tree / "usr/lib/modules").iterdir()
         for name in UNUSED_MODULES:
             shutil.rmtree(modules / "kernel" / name, ignore_errors=True)
@@ -258,7 +262,7 @@ class Image:
         described.write_text(
             f"image boot.vfat {{ size = {FAT_MIB}M\n"
             f' vfat {{ label = "EDGERT" extraargs = "-i {FAT_ID} --invariant"\n {names} }} }}\n'
-            "image card.img { hdimage { partition-table-type = mbr }\n"
+            "image card.img { hdimage { partition-table-type = mbr align = 1M }\n"
             ' partition boot { partition-type = 0x0c bootable = true image = "boot.vfat" }\n'
             f' partition root {{ partition-type = 0x83 image = "{self.out / "root.ext4"}" }}\n'
             f' partition data {{ partition-type = 0x83 image = "{self.out / "data.ext4"}" }} }}\n'

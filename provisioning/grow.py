@@ -77,10 +77,10 @@ def grow(folder: Path) -> bool:
     if larger is None:
         _resize(found.device)
         return False
-    subprocess.run(["resizepart", found.disk, str(found.number), str(larger[1])], check=True)
     with found.disk.open("rb+", buffering=0) as disk:
         disk.write(larger[0])
         os.fsync(disk.fileno())
+    subprocess.run(["partx", "--update", "--nr", str(found.number), found.disk], check=True)  # the kernel's idea of it
     _resize(found.device)
     return True
 
