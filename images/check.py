@@ -29,7 +29,7 @@ EMPTY: Final = ("etc/machine-id", "var/lib/dbus/machine-id")
 LOCKED: Final = re.compile(r"[!*].*")
 PROGRAMS: Final = (
     "usr/sbin/e2fsck", "usr/sbin/resize2fs", "usr/bin/partx", "usr/sbin/blkid", "usr/sbin/mosquitto",
-    "usr/bin/python3", "usr/lib/systemd/systemd", "opt/edgert/bin/edgert-gateway", "opt/edgert/lib/gateway/daemon.py",
+    "usr/bin/python3", "usr/lib/systemd/systemd", "opt/edgert/bin/edgert-gateway", "opt/edgert/lib/gateway/__main__.py",
 )  # fmt: skip
 """Started by the initramfs, by the provisioning, and by systemd."""
 LARGEST_KEY: Final = 1 << 20
