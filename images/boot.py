@@ -158,8 +158,9 @@ def _first_start(machine: Machine) -> None:
     if gateway != "probe-board" or "edgert.toml" in machine.left():
         raise BootError(f"expected probe-board and a wiped file, got {gateway} and {machine.left()}")
     print(f"boot: gateway {gateway} is online, and its provisioning file is wiped", flush=True)
-    outside.wait(lambda: machine.used_mib() is not None, "the board's memory")
-    print(f"boot: idle, {machine.used_mib():.0f} MiB of memory are in use", flush=True)
+    outside.wait(lambda: machine.data_mib() is not None, "the board's memory and room")
+    said = f"{machine.used_mib():.0f} MiB of memory are in use, the data partition has {machine.data_mib()} MiB"
+    print(f"boot: idle, {said}", flush=True)
     outside.deploy(gateway)
     outside.measure()
     print("boot: results of the flow came out", flush=True)

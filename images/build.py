@@ -39,6 +39,8 @@ PYTHON: Final = "313"
 PACKAGES: Final = (
     "systemd", "systemd-sysv", "udev", "dbus", "kmod", "python3", "mosquitto", "iproute2",
 )  # fmt: skip
+UNPACKED: Final = ("e2fsprogs", "libext2fs2t64", "libss2", "libcom-err2")
+"""Check and growth of file systems; no script of theirs is needed."""
 NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "depmod": "kmod"}
 FOREIGN: Final = {"arch-test": "arch-test"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
@@ -50,7 +52,13 @@ MASKED: Final = (
 """They would write to the root file system at each start, or offer a login to nobody."""
 CLOSED: Final = "# The board's broker and page are for the board alone, until a provisioning file says otherwise.\n"
 OPEN: Final = '[broker]\nlisten = "0.0.0.0"\ncontrol = true\n\n[web]\nhost = "0.0.0.0"\n'
+UNUSED_MODULES: Final = ("drivers/gpu", "drivers/media", "drivers/infiniband", "sound")
+"""A gateway has no screen, camera or loudspeaker."""
 DATA_MIB: Final = 256
+CARD_DATA_MIB: Final = 64
+"""It grows to the end of the card at the first start."""
+FAT_MIB: Final = 96
+FAT_ID: Final = "0ED6E870"
 
 
 def say(text: str) -> None:
@@ -128,9 +136,15 @@ class Image:
         run("tar", "-xf", kept, "-C", self.tree, "--numeric-owner")
 
     def _kernel(self) -> None:
-        """Kernel and modules; no script of the packages runs, so nothing is emulated."""
+        """Kernel, modules, and what else needs no script of its package, so that nothing is emulated."""
         debian.unpack(self.archive.kernel(self.spec["kernel"]), self.tree)
+        for package in UNPACKED:
+            debian.unpack(self.archive.fetch(package), self.tree)
         [modules] = (self.tree / "usr/lib/modules").iterdir()
+        for name in UNUSED_MODULES:
+            shutil.rmtree(modules / "kernel" / name, ignore_errors=True)
+        for folder in self.tree.glob("usr/lib/linux-image-*"):  # device trees, of all boards that Debian knows
+            folder.rename(self.work / "device_trees")
         run("depmod", "-b", self.tree / "usr", modules.name)
         busybox = self.work / "busybox"
         busybox.mkdir()
@@ -167,14 +181,24 @@ class Image:
         ours = self.work / "ours"
         run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", ours, ROOT)
         folder = self.tree / "opt" / "edgert"
-        run(*pip, "install", "--target", folder / "lib", *target, "--no-index", "--no-compile", "--find-links", wheels,
-            "--find-links", ours, *sorted(wheels.glob("*.whl")), *ours.glob("*.whl"))  # fmt: skip
+        # by name, not by path: pip would note the folders of this machine
+        install = (*pip, "install", "--target", folder / "lib", *target, "--no-index", "--no-compile")
+        run(*install, "--require-hashes", "-r", locked, "--find-links", wheels)
+        run(*install, "edgert", "--find-links", ours)
         shutil.rmtree(folder / "lib" / "bin", ignore_errors=True)
+        self._compile()
         for name, module in (("edgert-gateway", "gateway"), ("edgert-agent", "agent"), ("edgert", "edgert")):
             script = folder / "bin" / name
             script.parent.mkdir(exist_ok=True)
             script.write_text(f'#!/bin/sh\nPYTHONPATH=/opt/edgert/lib exec python3 -P -m {module} "$@"\n')
             script.chmod(0o755)
+
+    def _compile(self) -> None:
+        """The root is read-only, so Python could not keep what it compiles; at each start it would compile anew."""
+        if self._foreign:
+            debian.emulate_arm64(self.cache)
+        run("chroot", self.tree, "/usr/bin/python3", "-P", "-m", "compileall", "-q",
+            "--invalidation-mode", "unchecked-hash", "/opt/edgert/lib")  # fmt: skip
 
     def _configure(self) -> None:
         """No host key, password or machine id is in an image; the root file system is never written."""
@@ -213,9 +237,12 @@ class Image:
         shutil.rmtree(self.tree / "var/lib/apt", ignore_errors=True)
         (self.tree / "var").rename(data)
         (self.tree / "var").mkdir()
-        ext4.write(data, self.out / "data.ext4", "edgert-data", DATA_MIB, self.epoch)
-        used = sum(f.lstat().st_size for f in self.tree.rglob("*") if f.is_file() and not f.is_symlink()) >> 20
-        ext4.write(self.tree, self.out / "root.ext4", "edgert-root", used + used // 4 + 64, self.epoch)
+        ext4.write(
+            data, self.out / "data.ext4", "edgert-data", CARD_DATA_MIB if "card" in self.spec else DATA_MIB, self.epoch
+        )
+        ext4.write(
+            self.tree, self.out / "root.ext4", "edgert-root", ext4.needed_mib(self.tree), self.epoch, journal=False
+        )
 
     def _card(self) -> None:
         """A card as the firmware of the board wants it: FAT with firmware and kernel, root, data."""
@@ -224,7 +251,7 @@ class Image:
         for name in card["firmware"]:
             shutil.copy(self.work / "firmware/usr/lib/raspi-firmware" / name, fat)
         for name in card["device_trees"]:
-            shutil.copy(next(self.tree.glob(f"usr/lib/linux-image-*/{name}")), fat)
+            shutil.copy(self.work / "device_trees" / name, fat)
         for name in ("vmlinuz", "initrd.img"):
             shutil.copy(self.out / name, fat)
         shutil.copy(SAMPLE, fat / "edgert.sample.toml")
@@ -233,8 +260,9 @@ class Image:
         described = self.work / "genimage.cfg"
         names = "\n".join(f'file {path.name} {{ image = "{path}" }}' for path in sorted(fat.iterdir()))
         described.write_text(
-            f'image boot.vfat {{ size = 192M\n vfat {{ label = "EDGERT" \n {names} }} }}\n'
-            "image card.img { hdimage { partition-table-type = mbr }\n"
+            f"image boot.vfat {{ size = {FAT_MIB}M\n"
+            f' vfat {{ label = "EDGERT" extraargs = "-i {FAT_ID} --invariant"\n {names} }} }}\n'
+            "image card.img { hdimage { partition-table-type = mbr align = 1M }\n"
             ' partition boot { partition-type = 0x0c bootable = true image = "boot.vfat" }\n'
             f' partition root {{ partition-type = 0x83 image = "{self.out / "root.ext4"}" }}\n'
             f' partition data {{ partition-type = 0x83 image = "{self.out / "data.ext4"}" }} }}\n'

@@ -27,6 +27,11 @@ NAMES: Final = re.compile(
 """Files that have a secret or the traces of one machine in them."""
 EMPTY: Final = ("etc/machine-id", "var/lib/dbus/machine-id")
 LOCKED: Final = re.compile(r"[!*].*")
+PROGRAMS: Final = (
+    "usr/sbin/e2fsck", "usr/sbin/resize2fs", "usr/bin/partx", "usr/sbin/blkid", "usr/sbin/mosquitto",
+    "usr/bin/python3", "usr/lib/systemd/systemd", "opt/edgert/bin/edgert-gateway", "opt/edgert/lib/gateway/__main__.py",
+)  # fmt: skip
+"""Started by the initramfs, by the provisioning, and by systemd."""
 LARGEST_KEY: Final = 1 << 20
 SECTOR: Final = 512
 FAT: Final = 0x0C
@@ -70,6 +75,8 @@ def partitions(card: bytes) -> list[tuple[int, int, int]]:
 def _check_card(card: Path, spec: dict[str, list[str]], work: Path) -> str:
     with card.open("rb") as file:
         table = partitions(file.read(SECTOR))
+    if any(offset % 2**20 for _, offset, _ in table):
+        raise BuildError(f"expected partitions at multiples of 1 MiB (a card erases large blocks), got {table}")
     if [kind for kind, _, _ in table] != [FAT, LINUX, LINUX] or sum(table[-1][1:]) > card.stat().st_size:
         raise BuildError(f"expected partitions of FAT, root and data within the card, got {table}")
     parts = []
@@ -99,6 +106,8 @@ def check(board: str, images: Path) -> list[str]:
             run("e2fsck", "-fn", images / name)
             place.mkdir(exist_ok=True)
             run("debugfs", "-R", f"rdump / {place}", images / name)
+        if missing := [name for name in PROGRAMS if not (tree / name).exists()]:
+            raise BuildError(f"missing in the root file system: {missing}")
         if found := identities(tree):
             raise BuildError("expected no secret and no identity in the image, got:\n" + "\n".join(found))
         said.append(f"root.ext4, data.ext4: whole; no secret or identity among {sum(1 for _ in _files(tree))} files")

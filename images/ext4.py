@@ -9,6 +9,9 @@ from typing import Final
 
 from images.programs import run
 
+BLOCK: Final = 4096
+INODE: Final = 256
+SPARE_INODES: Final = 64
 SPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "https://edgert.invalid/images")
 
 
@@ -19,14 +22,31 @@ def settle(tree: Path, epoch: int) -> None:
             os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
-def write(tree: Path, image: Path, label: str, mib: int, epoch: int) -> None:
-    """An ext4 file system with the files of `tree`, of `mib` MiB; its identity comes from the label."""
+def needed_mib(tree: Path) -> int:
+    """Size of a file system without a journal that holds the files of `tree`, with 5 % to spare."""
+    need = 0
+    for path in tree.rglob("*"):
+        size = path.lstat().st_size if path.is_file() or path.is_dir() else 0
+        need += INODE + -(-size // BLOCK) * BLOCK
+    return int(need * 1.05) // 2**20 + 8
+
+
+def _count(tree: Path) -> int:
+    return sum(1 for _ in tree.rglob("*"))
+
+
+def write(tree: Path, image: Path, label: str, mib: int, epoch: int, *, journal: bool = True) -> None:
+    """An ext4 file system with the files of `tree`, of `mib` MiB; its identity comes from the label.
+
+    `journal`: for one that is written on the board.
+    """
     settle(tree, epoch)
     image.unlink(missing_ok=True)
     named = str(uuid.uuid5(SPACE, label))
     env = {**os.environ, "E2FSPROGS_FAKE_TIME": str(epoch)}
-    run("mke2fs", "-q", "-t", "ext4", "-L", label, "-m", "0", "-U", named, "-E", f"hash_seed={named}", "-d", tree,
-        image, f"{mib}M", env=env)  # fmt: skip
+    kind = ["-O", "has_journal"] if journal else ["-O", "^has_journal", "-N", str(_count(tree) + SPARE_INODES)]
+    run("mke2fs", "-q", "-t", "ext4", "-b", str(BLOCK), *kind, "-L", label, "-m", "0", "-U", named,
+        "-E", f"hash_seed={named}", "-d", tree, image, f"{mib}M", env=env)  # fmt: skip
     _times(tree, image, epoch, env)
 
 

@@ -23,8 +23,9 @@ After=edgert-gateway.service
 Type=oneshot
 ExecStart=/bin/sh -c 'echo "machine-id: $(cat /etc/machine-id)" >/dev/console'
 ExecStart=/bin/sh -c 'sleep 20; grep -E "Mem(Total|Available)" /proc/meminfo >/dev/console'
+ExecStart=/bin/sh -c 'echo "data: $(stat -f -c "%%b %%S" /var)" >/dev/console'
 """
-"""Tells machine id and memory on the console. It comes with the kernel's arguments: nobody can log in."""
+"""Tells machine id, memory and room on the console. It comes with the kernel's arguments: nobody can log in."""
 
 
 class BootError(Exception):
@@ -114,8 +115,8 @@ class Machine:
             self._qemu["command"], *self._qemu["arguments"], "-display", "none", "-monitor", "none", "-no-reboot",
             *self._start, *self._disks, *self._qemu.get("serial", ["-serial", "stdio"]),
         ]  # fmt: skip
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        with self.log.open("ab") as log, (self._folder / "qemu.log").open("ab") as errors:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)
 
     def cut(self) -> None:
         """As a power cut."""
@@ -133,6 +134,11 @@ class Machine:
         said = re.search(r"MemTotal: +(\d+) kB\s+MemAvailable: +(\d+) kB", self._said())
         return None if said is None else (int(said[1]) - int(said[2])) / 1024
 
+    def data_mib(self) -> int | None:
+        """Size of the file system for data; None until the board has told."""
+        said = re.search(r"data: (\d+) (\d+)", self._said())
+        return None if said is None else int(said[1]) * int(said[2]) >> 20
+
     def machine_ids(self) -> list[str]:
         """The machine's id, of each start that has told it."""
         return re.findall(r"machine-id: ([0-9a-f]{32})", self._said())
@@ -142,7 +148,9 @@ class Machine:
         return self._process is not None and self._process.poll() is None
 
     def tail(self) -> str:
-        return self._said()[-3_000:]
+        """What board and QEMU said last."""
+        qemu = self._folder / "qemu.log"
+        return self._said()[-3_000:] + (qemu.read_text(errors="replace")[-500:] if qemu.exists() else "")
 
     def _said(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""

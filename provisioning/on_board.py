@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from edgert.core.errors import DocumentError
+from provisioning import grow
 from provisioning.document import files_untrusted
 from provisioning.identity import own_name
 
@@ -32,6 +33,7 @@ LIMIT_BYTES: Final = 1 << 20
 
 def main() -> int:
     """Returns 0 also when the file is wrong: the board goes on as before, and the errors stand beside the file."""
+    _grow()
     MOUNTED.mkdir(mode=0o700, exist_ok=True)
     found = subprocess.run(
         ["blkid", "-t", f"LABEL={LABEL}", "-o", "device"], capture_output=True, text=True, check=False
@@ -47,6 +49,14 @@ def main() -> int:
         _store(STORED, files_untrusted(UNTOLD.read_text(), str(UNTOLD), own_name()))
     _apply(STORED)
     return 0
+
+
+def _grow() -> None:
+    try:
+        if grow.grow(STORED):
+            print("edgert-provision: the data partition has grown to the end of its disk")
+    except (OSError, subprocess.CalledProcessError) as error:  # with less room for data the board works, too
+        print(f"edgert-provision: the data partition stays as it is: {error}", file=sys.stderr)
 
 
 def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:

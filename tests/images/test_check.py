@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from images.check import identities, partitions
+from images.check import check, identities, partitions
 from images.programs import BuildError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -52,6 +52,16 @@ def test_an_identity_is_found(tree: Path, name: str, content: str, says: str) ->
     [found] = identities(tree)
     assert found.startswith(name)
     assert says in found
+
+
+@pytest.mark.long  # reads all of an image: some 10 s
+@pytest.mark.parametrize("board", sorted(path.stem for path in (REPOSITORY / "images/boards").glob("*.toml")))
+def test_an_image_that_was_built(board: str) -> None:
+    built = REPOSITORY / "build/images" / board
+    if not (built / "sbom.json").exists():
+        pytest.skip(f"no image was built: make image BOARD={board}")
+    said = check(board, built)
+    assert "no secret or identity" in said[0]
 
 
 def test_partitions_of_a_card() -> None:
