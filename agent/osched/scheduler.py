@@ -11,13 +11,13 @@ from typing import Final
 from agent.drivers.base import Driver, Weighing
 from agent.drivers.entities import Report, Thread
 from agent.drivers.procfs import CpuTimes
+from agent.osched.kernel.actions import SetGroup, SetWeights
 from agent.osched.kernel.door import Door, Outcome
 from agent.osched.kernel.grouping import incomparable
 from agent.osched.normalise import Smoothing
 from agent.osched.policies import NONE, POLICIES, Random
 from agent.osched.rules import Choice, RuleError, common_period_s, parse
 from agent.osched.schedule import Mechanism, Schedule, decide
-from agent.osched.translate import SetGroup, SetWeights
 from edgert.core.agent_settings import Sched
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError

@@ -15,7 +15,7 @@ from typing import Final
 
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
-from agent.osched.translate import Files, v1_files, v2_files
+from agent.osched.kernel.group_files import Files, v1_files, v2_files
 
 ROOT: Final = "edgert-sched"
 

@@ -17,11 +17,11 @@ from typing import Final
 
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
+from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice
 from agent.osched.kernel.journal import Before, Journal, Kind, Made
 from agent.osched.kernel.rights import Abilities, abilities
 from agent.osched.kernel.thread_values import ThreadValues
 from agent.osched.kernel.undo import Undo
-from agent.osched.translate import Action, SetGroup, SetNice, SetSlice
 
 log = logging.getLogger(__name__)
 SPARE_RECORDS: Final = 1000

@@ -11,9 +11,9 @@ import pytest
 
 from agent.drivers.entities import Thread
 from agent.osched.kernel import slices
+from agent.osched.kernel.actions import SetGroup, SetNice, SetSlice
 from agent.osched.kernel.door import Door
 from agent.osched.kernel.rights import Abilities, abilities
-from agent.osched.translate import SetGroup, SetNice, SetSlice
 from tests.agent.osched.worlds import PROC, needs_nice, worker
 from tests.waiting import wait_until
 

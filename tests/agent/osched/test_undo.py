@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import Seen
 from agent.osched.kernel import journal as journal_module
+from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
 from agent.osched.kernel.journal import Journal
 from agent.osched.kernel.rights import Abilities
-from agent.osched.translate import SetNice
 
 ABLE: Final = Abilities(nice=True, slice_ns=None, cgroups=None)
 EVENTS: Final = ("spawn", "clone", "fork", "fork slowly", "exit", "reuse", "tick")
