@@ -11,6 +11,8 @@ class Submit {
         target.setString("rest.port", arguments[0]);
         target.setString("pipeline.name", arguments[1]);
         target.setString("pipeline.operator-chaining.enabled", arguments[2]);
+        // Else steps of two queries are both called Calc[2], and so are their threads.
+        target.setString("table.exec.simplify-operator-name-enabled", "false");
         target.setString("parallelism.default", "1");
         EnvironmentSettings settings = EnvironmentSettings.newInstance().withConfiguration(target).build();
         TableEnvironment tables = TableEnvironment.create(settings);

@@ -18,8 +18,8 @@ from agent.drivers.entities import Report, Thread
 from agent.drivers.flink import FlinkDriver
 from agent.osched import tell
 from agent.osched.component import OsScheduling
+from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
-from agent.osched.translate import SetNice
 from edgert.core.agent_settings import Sched
 from tests.agent.osched.worlds import PROC, needs_nice
 from tests.integration.flink_rig import Flink, flink, installed, query
@@ -144,7 +144,8 @@ def test_edgert_and_flink_get_equal_shares_per_query_with_qs_inside(
 ) -> None:
     queries = ["query-a", "query-b"]
     for name in queries:
-        cluster.submit(name, *query(name[-1], HASH), chained=False)
+        letter = name[-1]
+        cluster.submit(name, *query(letter, f"CONCAT('{letter}', {HASH})"), chained=False)
     report(FlinkDriver(cluster.address), queries)
     drivers = (f"edgert={gateway.data / 'control.sock'}", f"flink={cluster.address}")
     part = OsScheduling(Sched(policy="qs every 500 ms", mechanism="groups+nice", drivers=drivers), "", tmp_path)
