@@ -25,6 +25,7 @@ from tests.agent.osched.worlds import PROC, needs_nice
 from tests.integration.flink_rig import Flink, flink, installed, query
 from tests.integration.rig import Gateway, Rig
 from tests.integration.two_slots import two_slots
+from tests.waiting import until
 
 JARS = installed()
 pytestmark = [
@@ -155,11 +156,12 @@ def test_edgert_and_flink_get_equal_shares_per_query_with_qs_inside(
     publisher = rig.publishing(messages, rate=1_000.0)  # twice 2 ms of CPU time each: twice the core
 
     def threads(name: str) -> list[Thread]:
-        return next(t for of in part.scheduler.reports.values() if name in of.queries for t in [threads_of(of, name)])
+        return [t for of in part.scheduler.reports.values() if name in of.queries for t in threads_of(of, name)]
 
     async def story() -> dict[str, float]:
         running = asyncio.ensure_future(part.run())
-        await asyncio.sleep(8.0)
+        await until(lambda: all(map(threads, ("hot", "cold", *queries))), "threads of all queries", 120.0)
+        await asyncio.sleep(3.0)
         groups = {name: threads(name) for name in ("hot", "cold", *queries)}
         got = await asyncio.to_thread(parts, groups, 15.0)
         status = tell.status(part.scheduler)
