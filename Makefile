@@ -8,7 +8,7 @@ BOARD ?= amd64
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test test-unit test-all lint format bench image image-test docs lock clean
+.PHONY: help demo test test-unit test-all lint format bench flink image image-test docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -42,6 +42,9 @@ bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
 	@scripts/setup test
 	@$(with_java); exec .venv/bin/python -m benchmarks $(ARGS)
 
+flink: ## Apache Flink into .flink (330 MB), for ARGS="tests/integration/test_flink.py" of make test
+	@exec scripts/flink
+
 image: ## the image of a board: make image BOARD=amd64 (needs root)
 	@scripts/setup image
 	@.venv/bin/python -m images.build $(BOARD) $(ARGS)
@@ -59,4 +62,4 @@ lock: ## writes requirements/ anew from pyproject.toml (needs uv)
 	@exec scripts/lock
 
 clean: ## removes what these commands made, except demo-data
-	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .flink build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import psutil
 
-from agent.osched.rights import can_raise_priority
+from agent.osched.kernel.rights import can_raise_priority
 
 CAP_SYS_NICE: Final = 23
 """Bit of the capability in the masks of /proc/self/status (linux/capability.h)."""

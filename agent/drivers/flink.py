@@ -43,7 +43,7 @@ class FlinkDriver:
         self._get = get or Rest(address).get
         self._names = threads or jvm.ThreadNames(MAIN_CLASSES)
         self._recent = Recent()
-        self._asked: set[str] = set()
+        self._asked: set[tuple[str, str]] = set()
 
     async def report(self) -> Report:
         """A fresh look at all running jobs."""
@@ -56,7 +56,7 @@ class FlinkDriver:
         try:
             jobs = [job for job in self._get("/jobs/overview")["jobs"] if job["state"] == "RUNNING"]
             details = [self._get(f"/jobs/{job['jid']}") for job in jobs]
-            figures = {v["id"]: self._metrics(d["jid"], v) for d in details for v in d["vertices"]}
+            figures = {(d["jid"], v["id"]): self._metrics(d["jid"], v) for d in details for v in d["vertices"]}
             return report_untrusted(details, figures, self._names.find, self._recent, jvm.now_s())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DriverError(
@@ -66,8 +66,8 @@ class FlinkDriver:
     def _metrics(self, job: str, vertex: Mapping[str, Any]) -> Any:
         names = ",".join(f"{k}.{field}" for k in range(int(vertex["parallelism"])) for field in FIELDS)
         path = f"/jobs/{job}/vertices/{vertex['id']}/metrics?get={names}"
-        if vertex["id"] not in self._asked:
-            self._asked.add(vertex["id"])
+        if (job, vertex["id"]) not in self._asked:
+            self._asked.add((job, vertex["id"]))
             self._get(path)
             jvm.wait_s(LAZY_S)
         return self._get(path)
@@ -75,12 +75,13 @@ class FlinkDriver:
 
 def report_untrusted(
     details: Sequence[Mapping[str, Any]],
-    figures: Mapping[str, Any],
+    figures: Mapping[tuple[str, str], Any],
     find: Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]],
     recent: Recent,
     at_s: float,
 ) -> Report:
-    """The report from `/jobs/<id>` of each job, and the metrics of each vertex (vertex id -> answer).
+    """The report from `/jobs/<id>` of each job, and the metrics of each vertex: (job id, vertex id) -> answer. Jobs of
+    the same form have the same vertex ids.
 
     Raises `KeyError`, `TypeError` or `ValueError` for answers of another form.
     """
@@ -91,11 +92,11 @@ def report_untrusted(
     wanted = {n for d in details for v in d["vertices"] for k in range(int(v["parallelism"])) for n in _threads(v, k)}
     threads, notes = find(wanted)
     for detail in details:
-        query, follow = str(detail["name"]), _followers(detail)
+        query, follow = _query(detail, details), _followers(detail)
         queries[query] = Query(query)
         copies = {v["id"]: int(v["parallelism"]) for v in detail["vertices"]}
         for vertex in detail["vertices"]:
-            values = _values(figures.get(vertex["id"], ()))
+            values = _values(figures.get((detail["jid"], vertex["id"]), ()))
             for k in range(copies[vertex["id"]]):
                 name = _name(query, vertex["id"], k)
                 ours = tuple(threads[n] for n in _threads(vertex, k) if n in threads)
@@ -124,6 +125,13 @@ def _threads(vertex: Mapping[str, Any], copy: int) -> list[str]:
     """Names of a subtask's own thread and of its helpers."""
     own = f"{plain_name(vertex)} ({copy + 1}/{vertex['parallelism']})"
     return [prefix + own for prefix in PREFIXES]
+
+
+def _query(detail: Mapping[str, Any], details: Sequence[Mapping[str, Any]]) -> str:
+    """A job's name, with its id where several have that name."""
+    name = str(detail["name"])
+    alike = sum(other["name"] == detail["name"] for other in details) > 1
+    return f"{name}-{detail['jid'][:8]}" if alike else name
 
 
 def _name(query: str, vertex: str, copy: int) -> str:

@@ -67,8 +67,26 @@ class ProcFs:
 
     def started(self, pid: int) -> int | None:
         """Start of the process in clock ticks after the boot."""
-        seen = self.look(pid, pid)
-        return None if seen is None else seen.thread.start_ticks
+        fields = self._fields(pid)
+        return None if fields is None else int(fields[19])
+
+    def parent(self, pid: int) -> int | None:
+        """The process that started this one, or took it over; 0 for the first of all."""
+        fields = self._fields(pid)
+        return None if fields is None else int(fields[1])
+
+    def children(self) -> dict[int, list[int]]:
+        """Process -> the processes that it started, as far as they and it live."""
+        found: dict[int, list[int]] = {}
+        for name in os.listdir(self.root):
+            if name.isdigit() and (fields := self._fields(int(name))) is not None:
+                found.setdefault(int(fields[1]), []).append(int(name))
+        return found
+
+    def _fields(self, pid: int) -> list[str] | None:
+        """From the state on. Also of a process whose first thread has ended while others live."""
+        text = self._read(f"{pid}/stat")
+        return text[text.rindex(")") + 2 :].split() if text else None
 
     def threads(self, pid: int) -> list[Seen]:
         """All threads of a process; empty if it is gone."""

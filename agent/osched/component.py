@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from agent.drivers.base import Driver
 from agent.drivers.registry import make
 from agent.osched import tell
-from agent.osched.door import Door
+from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
 from edgert.core.agent_settings import Sched
 from edgert.core.clock import Clock
@@ -18,6 +19,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.system_clock import SystemClock
 
 JOURNAL: Final = "osched.journal"
+LOCK: Final = "osched.lock"
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 
@@ -25,7 +27,8 @@ class OsScheduling:
     """The agent's part that steers the Linux scheduler.
 
     `gateway_socket` is that of this board's gateway, used where `sched.drivers` names no engine; `data_folder` keeps
-    the journal, and only one agent may use it. Raises `EdgertError` for a driver that cannot be made.
+    the journal, and only one agent may use it. Raises `EdgertError` for a driver that cannot be made, and where another
+    agent uses the folder.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class OsScheduling:
         clock: Clock | None = None,
         drivers: Sequence[Driver] | None = None,
     ) -> None:
+        self._lock = _lock(data_folder / LOCK)
         made = (
             [make(text) for text in settings.drivers or (f"edgert={gateway_socket}",)] if drivers is None else drivers
         )
@@ -51,7 +55,10 @@ class OsScheduling:
 
     async def run(self) -> None:
         """Until it is cancelled: then every thread is as it was before the agent came."""
-        await self.scheduler.run()
+        try:
+            await self.scheduler.run()
+        finally:
+            self._lock.close()
 
     async def _status(self, args: Mapping[str, Any]) -> Any:
         return tell.status(self.scheduler)
@@ -66,6 +73,19 @@ class OsScheduling:
         self.scheduler.use(_text(args, "policy"))
         await self.scheduler.turn()
         return tell.status(self.scheduler)
+
+
+def _lock(path: Path) -> BinaryIO:
+    """Held as long as the file is open; the kernel opens it at a kill."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("wb")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise EdgertError(f"{path}: expected one agent per data folder, got a second one: give it another") from None
+    except OSError as error:
+        raise EdgertError(f"{path}: {error.strerror}") from error
+    return file
 
 
 def _text(args: Mapping[str, Any], name: str, default: str | None = None) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
+from agent.osched.kernel.actions import Action
 from agent.osched.metric_graph import MetricError, MetricProvider
 from agent.osched.normalise import Smoothing
 from agent.osched.policies import Policy, Random
 from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads
-from agent.osched.translate import Action, to_groups, to_nice, to_slices, to_weights
+from agent.osched.translate import to_groups, to_nice, to_slices, to_weights
 
 
 @dataclass(frozen=True, slots=True)

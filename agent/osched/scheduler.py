@@ -11,13 +11,13 @@ from typing import Final
 from agent.drivers.base import Driver, Weighing
 from agent.drivers.entities import Report, Thread
 from agent.drivers.procfs import CpuTimes
-from agent.osched.door import Door, Outcome
-from agent.osched.grouping import incomparable
+from agent.osched.kernel.actions import SetGroup, SetWeights
+from agent.osched.kernel.door import Door, Outcome
+from agent.osched.kernel.grouping import incomparable
 from agent.osched.normalise import Smoothing
 from agent.osched.policies import NONE, POLICIES, Random
 from agent.osched.rules import Choice, RuleError, common_period_s, parse
 from agent.osched.schedule import Mechanism, Schedule, decide
-from agent.osched.translate import SetGroup, SetWeights
 from edgert.core.agent_settings import Sched
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
@@ -70,9 +70,13 @@ class Scheduler:
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Until it is cancelled; then every thread is as it was before."""
-        left = await asyncio.to_thread(self.door.undo_left_over)
-        if left:
-            log.warning("osched: %d changes of an agent that was killed were undone", left)
+        try:
+            left = await asyncio.to_thread(self.door.undo_left_over)
+        except OSError as error:  # until it can be read, the door changes nothing, and the status says so
+            log.error("osched: the journal cannot be read: %s", error)
+        else:
+            if left:
+                log.warning("osched: %d changes of an agent that was killed were undone", left)
         for text in self.door.able.lacks():
             log.warning("osched: %s", text)
         try:
@@ -154,21 +158,27 @@ class Scheduler:
     def decide(self, policy: str, smoothing: Smoothing | None = None) -> Schedule:
         """The schedule of `policy` for what was reported last; nothing is changed."""
         schedule = decide(list(self.reports.values()), POLICIES[policy], self.how, self._random, smoothing)
-        if schedule.threads and not any(isinstance(a, SetGroup) for a in schedule.actions):
+        if schedule.threads:
             self._root_group(schedule)
         return schedule
 
     def _root_group(self, schedule: Schedule) -> None:
-        """All scheduled threads into one group, where their nice values would not compare otherwise."""
+        """All scheduled threads into one group, where their nice values would not compare otherwise.
+
+        Its share is as many default shares as there are processes: together they get what they got apart.
+        """
         kind, cgroups = self.settings.root_group, self.door.able.cgroups
         pids = sorted({thread.pid for thread in schedule.threads})
+        share = float(len(pids))
+        if any(isinstance(action, SetGroup) for action in schedule.actions):
+            schedule.actions.insert(0, SetGroup("", share, ()))  # the groups of the queries are within it
+            return
         if kind == "always":
             self.why_grouped = "sched.root_group is always"
         elif not self.why_grouped:
             self.why_grouped = incomparable(pids, self.door.proc, cgroups)
         if self.why_grouped and kind != "never" and cgroups is not None:
-            # As many default shares as there are processes: together they get what they got apart.
-            schedule.actions.append(SetGroup("", float(len(pids)), tuple(schedule.threads)))
+            schedule.actions.append(SetGroup("", share, tuple(schedule.threads)))
 
     async def _weigh(self, weights: Mapping[str, Mapping[str, float]]) -> None:
         for driver in self.drivers:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.drivers.entities import Operator, Thread
+from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice
 from agent.osched.metric_graph import METRICS, MetricError, MetricProvider
 from agent.osched.policies import NONE, POLICIES
 from agent.osched.schedule import Schedule
 from agent.osched.scheduler import Scheduler
-from agent.osched.translate import Action, SetGroup, SetNice, SetSlice
 from edgert.core.errors import EdgertError
 
 

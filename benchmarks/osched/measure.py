@@ -17,11 +17,11 @@ from typing import Any, Final
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from agent.osched.rights import can_raise_priority
+from agent.osched.kernel.rights import can_raise_priority
 from benchmarks.ingest.measure import percentile
 from benchmarks.osched.flows import FLOWS, flows, install
 from benchmarks.osched.picture import draw
-from benchmarks.processes import MOSQUITTO, child, free_port, module, mosquitto, wait_for
+from benchmarks.processes import MOSQUITTO, Child, child, free_port, module, mosquitto, wait_for
 from benchmarks.report import Benchmark, Options, Report
 from edgert.control.client import call
 from edgert.core.errors import EdgertError
@@ -35,6 +35,7 @@ PARTS: Final = (0.4, 0.5, 0.6, 0.7)
 PER_CORE: Final = 3
 """Slots per core."""
 DRAINED_S: Final = 30.0
+READY_S: Final = 60.0
 
 
 class Load:
@@ -72,8 +73,10 @@ class Load:
 class Board:
     """Gateway, agent and load."""
 
-    def __init__(self, gateway: Path, agent: Path, load: Load) -> None:
-        self._gateway, self._agent, self._load = gateway, agent, load
+    def __init__(self, gateway: Path, agent: Path, load: Load, part: Child) -> None:
+        self._gateway, self._agent, self.load = gateway, agent, load
+        self.part = part
+        """The agent's process."""
 
     def queues(self) -> list[int]:
         """Rows in each queue."""
@@ -85,14 +88,19 @@ class Board:
         status: dict[str, Any] = call(self._agent, "sched.policy", {"policy": policy})
         return status
 
+    def status(self) -> dict[str, Any]:
+        """What the agent says."""
+        status: dict[str, Any] = call(self._agent, "sched.status")
+        return status
+
     def run(self, policy: str, rate: float, warm_up: float, seconds: float) -> dict[str, float]:
         """Latency, results per second and spread of queues under a policy."""
         wait_for(lambda: sum(self.queues()) < FLOWS, "empty queues", DRAINED_S)
         self.use(policy)
-        self._load.results.clear()
+        self.load.results.clear()
         spreads: list[float] = []
         late: list[float] = []
-        sender = threading.Thread(target=lambda: late.append(self._load.send(rate, warm_up + seconds)))
+        sender = threading.Thread(target=lambda: late.append(self.load.send(rate, warm_up + seconds)))
         begin = time.time()
         sender.start()
         time.sleep(warm_up)
@@ -100,7 +108,7 @@ class Board:
             spreads.append(statistics.pstdev(self.queues()))
             time.sleep(0.25)
         end = time.time()
-        counted = [(sent, came) for sent, came in list(self._load.results) if came >= begin + warm_up and came <= end]
+        counted = [(sent, came) for sent, came in list(self.load.results) if came >= begin + warm_up and came <= end]
         latencies = [(came - sent) * 1e3 for sent, came in counted] or [float("nan")]
         return {
             "mean_ms": statistics.fmean(latencies), "p99_ms": percentile(latencies, 99),
@@ -131,12 +139,12 @@ def board(folder: Path, slots: int) -> Iterator[Board]:
             gateway = child([sys.executable, "-m", "gateway", "--config", config], folder / "gateway.log")
             part = module("agent.osched", folder / "agent.log", "--config", sched, "--gateway", socket,
                           "--socket", agent, "--data", folder / "agent")  # fmt: skip
-            with gateway as daemon, part:
-                wait_for(lambda: " is ready" in daemon.said() or not daemon.alive, "the gateway to be ready")
-                wait_for(lambda: _looks(agent), "the agent's first look")
+            with gateway as daemon, part as agent_process:
+                wait_for(lambda: " is ready" in daemon.said() or not daemon.alive, "the gateway to be ready", READY_S)
+                wait_for(lambda: _looks(agent), "the agent's first look", READY_S)
                 load = Load(port)
                 try:
-                    yield Board(socket, agent, load)
+                    yield Board(socket, agent, load, agent_process)
                 finally:
                     load.close()
     finally:

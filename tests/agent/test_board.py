@@ -12,7 +12,7 @@ import pytest
 from agent import board as module
 from agent.__main__ import as_text, main
 from agent.board import Board, Cgroup, Interface, Memory, Priority, Processor, find_cgroup, has_capability, missing
-from agent.osched.rights import can_raise_priority
+from agent.osched.kernel.rights import can_raise_priority
 
 GOOD = Board(
     Processor(cores=4, usable=3, current_mhz=600.0, maximum_mhz=1400.0),

@@ -9,7 +9,8 @@ import pytest
 from benchmarks.osched.flows import FLOWS, flows
 from benchmarks.osched.measure import board, lacks
 from benchmarks.osched.picture import draw
-from benchmarks.report import Report
+from benchmarks.osched_cost.measure import measure as measure_cost
+from benchmarks.report import Options, Report
 
 
 def test_flows_are_the_same_each_time_and_their_demand_is_known() -> None:
@@ -34,3 +35,12 @@ def test_results_come_back_under_the_plain_os_and_under_a_policy(tmp_path: Path)
     report = Report("osched", "x", {}, 1)
     report.curves = seen
     assert draw(report, tmp_path).stat().st_size > 1000
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(lacks() is not None, reason=str(lacks()))
+def test_the_cost_of_the_agent_is_measured_at_a_hundred_operators() -> None:
+    report = Report("osched_cost", "x", {}, 1)
+    measure_cost(Options(quick=True, repetitions=1, say=lambda text: None), report, seconds=8.0)
+    assert report.notes == ["100 operators, a period of 1 s"]
+    assert all(figure.median > 0 for figure in report.figures.values())

@@ -18,40 +18,11 @@ from edgert.core.errors import EdgertError
 from edgert.flow.document import to_toml
 from tests.agent.osched.worlds import PROC, needs_nice
 from tests.integration.rig import FLEET, Gateway, Process, Rig
-from tests.integration.test_blocked import package
+from tests.integration.two_slots import two_slots
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, needs_nice, pytest.mark.timeout(240)]
 KILLS = 5
-
-
-SLOW = """
-import time
-from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Emission, Logic
-
-
-class Slow(Logic):
-    def process(self, batch, source, now):
-        end = time.thread_time() + 0.002 * len(batch.rows)
-        while time.thread_time() < end:
-            pass
-        return [Emission(0, batch)]
-
-
-SPEC = OperatorSpec("slow", "Takes 2 ms of CPU time per row.", logic=lambda build: Slow())
-"""
-
-
-def flow(name: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "operators": {
-            "readings": {"type": "mqtt_source", "topic": f"{name}/{{source}}"},
-            "slow": {"type": "slow", "input": "readings"},
-            "out": {"type": "publish", "input": "slow", "topic": f"out/{name}/{{source}}"},
-        },
-    }
 
 
 def run(arguments: list[str]) -> str:
@@ -96,14 +67,7 @@ class Agent(Process):
 
 @pytest.fixture
 def gateway(rig: Rig) -> Gateway:
-    """Two flows, each in a slot of its own."""
-    made = rig.gateway(pool={"slots": 2})
-    made.env = package(rig.folder / "installed", "slow", SLOW)
-    made.start_ready()
-    for name in ("hot", "cold"):
-        assert rig.deploy(made, flow(name))["accepted"]
-    made.wait(lambda s: all(slot["running"] and "rss_bytes" in slot for slot in s["slots"]), "both slots")
-    return made
+    return two_slots(rig)
 
 
 def nices(gateway: Gateway) -> dict[int, set[int]]:

@@ -11,7 +11,8 @@ import pytest
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import Thread
-from agent.drivers.flink import FlinkDriver
+from agent.drivers.flink import FlinkDriver, report_untrusted
+from agent.drivers.recent import Recent
 from agent.drivers.registry import make
 from agent.osched.metric_graph import MetricProvider
 
@@ -128,3 +129,19 @@ def test_only_a_cluster_of_this_machine_is_asked() -> None:
             make(f"flink={address}")
     with pytest.raises(DriverError, match=r"flink: http://127\.0\.0\.1:1/jobs/overview: "):
         asyncio.run(make("flink=http://127.0.0.1:1").report())
+
+
+def test_two_jobs_of_one_form_keep_their_figures_apart_and_jobs_of_one_name_too() -> None:
+    first = ANSWERS[f"/jobs/{JOB}"]
+    second = {**first, "jid": "f080c5d404af602b83c8c9ea33019896"}
+    figures = {
+        (first["jid"], SUM): [{"id": "0.numRecordsIn", "value": "100"}, {"id": "0.numRecordsOut", "value": "50"}],
+        (second["jid"], SUM): [{"id": "0.numRecordsIn", "value": "100"}, {"id": "0.numRecordsOut", "value": "10"}],
+    }
+    report = report_untrusted([first, second], figures, lambda wanted: ({}, []), Recent(), 1.0)
+    assert set(report.queries) == {"query-a-a1c37c37", "query-a-f080c5d4"}
+    selectivity = MetricProvider(report).get("selectivity")
+    assert {name.partition("/")[0]: round(value, 6) for name, value in selectivity.items()} == {
+        "query-a-a1c37c37": 0.5,
+        "query-a-f080c5d4": 0.1,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.entities import Thread
-from agent.osched import slices
-from agent.osched.door import Abilities, Door, abilities
-from agent.osched.translate import SetGroup, SetNice, SetSlice
+from agent.osched.kernel import slices
+from agent.osched.kernel.actions import SetGroup, SetNice, SetSlice
+from agent.osched.kernel.door import Door
+from agent.osched.kernel.rights import Abilities, abilities
 from tests.agent.osched.worlds import PROC, needs_nice, worker
+from tests.waiting import wait_until
 
 pytestmark = needs_nice
 ABLE = abilities()
@@ -73,6 +76,66 @@ def test_a_thread_that_inherited_a_changed_value_is_put_back_too(journal: Path) 
         process.spawn()
         assert process.nices() == [9, 9], "inherited, and in no record"
         Door(journal, ABLE).undo_left_over()
+        assert process.nices() == [0, 0]
+
+
+def test_a_process_that_a_changed_thread_started_is_put_back_too(journal: Path) -> None:
+    with worker() as process:
+        before = process.fork()
+        start = PROC.started(before)
+        assert start is not None
+        wait_until(
+            lambda: PROC.now_ticks() > start, "the next tick: what started in that of the change counts as later"
+        )
+        killed = Door(journal, ABLE)
+        killed.apply([SetNice(process.threads()[0], 9)])
+        after = process.fork()
+        os.setpriority(os.PRIO_PROCESS, before, 4)  # started before the change, so not by the agent
+        assert os.getpriority(os.PRIO_PROCESS, after) == 9
+        Door(journal, ABLE).undo_left_over()
+        assert (os.getpriority(os.PRIO_PROCESS, before), os.getpriority(os.PRIO_PROCESS, after)) == (4, 0)
+
+
+def test_a_change_before_the_start_is_over_undoes_the_journal_first(journal: Path) -> None:
+    """A verb may come while the agent starts."""
+    with worker() as process:
+        Door(journal, ABLE).apply([SetNice(process.threads()[0], 9)])
+        second = Door(journal, ABLE)
+        second.apply([SetNice(process.threads()[0], 12)])
+        assert second.undo_left_over() == 0
+        assert process.nices() == [12]
+        second.close()
+        assert process.nices() == [0]
+
+
+def test_half_a_line_of_a_full_disk_is_cut_off(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with worker(threads=1) as process:
+        first, second = process.threads()
+        door, write = Door(journal, ABLE), os.write
+        door.apply([SetNice(first, 9)])
+
+        def full(file: int, data: bytes) -> int:
+            if len(data) > 20:
+                return write(file, data[:20])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("agent.osched.kernel.journal.os.write", full)
+            assert "nothing was changed" in door.apply([SetNice(first, 9), SetNice(second, 9)]).errors[0]
+        assert process.nices() == [9, 0]
+        door.apply([SetNice(first, 9), SetNice(second, 9)])
+        assert Door(journal, ABLE).undo_left_over() == 2
+        assert process.nices() == [0, 0]
+
+
+def test_a_journal_that_somebody_removed_is_written_anew(journal: Path) -> None:
+    with worker(threads=1) as process:
+        first, second = process.threads()
+        door = Door(journal, ABLE)
+        door.apply([SetNice(first, 9)])
+        journal.unlink()
+        door.apply([SetNice(first, 9), SetNice(second, 9)])
+        assert Door(journal, ABLE).undo_left_over() == 2
         assert process.nices() == [0, 0]
 
 
@@ -190,7 +253,7 @@ def test_threads_enter_groups_with_their_shares_and_come_back(door: Door, journa
 def test_records_of_ended_threads_leave_the_journal_and_what_was_inherited_is_still_undone(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.osched.door.SPARE_RECORDS", 0)
+    monkeypatch.setattr("agent.osched.kernel.door.SPARE_RECORDS", 0)
     door = Door(journal, ABLE)
     with worker() as lasting:
         door.apply([SetNice(lasting.threads()[0], 5)])

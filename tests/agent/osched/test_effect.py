@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.osched.door import Door, abilities
-from agent.osched.grouping import incomparable
-from agent.osched.translate import SetGroup, SetNice
+from agent.osched.kernel.actions import SetGroup, SetNice
+from agent.osched.kernel.door import Door
+from agent.osched.kernel.grouping import incomparable
+from agent.osched.kernel.rights import abilities
 from tests.agent.osched.worlds import BUSY, PROC, Worker, needs_nice, worker
 
 pytestmark = [needs_nice, pytest.mark.integration]

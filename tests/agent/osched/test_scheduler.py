@@ -11,7 +11,7 @@ import pytest
 from agent.drivers.base import DriverError
 from agent.drivers.entities import Operator, Query, Report
 from agent.osched import tell
-from agent.osched.door import Door
+from agent.osched.kernel.door import Door
 from agent.osched.rules import RuleError
 from agent.osched.scheduler import PATIENCE_S, Scheduler
 from edgert.core.agent_settings import Sched
@@ -228,6 +228,10 @@ def test_equal_shares_per_query_and_nice_within(tmp_path: Path) -> None:
             await made.turn()
             assert cgroups.group_of(first) == cgroups.group_of(second) == cgroups.folder("qa")
             assert cgroups.group_of(b.threads()[0]) == cgroups.folder("qb")
+            share = "cpu.shares" if cgroups.version == 1 else "cpu.weight"
+            usual, twice = ("1024", "2048") if cgroups.version == 1 else ("100", "200")
+            assert (cgroups.folder("qa") / share).read_text().strip() == usual
+            assert (cgroups.root / share).read_text().strip() == twice, "as the two processes had apart"
             assert (a.nices(), b.nices()) == ([10, 0], [0])
             await made.stop()
             assert not cgroups.root.exists()

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from agent.drivers.entities import Operator, Thread
+from agent.osched.kernel.actions import SetGroup, SetNice, SetSlice, SetWeights
+from agent.osched.kernel.group_files import v1_files, v2_files
 from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads
-from agent.osched.translate import (
-    SetGroup,
-    SetNice,
-    SetSlice,
-    SetWeights,
-    to_groups,
-    to_nice,
-    to_slices,
-    to_weights,
-    v1_files,
-    v2_files,
-)
+from agent.osched.translate import to_groups, to_nice, to_slices, to_weights
 
 A, B, C = Thread(10, 11, 5), Thread(10, 12, 5), Thread(20, 20, 6)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,15 +13,19 @@ import pytest
 
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
-from agent.osched.rights import can_raise_priority
+from agent.osched.kernel.rights import can_raise_priority
 
 PROC = ProcFs()
 SPAWNING = """
-import sys, threading
+import subprocess, sys, threading
 e = threading.Event()
 for _ in range({}): threading.Thread(target=e.wait, daemon=True).start()
 print(flush=True)
 for line in sys.stdin:
+    if line == "fork\\n":
+        child = subprocess.Popen(["sleep", "60"], process_group=0)
+        print(child.pid, flush=True)
+        continue
     threading.Thread(target=e.wait, daemon=True).start(); print(flush=True)
 """
 BUSY = "print(flush=True)\nwhile True: pass"
@@ -34,6 +39,7 @@ class Worker:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self.pid = process.pid
+        self.children: list[int] = []
 
     def spawn(self) -> None:
         """One more thread, started by the main thread: it inherits that one's nice value."""
@@ -42,6 +48,15 @@ class Worker:
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         self._process.stdout.readline()
+
+    def fork(self) -> int:
+        """A process that the main thread starts; ends with the block of `worker`, too."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("fork\n")
+        self._process.stdin.flush()
+        self.children.append(int(self._process.stdout.readline()))
+        return self.children[-1]
 
     def threads(self) -> list[Thread]:
         """All of them, the main thread first."""
@@ -68,7 +83,10 @@ def worker(code: str = "", threads: int = 0, cpu: int | None = None, session: bo
         process.stdout.readline()
         if cpu is not None:
             os.sched_setaffinity(process.pid, {cpu})
-        yield Worker(process)
+        made = Worker(process)
+        yield made
+        for child in made.children:
+            os.kill(child, signal.SIGKILL)
     finally:
         process.kill()
         process.communicate()

@@ -7,6 +7,7 @@ values. Another boot's journal means nothing: its threads are gone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -66,13 +67,23 @@ class Journal:
         new = list(records)
         if not new:
             return
+        if self._file is not None and os.fstat(self._file).st_nlink == 0:
+            self._close()  # somebody removed it: what we know goes into a new one
+            new, self.records = [*self.records, *new], []
         if self._file is None:
             self._file = self._open()
+        length = os.fstat(self._file).st_size
         text = "".join(json.dumps(_document(r), separators=(",", ":")) + "\n" for r in new)
         data = memoryview(text.encode())
-        while data:
-            data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.fsync(self._file)
+        except OSError:
+            with contextlib.suppress(OSError):  # the next record must not be appended to half a line
+                os.ftruncate(self._file, length)
+            self._close()
+            raise
         self.records += new
 
     def _open(self) -> int:
@@ -117,7 +128,8 @@ class Journal:
     def clear(self) -> None:
         """All is undone: forget the records."""
         self._close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
         self.records = []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.drivers.procfs import ProcFs
-from agent.osched.cgroups import Cgroups, cpu_path
+from agent.osched.kernel.cgroups import Cgroups, cpu_path
 
 
 def incomparable(pids: Sequence[int], proc: ProcFs, cgroups: Cgroups | None) -> str:

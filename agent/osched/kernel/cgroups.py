@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Final
 
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
-from agent.osched.translate import Files, v1_files, v2_files
+from agent.osched.kernel.group_files import Files, v1_files, v2_files
 
 ROOT: Final = "edgert-sched"
 
@@ -48,10 +49,20 @@ class Cgroups:
     def make(self, folder: Path) -> None:
         """Make a group; one that is there stays. Raises `OSError`."""
         folder.mkdir(exist_ok=True)
-        if self.version == 2 and folder != self.root:
-            kind = folder / "cgroup.type"
-            if kind.read_text().strip() != "threaded":
-                kind.write_text("threaded")
+        if self.version == 2:
+            self._offer_cpu(folder)
+
+    def _offer_cpu(self, folder: Path) -> None:
+        """Version 2: have the parent hand the cpu controller on, and make groups within the root group threaded.
+
+        A parent that holds processes itself (the agent's) thereby becomes the root of a threaded tree, in which the
+        root group must be threaded, too.
+        """
+        control, kind = folder.parent / "cgroup.subtree_control", folder / "cgroup.type"
+        if "cpu" not in control.read_text().split():
+            control.write_text("+cpu")
+        if kind.read_text().strip() == "domain invalid" or (folder != self.root and "threaded" not in kind.read_text()):
+            kind.write_text("threaded")
 
     def put(self, folder: Path, files: dict[str, str]) -> None:
         """Write a group's files; those that the kernel does not offer are left out. Raises `OSError`."""
@@ -81,6 +92,12 @@ class Cgroups:
             (folder / "tasks").write_text(str(thread.tid))
         else:
             (folder / "cgroup.procs").write_text(str(thread.pid))
+
+    def empty(self, folder: Path) -> None:
+        """Send all threads in a group to the parent of the root group. Raises `OSError`."""
+        for tid in self.members(folder):
+            with contextlib.suppress(ProcessLookupError):
+                self.move_back(Thread(tid, tid, 0), self.parent)
 
     def members(self, folder: Path) -> list[int]:
         """Thread ids in a group; empty if it is gone."""

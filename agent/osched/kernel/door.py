@@ -1,60 +1,31 @@
 """The door: the one place that changes how the kernel schedules a thread.
 
 Before the first change of a thread its old value is in the journal, on disk. `undo` puts everything back, also what a
-killed agent left. A thread is changed only while its id, process and start time are those that a driver reported.
+killed agent left (`kernel/undo.py`). A thread is changed only while its id, process and start time are those that a
+driver reported.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
-from agent.osched import slices
-from agent.osched.cgroups import Cgroups, find
-from agent.osched.journal import KINDS, Before, Journal, Kind, Made, Record, changes
-from agent.osched.rights import can_raise_priority
-from agent.osched.translate import Action, SetGroup, SetNice, SetSlice
+from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice
+from agent.osched.kernel.journal import Before, Journal, Kind, Made
+from agent.osched.kernel.rights import Abilities, abilities
+from agent.osched.kernel.thread_values import ThreadValues
+from agent.osched.kernel.undo import Undo
 
 log = logging.getLogger(__name__)
 SPARE_RECORDS: Final = 1000
 """So many records of ended threads may stand in the journal before it is written anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    """What the kernel and our rights allow; found by trying."""
-
-    nice: bool
-    slice_ns: int | None
-    """The kernel's own slice; None: slices cannot be set."""
-    cgroups: Cgroups | None
-
-    def lacks(self) -> list[str]:
-        """What does not work, why, and what still does; for people."""
-        found = []
-        if not self.nice:
-            found.append(
-                "nice and slices: the agent may not raise priorities, so it could not undo what it changes; give it "
-                "CAP_SYS_NICE (systemd: AmbientCapabilities=CAP_SYS_NICE). Figures, dry-run and pool weights work"
-            )
-        elif self.slice_ns is None:
-            found.append("slices: this kernel takes no slice for a normal thread (Linux 6.12 and newer do)")
-        if self.cgroups is None:
-            found.append("groups: no cgroup with the cpu controller that we may write to (systemd: Delegate=cpu)")
-        return found
-
-
-def abilities() -> Abilities:
-    """Try what this process may do."""
-    nice = can_raise_priority()
-    return Abilities(nice, slices.usual_ns() if nice else None, find())
 
 
 @dataclass(slots=True)
@@ -68,12 +39,24 @@ class Outcome:
 
 
 class Door:
-    """Applies actions and undoes them, one call at a time. Only one process may use a journal."""
+    """Applies actions and undoes them, one call at a time. Only one process may use a journal.
 
-    def __init__(self, journal: Path, able: Abilities | None = None, proc: ProcFs | None = None) -> None:
+    The journal of a killed agent is undone before the first change. `wait` blocks for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        journal: Path,
+        able: Abilities | None = None,
+        proc: ProcFs | None = None,
+        values: ThreadValues | None = None,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.proc = proc or ProcFs()
         self.able = able or abilities()
         self._journal = Journal(journal, self.proc.boot_id())
+        self._values = values or ThreadValues(self.able, self.proc)
+        self._undoing = Undo(self._values, self.proc, self.able.cgroups, wait)
         self._noted: dict[tuple[Kind, Thread], Before] = {}
         self._of_process: dict[tuple[Kind, int, int], Before] = {}
         """The first record of each process."""
@@ -82,97 +65,41 @@ class Door:
         """What we set last: the kernel is not asked again for it."""
         self._group_files: dict[Path, dict[str, str]] = {}
         self._lock = threading.Lock()
-        self._closed = False
+        self._loaded = self._closed = False
 
     # -- undoing
 
     def undo_left_over(self) -> int:
-        """Undo what a former agent of this boot left; the number of records found. Call it before anything else."""
+        """Undo what a killed agent of this boot left; the number of records found. Raises `OSError` if the journal
+        cannot be read: nothing is changed then."""
+        with self._lock:
+            return self._undo_left_over()
+
+    def _undo_left_over(self) -> int:
+        if self._loaded:
+            return 0
         records = self._journal.load()
-        if records:
-            self._undo(records)
+        self._loaded = True
+        self._undo()
         return len(records)
 
     def undo(self) -> None:
         """Put back all that was changed."""
         with self._lock:
-            if self._journal.records:
-                self._undo(self._journal.records)
+            self._undo()
 
     def close(self) -> None:
         """Put back all that was changed, and change nothing any more."""
         self._closed = True
         self.undo()
 
-    def _undo(self, records: Sequence[Record]) -> None:
-        refused = 0
-        for kind in KINDS:
-            # The oldest record of a thread counts, and comes last.
-            for before in reversed(list(changes(records, kind))):
-                if self.proc.is_same(before.thread):
-                    refused += not self._set_back(before, before.thread)
-            refused += self._undo_inherited(kind, list(changes(records, kind)))
-        self._remove_groups([r.path for r in records if isinstance(r, Made)])
-        if not refused:  # else a start with more rights can still undo it
+    def _undo(self) -> None:
+        if not self._journal.records:
+            return
+        if self._undoing.run(self._journal.records):
             self._journal.clear()
         for known in (self._noted, self._of_process, self._made, self._holds, self._group_files):
             known.clear()
-
-    def _undo_inherited(self, kind: Kind, records: Sequence[Before]) -> int:
-        """Threads that a changed process started after the change have inherited it, and are in no record."""
-        refused = 0
-        firsts: dict[tuple[int, int], Before] = {}
-        for before in records:
-            firsts.setdefault((before.thread.pid, before.process_start_ticks), before)
-        done = {before.thread for before in records}
-        for (pid, start), first in firsts.items():
-            # Such a thread may start another one before it is put back: look until there is none left.
-            while self.proc.started(pid) == start and (
-                new := [
-                    seen.thread
-                    for seen in self.proc.threads(pid)
-                    if seen.thread not in done and seen.thread.start_ticks >= first.at_ticks
-                ]
-            ):
-                refused += sum(not self._set_back(first, thread) for thread in new)
-                done.update(new)
-        return refused
-
-    def _set_back(self, before: Before, thread: Thread) -> bool:
-        """False if we lack the right to."""
-        try:
-            if isinstance(before.value, str):
-                cgroups = self.able.cgroups
-                if cgroups is not None and cgroups.group_of(thread) != Path(before.value):
-                    cgroups.move_back(thread, Path(before.value))
-            elif before.kind == "nice":
-                os.setpriority(os.PRIO_PROCESS, thread.tid, before.value)
-            else:
-                usual = self.able.slice_ns
-                slices.put(thread.tid, 0 if before.value == usual else before.value)
-        except ProcessLookupError:
-            return True
-        except OSError as error:
-            log.warning(
-                "osched: %s of thread %d cannot be set back to %s: %s", before.kind, thread.tid, before.value, error
-            )
-            return not isinstance(error, PermissionError)
-        return True
-
-    def _remove_groups(self, paths: Sequence[str]) -> None:
-        """Children before parents. Threads that others put there go to the parent of the root group."""
-        cgroups = self.able.cgroups
-        for path in sorted(set(paths), key=len, reverse=True):
-            folder = Path(path)
-            try:
-                if cgroups is not None and cgroups.version == 1:
-                    for tid in cgroups.members(folder):
-                        cgroups.move_back(Thread(tid, tid, 0), cgroups.parent)
-                folder.rmdir()
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                log.warning("osched: the group %s cannot be removed: %s", path, error)
 
     # -- applying
 
@@ -186,6 +113,11 @@ class Door:
 
     def _apply(self, actions: Iterable[Action]) -> Outcome:
         outcome = Outcome()
+        try:
+            self._undo_left_over()
+        except OSError as error:
+            outcome.errors.append(f"the journal cannot be read, so nothing was changed: {error}")
+            return outcome
         threads: list[tuple[Kind, Thread, int | str]] = []
         for action in actions:
             if isinstance(action, SetNice):
@@ -196,14 +128,12 @@ class Door:
                 threads += self._prepare_group(action, outcome)
         self._release({(kind, thread) for kind, thread, _ in threads})
         wanted = [(k, t, v) for k, t, v in threads if self._holds.get((k, t)) != v and self._may(k, outcome)]
-        alive = [(k, t, v) for k, t, v in wanted if self.proc.is_same(t)]
-        outcome.gone = len(wanted) - len(alive)
         try:
-            self._note((k, t) for k, t, _ in alive)
+            self._note((k, t) for k, t, _ in wanted)
         except OSError as error:
             outcome.errors.append(f"the journal cannot be written, so nothing was changed: {error}")
             return outcome
-        for kind, thread, value in alive:
+        for kind, thread, value in wanted:
             self._change(kind, thread, value, outcome)
         if len(self._noted) > 2 * len(threads) + SPARE_RECORDS:
             self._forget_ended()
@@ -234,7 +164,7 @@ class Door:
         for key in [key for key in self._holds if key not in wanted]:
             del self._holds[key]
             if self.proc.is_same(key[1]):
-                self._set_back(self._noted[key], key[1])
+                self._undoing.put_back(self._noted[key], key[1])
 
     def _note(self, pairs: Iterable[tuple[Kind, Thread]]) -> None:
         """Journal the present values of threads that are changed for the first time."""
@@ -242,11 +172,11 @@ class Door:
         for kind, thread in pairs:
             if (kind, thread) in self._noted:
                 continue
-            start = self.proc.started(thread.pid)
-            value = None if start is None else self._value(kind, thread)
+            start = self.proc.started(thread.pid) if self.proc.is_same(thread) else None
+            value = None if start is None else self._values.get(kind, thread)
             if start is None or value is None:
                 continue
-            first = self._of_process.get((kind, thread.pid, start))
+            first = self._first_record(kind, thread.pid)
             if first is not None and thread.start_ticks >= first.at_ticks:
                 value = first.value  # it inherited what we set; its own value is that of its process
             new.append(Before(kind, thread, start, now, value))
@@ -255,30 +185,23 @@ class Door:
             self._noted[before.kind, before.thread] = before
             self._of_process.setdefault((before.kind, before.thread.pid, before.process_start_ticks), before)
 
-    def _value(self, kind: Kind, thread: Thread) -> int | str | None:
-        if kind == "nice":
-            seen = self.proc.look(thread.pid, thread.tid)
-            return None if seen is None else seen.nice
-        if kind == "slice":
-            try:
-                return slices.get(thread.tid)
-            except OSError:
-                return None
-        folder = self.able.cgroups.group_of(thread) if self.able.cgroups else None
-        return None if folder is None else str(folder)
+    def _first_record(self, kind: Kind, pid: int) -> Before | None:
+        """The first one of the process, else that of its nearest ancestor that has one."""
+        process: int | None = pid
+        while process:
+            start = self.proc.started(process)
+            if start is not None and (first := self._of_process.get((kind, process, start))) is not None:
+                return first
+            process = self.proc.parent(process)
+        return None
 
     def _change(self, kind: Kind, thread: Thread, value: int | str, outcome: Outcome) -> None:
-        if (kind, thread) not in self._noted:
+        # Looked at here, not before: writing the journal may take long, and ids are reused.
+        if (kind, thread) not in self._noted or not self.proc.is_same(thread):
             outcome.gone += 1
             return
         try:
-            if isinstance(value, str):
-                assert self.able.cgroups is not None
-                self.able.cgroups.move(thread, Path(value))
-            elif kind == "nice":
-                os.setpriority(os.PRIO_PROCESS, thread.tid, value)
-            else:
-                slices.put(thread.tid, value)
+            self._values.put(kind, thread, value)
         except ProcessLookupError:
             outcome.gone += 1
         except OSError as error:
