@@ -18,6 +18,7 @@ from edgert.mqtt.events import (
 )
 from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.packets import V5, V311, Oversized, Publish, Subscription, Will
+from edgert.mqtt.reasons import sentence
 from edgert.mqtt.session import Session
 from edgert.mqtt.states import TRANSITIONS, Input, State
 from edgert.mqtt.suspicion import HUNG_UP, STABLE_S
@@ -117,11 +118,7 @@ def test_refusal_is_told_in_words() -> None:
     session = Session(SessionOptions("id", protocol="5"))
     session.connect(0.0)
     assert session.receive_untrusted(b"\x20\x08\x00\x87\x05\x1f\x00\x02no", 0.0) == [
-        Refused(
-            0x87,
-            "the broker refused the connection: not authorized (0x87): no; do the broker's access rules allow this "
-            "user to connect, and what it publishes and subscribes to?",
-        )
+        Refused(0x87, f"the broker refused the connection: {sentence(0x87, 'id', 'no')}"),
     ]
     assert session.state is State.IDLE
 

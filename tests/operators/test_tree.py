@@ -98,7 +98,7 @@ def documents(draw: Callable[[st.SearchStrategy[Any]], Any], codec: str) -> dict
     operators: dict[str, Any] = {
         "in": {
             "type": "mqtt_source",
-            "topic": "{room}/{source}",
+            "topic": "in/{room}/{source}",
             "codec": codec,
             "dead_letter": "bad",
             "ahead": draw(st.sampled_from(["keep", "drop"])),
@@ -157,7 +157,7 @@ def offer(way: Way, model: dict[str, Any]) -> None:
                     predictions.offer(name, predictions.checked_untrusted(name, model))
 
 
-ABOVE: dict[str, Any] = {"in": {"type": "mqtt_source", "topic": "{room}/{source}"}}
+ABOVE: dict[str, Any] = {"in": {"type": "mqtt_source", "topic": "in/{room}/{source}"}}
 EACH = [{"a": {"input": "in", **operator}} for operator in STATELESS + OTHERS + [WINDOW] + SINKS]
 EACH += [{"a": {"input": "in", "type": "map", "set": {"k": "t", "mean_t": "t"}}, "b": {"inputs": ["in", "a"], **join}}
          for join in JOINS]  # fmt: skip
@@ -185,7 +185,7 @@ def test_a_tree_says_what_its_operators_say_one_by_one(
     learned = [("good", device, "x", 3.0, 2.0) for device in "abba"]
     for number, (moment, messages) in enumerate(times([learned, *stream])):
         payloads = [payload(codec, m[0], time, m[3], m[4]) for m, time in messages]
-        topics = [f"{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
+        topics = [f"in/{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
         for way in (whole, parts):
             way.feed(topics, payloads, moment)
         assert said(whole) == said(parts)
@@ -281,7 +281,7 @@ def test_a_model_that_is_too_large_for_lines_is_used_all_the_same() -> None:
     assert len(region._tree.entries) == 2
     model = {"kind": "decision_tree", "tree": split(0.0, 512.0, 9)}
     for moment in (0.0, 1.0):
-        way.feed(["x/a"] * 5, [b'{"time": 1700000000, "t": 3.5}'] * 5, moment)
+        way.feed(["in/x/a"] * 5, [b'{"time": 1700000000, "t": 3.5}'] * 5, moment)
         offer_to = way.run.places["a"].logic
         assert isinstance(offer_to, Fused)
         offer_to.predictions.offer("a", offer_to.predictions.checked_untrusted("a", model))
@@ -320,7 +320,7 @@ def test_the_watermark_is_reckoned_and_devices_are_noted_where_it_matters_to_som
     assert isinstance(source, Source)
     for moment in (0.0, 0.1, 0.2):
         payloads = [b'{"time": %d, "t": 1}' % (WALL + 10 * moment), b'{"time": %d, "t": 1}' % (WALL + 1e4)]
-        way.feed(["x/a", "x/b"], payloads, moment)
+        way.feed(["in/x/a", "in/x/b"], payloads, moment)
     assert source.drops["ahead of time (kept)"] == 3
     if last is WINDOW:
         assert source.devices.watermark > NO_WATERMARK
@@ -338,7 +338,7 @@ def both_ways(operators: dict[str, Any], batches: list[tuple[float, list[tuple[s
         way = Way({"name": "f", "operators": ABOVE | operators}, fusion)
         for moment, messages in batches:
             payloads = [json.dumps({"time": WALL + time, "t": t}).encode() for _, time, t in messages]
-            way.feed([f"x/{device}" for device, _, _ in messages], payloads, moment)
+            way.feed([f"in/x/{device}" for device, _, _ in messages], payloads, moment)
         found.append((said(way), way.drops(), way.rows()))
     return found
 
