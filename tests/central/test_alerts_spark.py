@@ -209,6 +209,7 @@ def test_a_gateway_that_is_away_is_told_and_a_rule_that_fits_no_column_stops_no_
     assert {r.reader for r in Readers(world.root).all()} == {"alert:lost"}
 
 
+@pytest.mark.long
 def test_alerts_follow_a_flow_to_a_later_table(world: World) -> None:
     g1, g2 = Gateway("g1"), Gateway("g2")
     moved = Gateway("g1", 2 << 32, HALF)

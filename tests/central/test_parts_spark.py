@@ -21,7 +21,7 @@ from tests.central.results_examples import FLOW, Gateway
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 
 
-@pytest.mark.parametrize("room", [100_000, 0], ids=["few", "many"])
+@pytest.mark.parametrize("room", [pytest.param(100_000, id="few"), pytest.param(0, id="many", marks=pytest.mark.long)])
 def test_of_many_windows_those_that_begin_as_known_ones_do_are_merged_and_the_others_appended(
     world: World, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:

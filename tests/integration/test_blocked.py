@@ -102,7 +102,7 @@ def _acknowledged(gateway: Gateway, messages: int) -> dict[str, Any]:
     return gateway.wait(all_of_it, "the acknowledgements", 60.0)
 
 
-@pytest.mark.parametrize("slots", [0, 1])
+@pytest.mark.parametrize("slots", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_alarms_beside_it_go_out_though_its_queue_is_full(rig: Rig, slots: int) -> None:
     there = rig.folder / "there"
     gateway = rig.gateway(pool={"slots": slots})

@@ -63,6 +63,7 @@ def test_over_a_link_that_drops_every_few_seconds_all_lands_exactly_once(rig: Ri
     assert_each_once(rig, packs)
 
 
+@pytest.mark.long
 def test_after_a_long_outage_new_results_land_before_the_backlog_and_all_of_it_once(rig: Rig, link: FlakyLink) -> None:
     packs = [p for n in range(12) for p in truth.shifted(truth.packs(), 120 * n)]
     gateway = rig.gateway(central={"port": link.port}, uplink={"outage_s": 1, "backlog_rate": 5_000})

@@ -186,7 +186,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     if follow and draw(st.booleans()):
         add("after", "map", set={"x": "v + 1"}, instances=draw(COPIES))
     if follow:
-        add("tell", "publish", topic="out/" + "/".join(f"{{{key}}}" for key in keys), instances=draw(COPIES))
+        add("tell", "publish", topic="out/of/all/" + "/".join(f"{{{key}}}" for key in keys), instances=draw(COPIES))
     last = split
     add("w", "tumbling_window", size_s=10, late=draw(st.sampled_from(["ship", "drop"])), instances=draw(COPIES),
         aggregates={"n": "count()", "s": "sum(v)"})  # fmt: skip
