@@ -22,6 +22,11 @@ THRESHOLDS: Final = ((0.3, 0.02), (0.05, 0.05), (0.0, 0.1))
 they are even, only a great one pays. 5 % is the paper's default."""
 
 
+NEAR: Final = 0.9
+"""An instance stays the most disturbed one while its score is at least this part of the highest: those that are
+disturbed alike do not take turns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """When a board offers and moves. Times in seconds."""
@@ -117,7 +122,7 @@ class Exchange:
         """The instance to move away, if it has been the most disturbed one for long enough. `instances`: those on this
         board that may move."""
         self.since = min(self.since, now)
-        self.peaks.observe(crowd.load, now)
+        self.peaks.observe(crowd.now, now)  # what came true, not what was feared
         self.left_alone = {i: until for i, until in self.left_alone.items() if until > now}
         free = {name: instance for name, instance in instances.items() if name not in self.left_alone}
         if self.cooling(now) or not free or not self.crowded(crowd, now):
@@ -125,7 +130,7 @@ class Exchange:
             return None
         scores = {name: crowd.within(footprint) for name, footprint in free.items()}
         highest = max(scores.values())
-        if scores.get(self.leading, float("-inf")) < highest * (1 - 1e-9):  # equal ones do not take turns
+        if scores.get(self.leading, float("-inf")) < NEAR * highest:
             self.leading, self.times = min(name for name, score in scores.items() if score == highest), 0
         self.times += 1
         return self.leading if self.times >= self.rules.in_a_row else None

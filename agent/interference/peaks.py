@@ -1,4 +1,4 @@
-"""The greatest load that a board was predicted to have in the last half hour: against moves to and fro.
+"""The greatest load that a board had in the last half hour: against moves to and fro.
 
 A ring sees three minutes. Where loads rise and fall with a longer period, a board at the foot of its wave would take
 instances that it has to give back at the top. So boards are compared by what they needed at most in a time that is
@@ -42,7 +42,7 @@ class Peaks:
         self._buckets: deque[tuple[int, Load]] = deque(maxlen=BUCKETS)
 
     def observe(self, load: Load, now: float) -> None:
-        """The greatest load of the newest prediction. `now`: seconds on a monotonic clock."""
+        """The load of now. `now`: seconds on a monotonic clock."""
         number = int(now // BUCKET_S)
         if self._buckets and self._buckets[-1][0] == number:
             before = self._buckets.pop()[1]

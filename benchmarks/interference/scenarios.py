@@ -16,17 +16,30 @@ from typing import Final
 from agent.interference.peaks import Load
 from benchmarks.interference.world import Board, Fleet, Work, steady, wave
 
-BOARDS: Final = 15
-HOT: Final = 5
-ACTIVE: Final = 30
-ALL: Final = 150
-EVEN: Final = 70
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a fleet."""
+
+    boards: int = 15
+    hot: int = 5
+    active: int = 30
+    """Instances of a board that is not hot."""
+    all: int = 150
+    """Of a hot one."""
+
+    @property
+    def even(self) -> int:
+        """Instances of each board if they were spread evenly."""
+        return (self.boards * self.active + self.hot * (self.all - self.active)) // self.boards
+
+
+PAPERS: Final = Size()
+SMALL: Final = Size(6, 2, 6, 30)
+"""The same parts."""
 USED: Final = 0.77
 ROWS: Final = 20.0
 """Rows per second of an instance, on average."""
-UNIT: Final = USED / EVEN / 1.5 / ROWS
-"""Part of a board that a row needs of the resource that its instance needs less of; of the other it needs twice as
-much."""
 PERIODS_S: Final = (150.0, 300.0, 420.0)
 """Of variable rates. The season of the forecasts is 300 s."""
 VARIED: Final = 0.5
@@ -76,47 +89,52 @@ class Result:
         return 1 - self.p99_s / self.p99_first_s
 
 
-def works(random: Random, number: int, variable: bool, scale: float = 1.0) -> list[Work]:
-    """Half of them of each kind, one after the other."""
+def works(random: Random, number: int, variable: bool, unit: float) -> list[Work]:
+    """Half of them of each kind, one after the other. `unit`: part of a board that a row needs of the resource that its
+    instance needs less of; of the other it needs twice as much."""
 
     def rate() -> Rate:
         return wave(ROWS, VARIED, random.choice(PERIODS_S), random.random()) if variable else steady(ROWS)
 
-    unit = UNIT * scale
     costs = ((2 * unit, unit * 1e6), (unit, 2 * unit * 1e6))
     return [Work(rate(), *costs[n % 2]) for n in range(number)]
 
 
-def internal(seed: int, variable: bool, minutes: int = 60) -> Result:
+def internal(seed: int, variable: bool, minutes: int = 60, size: Size = PAPERS) -> Result:
     """Section 5.3: a third of the boards becomes hot."""
 
     def hot() -> list[Board]:
-        return _dealt(seed, variable, [ALL if n < HOT else ACTIVE for n in range(BOARDS)])
+        numbers = [size.all if n < size.hot else size.active for n in range(size.boards)]
+        return _dealt(seed, variable, numbers, USED)
 
-    return _compare(seed, minutes, hot, lambda: _dealt(seed, variable, [EVEN] * BOARDS))
+    return _compare(seed, minutes, hot, lambda: _dealt(seed, variable, [size.even] * size.boards, USED))
 
 
-def external(seed: int, minutes: int = 60) -> Result:
+def external(seed: int, minutes: int = 60, size: Size = PAPERS) -> Result:
     """Section 5.4: other programs run on a third of the boards, the flows are even."""
-    scale = EXTERNAL_USED / USED
 
     def even() -> list[Board]:
-        return _dealt(seed, True, [EVEN] * BOARDS, scale)
+        return _dealt(seed, True, [size.even] * size.boards, EXTERNAL_USED)
 
     def disturbed() -> list[Board]:
         boards = even()
-        for board in boards[:HOT]:
+        for board in boards[: size.hot]:
             board.external = EXTERNAL
         return boards
 
     return _compare(seed, minutes, disturbed, even)
 
 
-def _dealt(seed: int, variable: bool, numbers: list[int], scale: float = 1.0) -> list[Board]:
-    """So many instances on each board; the same ones for the same seed and sum. Dormant ones cost nothing."""
-    made = iter(enumerate(works(Random(seed), sum(numbers), variable, scale)))
-    return [Board(f"b{n}", {f"i{i}": work for _, (i, work) in zip(range(k), made, strict=False)})
-            for n, k in enumerate(numbers)]  # fmt: skip
+def _dealt(seed: int, variable: bool, numbers: list[int], used: float) -> list[Board]:
+    """So many instances on each board; the same ones for the same seed and sum. Spread evenly they need `used` of each
+    board. Dormant ones cost nothing and are left out."""
+    unit = used / (sum(numbers) / len(numbers)) / 1.5 / ROWS
+    made = list(enumerate(works(Random(seed), sum(numbers), variable, unit)))
+    boards: list[Board] = []
+    for n, number in enumerate(numbers):
+        boards.append(Board(f"b{n}", {f"i{i}": work for i, work in made[:number]}))
+        del made[:number]
+    return boards
 
 
 def _compare(seed: int, minutes: int, disturbed: Callable[[], list[Board]], ideal: Callable[[], list[Board]]) -> Result:

@@ -63,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     some.add_argument("--seconds", type=float, default=12.0, metavar="S",
                       help="of messages; a fault lasts up to a third of it (default: %(default)s)")  # fmt: skip
     some.add_argument("--moves", type=int, default=0, metavar="N", help="moves of operators meanwhile (default: none)")
+    some.add_argument("--sensors", type=int, default=faults.SENSORS, metavar="N", help="(default: %(default)s)")
     some.add_argument("--folder", type=Path, default=Path("build/lab-faults"), help="(default: %(default)s)")
     return parser
 
@@ -141,7 +142,7 @@ def _faults(args: argparse.Namespace) -> int:
     for seed in range(args.first, args.first + args.seeds):
         folder = args.folder / str(seed)
         empty(folder)
-        outcome = faults.run(seed, folder.absolute(), args.seconds, args.moves)
+        outcome = faults.run(seed, folder.absolute(), args.seconds, args.moves, args.sensors)
         print(f"seed {seed}: {outcome}" + ("" if outcome.good else f"  files: {folder}\n"), flush=True)
         if outcome.good:
             shutil.rmtree(folder)
