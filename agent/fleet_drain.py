@@ -149,6 +149,8 @@ def _freest(one: Movable, candidates: list[Candidate]) -> str:
 
     best = min(candidates, key=rank)
     best.crowd.change(arrived=[footprint])
+    high = best.high.plus(best.crowd.share(footprint.ring))
+    candidates[candidates.index(best)] = best._replace(high=high)
     return best.gateway
 
 

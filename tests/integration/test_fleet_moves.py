@@ -46,7 +46,8 @@ def test_a_crowded_board_hands_an_instance_to_a_freer_one_by_itself(
     narrow.start()
     packs = [pack for n in range(6) for pack in truth.shifted(truth.packs(), 120 * n)]
     narrow.ask("g1", "fleet.deploy", {"document": truth.document(interval_s=0.3)})
-    narrow.ask("g1", "fleet.move", {"flow": "city-air", "moves": {"window": "g2", "central": "g3"}})
+    apart = {"flow": "city-air", "from": "g1", "moves": {"window": "g2", "central": "g3"}}
+    narrow.ask("g1", "fleet.relieve", apart)  # as an agent asks for it: what people place is pinned
     publishing = narrow.rig.publishing(truth.as_messages(packs), rate=150)
     wait_until(lambda: narrow.where("g1")["assignment"]["window"] != "g2", "the window to leave g2", 60.0)
     publishing.join()
