@@ -41,8 +41,8 @@ class Rules:
     in_a_row: int = 3
     """Evaluations in which an instance must be the most disturbed one."""
     cool_down_s: float = 15.0
-    """Time after a move in which neither board takes part in another; predictions settle in it. It is the limit on the
-    rate of moves."""
+    """Time after a move in which neither board takes part in another; predictions settle in it, and evaluations are
+    counted. It is the limit on the rate of moves."""
     refused_s: float = 120.0
     """Time for which a refused instance is not offered again."""
     stay_s: float = 1_800.0
@@ -125,7 +125,7 @@ class Exchange:
         self.peaks.observe(crowd.now, now)  # what came true, not what was feared
         self.left_alone = {i: until for i, until in self.left_alone.items() if until > now}
         free = {name: instance for name, instance in instances.items() if name not in self.left_alone}
-        if self.cooling(now) or not free or not self.crowded(crowd, now):
+        if not free or not self.crowded(crowd, now):
             self.leading, self.times = "", 0
             return None
         scores = {name: crowd.within(footprint) for name, footprint in free.items()}
@@ -133,7 +133,7 @@ class Exchange:
         if scores.get(self.leading, float("-inf")) < NEAR * highest:
             self.leading, self.times = min(name for name, score in scores.items() if score == highest), 0
         self.times += 1
-        return self.leading if self.times >= self.rules.in_a_row else None
+        return self.leading if self.times >= self.rules.in_a_row and not self.cooling(now) else None
 
     def choose(self, instance: str, footprint: Footprint, crowd: Crowd, others: Sequence[Candidate]) -> Move | None:
         """The best move of an offered instance, if it gains enough. `others`: boards that may run it and do not cool
