@@ -170,7 +170,11 @@ class FleetMoves:
 
     async def _admitted(self, move: Move, footprint: Footprint) -> bool:
         asked = {"instance": move.instance, "ring": pack(footprint.ring), "high": self.exchange.peaks.load.most}
-        answer = await self._request(move.to, "fleet.admit", asked, ADMIT_S)
+        try:
+            answer = await self._request(move.to, "fleet.admit", asked, ADMIT_S)
+        except EdgertError as error:
+            log.debug("%s was not asked to admit %s: %s", move.to, move.instance, error)
+            return False
         return isinstance(answer, Mapping) and answer.get("admitted") is True
 
     async def _make(self, move: Move, one: Movable, load: Load) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from agent.interference.exchange import Candidate, Exchange, Move, Rules
+from agent.interference.exchange import Candidate, Exchange, Move
 from agent.interference.forecasts import Forecasts
 from agent.interference.peaks import Load
 from agent.interference.ring import NOTHING, pack, unpack_untrusted
@@ -171,11 +171,3 @@ def steady(rate: float) -> Callable[[float], float]:
 def wave(rate: float, part: float, period_s: float, phase: float) -> Callable[[float], float]:
     """A sine around `rate`, up and down by `part` of it. `phase`: part of a period."""
     return lambda now: rate * (1 + part * math.sin(2 * math.pi * (now / period_s + phase)))
-
-
-def of_rules(boards: Iterable[Board], rules: Rules) -> list[Board]:
-    """The same boards with other rules."""
-    found = list(boards)
-    for board in found:
-        board.exchange = Exchange(rules)
-    return found
