@@ -122,7 +122,7 @@ def _profile_untrusted(member: Member) -> dict[str, Any] | None:
     board = section_untrusted(member, "board")
     cores, speed, memory, link = (board.get(key) for key in ("cores", "speed", "memory_mib", "link"))
     numbers = [n for n in (cores, speed, memory) if isinstance(n, int | float) and not isinstance(n, bool) and n > 0]
-    if len(numbers) < 3 or not isinstance(link, list) or len(link) != 2 or not link[1]:
+    if board.get("drained") is True or len(numbers) < 3 or not isinstance(link, list) or len(link) != 2 or not link[1]:
         return None
     cores, speed, memory = numbers
     relative = speed / REFERENCE_SPEED
