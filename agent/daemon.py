@@ -13,21 +13,22 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from agent import capacity, fleet_status
+from agent import capacity
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
-from agent.files import next_epoch, read_keys, stamp, store_epoch
-from agent.fleet_auto import FleetAuto
-from agent.fleet_deploy import FleetDeploy
-from agent.fleet_drain import FleetDrain
-from agent.fleet_flows import FleetFlows
-from agent.fleet_moves import SECTION as MOVES
-from agent.fleet_moves import FleetMoves
-from agent.fleet_plans import FleetPlans
-from agent.fleet_rings import SECTION, FleetRings
+from agent.fleet import status as fleet_status
+from agent.fleet.auto import FleetAuto
+from agent.fleet.deploy import FleetDeploy
+from agent.fleet.drain import FleetDrain
+from agent.fleet.flows import FleetFlows
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.moves import SECTION as MOVES
+from agent.fleet.moves import FleetMoves
+from agent.fleet.plans import FleetPlans
+from agent.fleet.rings import SECTION, FleetRings
 from agent.limits import limits
-from agent.local_gateway import LocalGateway
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
+from agent.membership.files import next_epoch, read_keys, stamp, store_epoch
 from agent.membership.keys import KeyFileError, KeyRing
 from agent.membership.members import Address, State
 from agent.membership.packets import Sealer

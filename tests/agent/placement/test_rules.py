@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet_deploy import assignment
+from agent.fleet.deploy import assignment
 from agent.placement.build import Rule
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError

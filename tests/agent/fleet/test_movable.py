@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from agent.fleet.movable import crossing, leaving, movable
 from agent.interference.ring import NOTHING
-from agent.movable import crossing, leaving, movable
 
 OPERATORS = {
     "readings": {"source": True, "type": "mqtt_source", "inputs": []},

@@ -14,18 +14,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.fleet_flows import FleetFlows, Request
-from agent.fleet_rings import SECTION as RING
-from agent.fleet_rings import FleetRings
-from agent.fleet_status import section_untrusted
+from agent.fleet.flows import FleetFlows, Request
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.movable import Movable, crossing, movable
+from agent.fleet.rings import SECTION as RING
+from agent.fleet.rings import FleetRings
+from agent.fleet.status import section_untrusted
 from agent.interference.exchange import Candidate, Exchange, Move, Rules
 from agent.interference.peaks import Load
 from agent.interference.ring import pack, unpack_untrusted
 from agent.interference.score import Crowd, Footprint, Room
-from agent.local_gateway import LocalGateway
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
-from agent.movable import Movable, crossing, movable
 from edgert.core.agent_settings import Moves
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, ProtocolError, show

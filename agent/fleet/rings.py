@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from agent.fleet_status import section_untrusted
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.status import section_untrusted
 from agent.interference.forecasts import Forecasts
 from agent.interference.ring import NOTHING, SECONDS, STARTS, Ring, pack, unpack_untrusted
-from agent.local_gateway import LocalGateway
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from edgert.core.errors import ProtocolError

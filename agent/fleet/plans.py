@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Final
 
 from agent.coordinates.rounds import Rounds
-from agent.fleet_flows import FleetFlows, placed
-from agent.fleet_rings import REFERENCE_SPEED
-from agent.fleet_status import coordinate_of, labels_untrusted, section_untrusted
+from agent.fleet.flows import FleetFlows, placed
+from agent.fleet.rings import REFERENCE_SPEED
+from agent.fleet.status import coordinate_of, labels_untrusted, section_untrusted
 from agent.membership.members import Member
 from agent.membership.roster import Roster
 from agent.placement.budget import Budget

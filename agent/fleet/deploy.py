@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agent.fleet_flows import FleetFlows, listed, placed
-from agent.fleet_status import labels_untrusted
+from agent.fleet.flows import FleetFlows, listed, placed
+from agent.fleet.status import labels_untrusted
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from agent.placement.rules import Rules, newest

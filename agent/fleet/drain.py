@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files import replace_file
-from agent.fleet_flows import FleetFlows, Request
-from agent.fleet_moves import FleetMoves, candidate_untrusted
-from agent.fleet_rings import FleetRings
+from agent.fleet.flows import FleetFlows, Request
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.movable import Movable, crossing, leaving
+from agent.fleet.moves import FleetMoves, candidate_untrusted
+from agent.fleet.rings import FleetRings
 from agent.interference.exchange import Candidate
 from agent.interference.score import Footprint
-from agent.local_gateway import LocalGateway
+from agent.membership.files import replace_file
 from agent.membership.members import State
 from agent.membership.roster import Roster
-from agent.movable import Movable, crossing, leaving
 from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from agent.fleet_drain import _freest
-from agent.fleet_moves import candidate_untrusted
+from agent.fleet.drain import _freest
+from agent.fleet.movable import Movable
+from agent.fleet.moves import candidate_untrusted
 from agent.interference.exchange import Candidate
 from agent.interference.peaks import Load
 from agent.interference.ring import NOTHING, Ring
 from agent.interference.ring import pack as pack_ring
 from agent.interference.score import Crowd, Room
 from agent.membership.members import Member, Section, State, Version
-from agent.movable import Movable
 from edgert.core.packing import pack
 from tests.agent.interference.worlds import flat
 
