@@ -205,17 +205,12 @@ class Agent:
         now, membership = self.clock.monotonic(), self.membership
         labels = dict(label.partition("=")[::2] for label in self.settings.agent.labels)
         host = membership.roster.own.address[0]
-        board = {
-            **capacity.within(self._capacity, limits(self.gateway.pid())),
-            "link": [host, self.gateway.link_port()],
-            "labels": labels,
-            "drained": self.drain.drained,
-        }
-        self._tell("board", board)
+        able, link = capacity.within(self._capacity, limits(self.gateway.pid())), [host, self.gateway.link_port()]
+        self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained})
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
         load = capacity.load()
-        ring = self.rings.look(load["load"])
+        ring = self.rings.look(load["load"], able["cores"])
         if now - self._load_told >= STATE_PER_MEMBER_S * membership.roster.present:
             self._load_told = now
             self._tell("load", load)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +17,13 @@ from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import Movable, crossing, leaving
 from agent.fleet.moves import FleetMoves, candidate_untrusted
 from agent.fleet.rings import FleetRings
+from agent.fleet.status import labels_untrusted
 from agent.interference.exchange import Candidate
 from agent.interference.score import Footprint
 from agent.membership.files import replace_file
 from agent.membership.members import State
 from agent.membership.roster import Roster
+from agent.placement.rules import Rules
 from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
@@ -90,12 +92,14 @@ class FleetDrain:
         figures = self._gateway.figures.get("flows", {}).get(flow, {})
         rings = {name: ring for (of, name), ring in self._rings.rings.items() if of == flow}
         moves: dict[str, str] = {}
+        rules = Rules.untrusted(part.get("rules") or {})
         for one in leaving(flow, part, operators, figures, rings, self._roster.own.name):
-            moves |= dict.fromkeys(one.operators, _freest(one, candidates))
+            needed = frozenset[str]().union(*map(rules.labels_of, one.operators))
+            moves |= dict.fromkeys(one.operators, _freest(one, candidates, self._labelled(needed)))
         if not moves:
             return 0.0
         own = self._roster.own.name
-        asked = {"flow": flow, "moves": moves, "from": own, "reason": f"{own} is drained"}
+        asked = {"flow": flow, "moves": moves, "from": own, "drain": True}
         made = await self._flows.control["fleet.relieve"](asked)
         moved = self.moved or {}
         self._remember({**moved, flow: {**moved.get(flow, {}), **moves}})
@@ -110,6 +114,10 @@ class FleetDrain:
             )
         return found
 
+    def _labelled(self, needed: frozenset[str]) -> set[str]:
+        """The boards with these labels."""
+        return {member.name for member in self._roster if needed <= labels_untrusted(member)}
+
     async def _fill(self) -> Mapping[str, Any]:
         """What the drain moved away comes back, unless it has been moved on or is gone."""
         moved, pause_s = self.moved or {}, 0.0
@@ -117,7 +125,8 @@ class FleetDrain:
         for flow, moves in moved.items():
             for giver in sorted(set(moves.values())):
                 back = [operator for operator, to in moves.items() if to == giver]
-                asked = {"flow": flow, "moves": dict.fromkeys(back, self._roster.own.name), "from": giver}
+                moves_back = dict.fromkeys(back, self._roster.own.name)
+                asked = {"flow": flow, "moves": moves_back, "from": giver, "drain": True}
                 try:
                     pause_s = max(pause_s, (await self._flows.control["fleet.relieve"](asked))["pause_s"])
                 except EdgertError as error:
@@ -137,9 +146,9 @@ class FleetDrain:
         self.moved, self._moves.drained = None, False
 
 
-def _freest(one: Movable, candidates: list[Candidate]) -> str:
-    """The board with the least interference, one that stays within its room before one that does not; it counts the
-    instance from now on."""
+def _freest(one: Movable, candidates: list[Candidate], may: Collection[str]) -> str:
+    """Of the boards that `may` run it, the one with the least interference; one that stays within its room before one
+    that does not. It counts the instance from now on. Raises `EdgertError` where none may."""
     footprint = Footprint(one.ring)
 
     def rank(candidate: Candidate) -> tuple[bool, float, float, str]:
@@ -147,7 +156,10 @@ def _freest(one: Movable, candidates: list[Candidate]) -> str:
         cost = crossing(one, candidate.gateway)
         return over, candidate.crowd.joined(footprint) * (1 + cost), cost, candidate.gateway
 
-    best = min(candidates, key=rank)
+    able = [candidate for candidate in candidates if candidate.gateway in may]
+    if not able:
+        raise EdgertError(f"no other board that takes operators has the labels that {', '.join(one.operators)} needs")
+    best = min(able, key=rank)
     best.crowd.change(arrived=[footprint])
     high = best.high.plus(best.crowd.share(footprint.ring))
     candidates[candidates.index(best)] = best._replace(high=high)

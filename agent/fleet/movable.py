@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.interference.ring import NOTHING, Ring
+from agent.placement.rules import Rules
+from edgert.core.errors import EdgertError, show
 from edgert.flow.plan import copy_name, uncopied
 
 PUBLISH: Final = "publish"
@@ -35,15 +37,12 @@ def movable(
     """The instances of `flow` on `board` that may leave it, by `flow/instance`. `part`: as the gateway tells it;
     `operators`: by copy, each with its type, its inputs, and whether it is a source; `rings`: by instance.
 
-    Operators that are fused leave together. One that people pinned or gave labels stays, and so does a flow that a
-    heuristic places anew by itself: two that decide would undo each other's moves."""
-    rules = part.get("rules") or {}
-    if rules.get("heuristic"):
-        return {}
+    Operators that are fused leave together. What the flow's rules keep stays (`Rules.handed_over`). Raises
+    `EdgertError` where the rules are none."""
+    rules = Rules.untrusted(part.get("rules") or {})
     on = {copy: at[0] for copy, at in part["assignment"].items()}
     stay = {copy for copy, told in operators.items() if told["source"] or told["type"] == PUBLISH}
-    ruled = {*rules.get("pins", {}), *(name for name, labels in rules.get("labels", {}).items() if labels)}
-    stay |= {copy for copy in on if copy in ruled or uncopied(copy)[0] in ruled}
+    stay |= {copy for copy in on if not rules.handed_over(copy)}
     edges = tuple((source, copy) for copy, told in operators.items() for source in told["inputs"])
     found: dict[str, Movable] = {}
     for name, told in figures.get("instances", {}).items():
@@ -76,6 +75,19 @@ def leaving(
         if on.get(copy) == board and not told["source"] and told["type"] != PUBLISH:
             groups.setdefault(instance.get(copy, copy), []).append(copy)
     return [Movable(flow, tuple(some), rings.get(name, NOTHING), edges, on) for name, some in groups.items()]
+
+
+def check_leaving(
+    flow: str, on: Mapping[str, str], rules: Rules, moves: Collection[str], giver: Any, drain: bool
+) -> None:
+    """The coordinator's look at a move that a board asks for, while nobody else changes the flow: that board may have
+    known an old plan or old rules. `on`: operator copy -> gateway. `drain`: people empty the board, pinned operators
+    included. Raises `EdgertError` where the operators of `moves` are not on `giver`, or its rules keep one."""
+    if gone := sorted(operator for operator in moves if on.get(operator) != giver):
+        raise EdgertError(f"flow {flow}: {', '.join(gone)}: not on {show(giver)} any more")
+    kept = sorted(operator for operator in moves if not rules.handed_over(operator))
+    if kept and not drain:
+        raise EdgertError(f"flow {flow}: its rules keep {', '.join(kept)} from moves that nobody asked for")
 
 
 def crossing(one: Movable, to: str) -> float:

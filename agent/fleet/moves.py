@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.fleet.flows import FleetFlows, Request
+from agent.fleet.flows import FleetFlows, Request, placed
 from agent.fleet.local_gateway import LocalGateway
-from agent.fleet.movable import Movable, crossing, movable
+from agent.fleet.movable import Movable, check_leaving, crossing, movable
 from agent.fleet.rings import SECTION as RING
 from agent.fleet.rings import FleetRings
 from agent.fleet.status import section_untrusted
@@ -26,6 +26,7 @@ from agent.interference.ring import pack, unpack_untrusted
 from agent.interference.score import Crowd, Footprint, Room
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
+from agent.placement.rules import newest
 from edgert.core.agent_settings import Moves
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, ProtocolError, show
@@ -210,17 +211,15 @@ class FleetMoves:
     # -- as the flow's coordinator
 
     async def _relieve(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"flow": name, "moves": {operator: gateway}, "from": gateway}`: the move, if the operators are still there.
-        Unlike a move that people ask for it pins nothing."""
+        """`{"flow": name, "moves": {operator: gateway}, "from": gateway, "drain": bool}`: the move, if `check_leaving`
+        lets it. Unlike a move that people ask for it pins nothing."""
         flow, moves, giver = str(args["flow"]), args.get("moves"), args.get("from")
         if not isinstance(moves, Mapping) or not moves:
             raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
         async with self._flows.lock(flow):
             parts = await self._flows.running(flow)
-            newest = max(parts.values(), key=lambda part: part["plan"])
-            before = {operator: at[0] for operator, at in newest["assignment"].items()}
-            if gone := sorted(operator for operator in moves if before.get(operator) != giver):
-                raise EdgertError(f"flow {flow}: {', '.join(gone)}: not on {show(giver)} any more")
+            before = placed(parts)
+            check_leaving(flow, before, newest(parts.values()), moves, giver, args.get("drain") is True)
             return await self._flows.change(flow, parts, {**before, **moves})
 
     # -- for people

@@ -30,9 +30,9 @@ class FleetRings:
     ) -> None:
         """`external`: whether load of other programs counts."""
         self._roster, self._gateway, self._external = roster, gateway, external
-        self._speed = capacity["speed"] / REFERENCE_SPEED
-        self.cores: float = capacity["cores"] * self._speed
-        """Of this board, in reference cores."""
+        self._speed, self._cores = capacity["speed"] / REFERENCE_SPEED, float(capacity["cores"])
+        self.cores = self._cores * self._speed
+        """Of this board, in reference cores, as control groups leave them."""
         self.forecasts = Forecasts()
         self.rings: Mapping[tuple[str, str], Ring] = {}
         """Flow and instance -> its newest ring."""
@@ -41,12 +41,15 @@ class FleetRings:
         """Set with each prediction."""
         self.control: dict[str, Handler] = {"fleet.rings": self._rings}
 
-    def look(self, load: float) -> bytes:
-        """Reads what the gateway said last; returns the board's ring, packed."""
+    def look(self, load: float, cores: float) -> bytes:
+        """Reads what the gateway said last; returns the board's ring, packed. `load`: runnable processes on average, of
+        all programs; `cores`: those that control groups leave to the gateway. Other programs have the rest first."""
+        self.cores = cores * self._speed
+        load = max(0.0, load - (self._cores - cores)) if self._external else 0.0
         if self._gateway.connected:
             self.forecasts.observe(self._gateway.figures)
         self.rings = self.forecasts.rings(self._speed)
-        self.board = self.forecasts.board(self.rings.values(), self._speed, load if self._external else 0.0)
+        self.board = self.forecasts.board(self.rings.values(), self._speed, load)
         self.changed.set()
         return pack(self.board)
 

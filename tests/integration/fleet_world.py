@@ -15,13 +15,15 @@ from tests.waiting import wait_until
 
 KEY = bytes(range(32))
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+STILL = "[moves]\nenabled = false\n"
+"""The boards share a machine, and each would take the others for load of its own."""
 
 
 class Fleet:
     """Three boards, each with a gateway and an agent."""
 
     def __init__(self, rig: Rig, settings: Mapping[str, str] = NO_SETTINGS) -> None:
-        """`settings`: by board, what its agent's file has beside the usual."""
+        """`settings`: by board, what its agent's file has beside the usual; else no board hands operators over."""
         self.rig, self.boards, self.collector = rig, Boards(rig, 3), rig.collector()
         self.agents: dict[str, RealAgent] = {}
         for name, gateway in self.boards.gateways.items():
@@ -33,7 +35,7 @@ class Fleet:
                 [KEY],
                 gateway=gateway.data / "control.sock",
                 fleet=FLEET,
-                extra=settings.get(name, ""),
+                extra=settings.get(name, STILL),
             )
             self.agents[name] = agent
 

@@ -70,7 +70,7 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     assert "city-air stays: hybrid finds no better placement" in capsys.readouterr().out, "all is pinned"
     assert main(["fleet", "rules", "city-air", "--unpin", "window", *asked]) == 0
     told = capsys.readouterr().out
-    assert told == "flow city-air is placed anew only by people\npinned: central on g3\nlabels: none\n"
+    assert told == "flow city-air is moved only by crowded boards\npinned: central on g3\nlabels: none\n"
     assert main(["fleet", "plan", "city-air", *asked]) == 0
     told = capsys.readouterr().out
     assert "better: window to g" in told, told

@@ -15,6 +15,7 @@ from agent.interference.ring import NOTHING, Ring
 from agent.interference.ring import pack as pack_ring
 from agent.interference.score import Crowd, Room
 from agent.membership.members import Member, Section, State, Version
+from edgert.core.errors import EdgertError
 from edgert.core.packing import pack
 from tests.agent.interference.worlds import flat
 
@@ -66,8 +67,15 @@ def other(gateway: str, ring: Ring) -> Candidate:
 
 def test_a_drain_spreads_what_it_moves_over_the_others() -> None:
     candidates = [other("g2", flat(0.1)), other("g3", flat(0.3))]
-    assert [_freest(one_of(0.4), candidates) for _ in range(3)] == ["g2", "g3", "g2"]
+    assert [_freest(one_of(0.4), candidates, {"g2", "g3"}) for _ in range(3)] == ["g2", "g3", "g2"]
 
 
 def test_a_drain_goes_beyond_the_room_of_the_others_where_none_has_any() -> None:
-    assert _freest(one_of(0.9), [other("g2", flat(0.5)), other("g3", flat(0.4))]) == "g3"
+    assert _freest(one_of(0.9), [other("g2", flat(0.5)), other("g3", flat(0.4))], {"g2", "g3"}) == "g3"
+
+
+def test_a_drain_keeps_labels_and_says_when_no_other_board_has_them() -> None:
+    candidates = [other("g2", flat(0.1)), other("g3", flat(0.3))]
+    assert _freest(one_of(0.4), candidates, {"g3"}) == "g3"
+    with pytest.raises(EdgertError, match="no other board that takes operators has the labels that window needs"):
+        _freest(one_of(0.4), candidates, set())
