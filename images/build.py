@@ -55,8 +55,6 @@ OPEN: Final = '[broker]\nlisten = "0.0.0.0"\ncontrol = true\n\n[web]\nhost = "0.
 UNUSED_MODULES: Final = ("drivers/gpu", "drivers/media", "drivers/infiniband", "sound")
 """A gateway has no screen, camera or loudspeaker."""
 DATA_MIB: Final = 256
-CARD_DATA_MIB: Final = 64
-"""It grows to the end of the card at the first start."""
 FAT_MIB: Final = 96
 FAT_ID: Final = "0ED6E870"
 
@@ -237,9 +235,7 @@ class Image:
         shutil.rmtree(self.tree / "var/lib/apt", ignore_errors=True)
         (self.tree / "var").rename(data)
         (self.tree / "var").mkdir()
-        ext4.write(
-            data, self.out / "data.ext4", "edgert-data", CARD_DATA_MIB if "card" in self.spec else DATA_MIB, self.epoch
-        )
+        ext4.write(data, self.out / "data.ext4", "edgert-data", DATA_MIB, self.epoch)
         ext4.write(
             self.tree, self.out / "root.ext4", "edgert-root", ext4.needed_mib(self.tree), self.epoch, journal=False
         )

@@ -87,4 +87,6 @@ def grow(folder: Path) -> bool:
 
 def _resize(device: Path) -> None:
     """Says nothing and does nothing if the file system is as large as its partition."""
-    subprocess.run(["resize2fs", device], check=True, capture_output=True)
+    done = subprocess.run(["resize2fs", device], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"resize2fs {device}: {done.stderr.strip()}")
