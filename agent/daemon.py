@@ -13,18 +13,22 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from agent import capacity, fleet_status
+from agent import capacity
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
-from agent.files import next_epoch, read_keys, stamp, store_epoch
-from agent.fleet_auto import FleetAuto
-from agent.fleet_deploy import FleetDeploy
-from agent.fleet_flows import FleetFlows
-from agent.fleet_plans import FleetPlans
-from agent.fleet_rings import SECTION, FleetRings
+from agent.fleet import status as fleet_status
+from agent.fleet.auto import FleetAuto
+from agent.fleet.deploy import FleetDeploy
+from agent.fleet.drain import FleetDrain
+from agent.fleet.flows import FleetFlows
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.moves import SECTION as MOVES
+from agent.fleet.moves import FleetMoves
+from agent.fleet.plans import FleetPlans
+from agent.fleet.rings import SECTION, FleetRings
 from agent.limits import limits
-from agent.local_gateway import LocalGateway
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
+from agent.membership.files import next_epoch, read_keys, stamp, store_epoch
 from agent.membership.keys import KeyFileError, KeyRing
 from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
@@ -43,8 +47,6 @@ from edgert.core.system_clock import SystemClock
 from edgert.machine import notify
 
 log = logging.getLogger(__name__)
-LOOK_S: Final = 5.0
-"""Time between two looks at the gateway, at the load and at the key file."""
 STATE_PER_MEMBER_S: Final = 0.1
 """Load is told at most once in this time per member of the fleet, so that a large fleet is not busy with it."""
 LEAVE_S: Final = 1.0
@@ -81,12 +83,17 @@ class Agent:
             self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
             self.control |= self.sched.handlers
         self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
-        roster = self.membership.roster
+        roster, moving = self.membership.roster, settings.moves
         FleetDeploy(roster, self.flows)
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))
         self.auto = FleetAuto(self.flows, plans, self.clock, _hysteresis(settings.placement))
-        self.rings = FleetRings(self.membership.roster, self.gateway, self._capacity)
-        self.control |= self.flows.control | self.rings.control
+        self.rings = FleetRings(roster, self.gateway, self._capacity, moving.external)
+        self.moves = FleetMoves(moving, roster, self.gateway, self.flows, self.rings, self.request, self.clock)
+        self.drain = FleetDrain(self._data, roster, self.gateway, self.flows, self.rings, self.moves, self.request)
+        self.control |= self.flows.control | self.rings.control | self.moves.control | self.drain.control
+        self.transport.handlers["fleet.admit"] = self.moves.serve_admission
+        self.transport.handlers["fleet.drain"] = self.drain.serve
+        self.transport.handlers["fleet.moves"] = self.moves.serve_moves
         self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
         self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
@@ -118,7 +125,7 @@ class Agent:
             tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
             if self.settings.agent.metrics_port:
                 await self.metrics.start(self.settings.agent.metrics_port)
-            tasks += [asyncio.create_task(self.flows.run()), asyncio.create_task(self.auto.run())]
+            tasks += [asyncio.create_task(run()) for run in (self.flows.run, self.auto.run, self.moves.run)]
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
             self.transport.run()
@@ -182,7 +189,7 @@ class Agent:
             await asyncio.sleep(max(self.rounds.next_due - self.clock.monotonic(), 0.05))
 
     async def _look(self) -> None:
-        """What is told to the others, and the key file."""
+        """The gateway, the load and the key file; the others are told."""
         while True:
             try:
                 await self.gateway.look()
@@ -192,23 +199,23 @@ class Agent:
                 notify("WATCHDOG=1")
             except Exception:
                 log.exception("the state of this board could not be told")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self.settings.moves.period_s)
 
     def _publish(self) -> None:
         now, membership = self.clock.monotonic(), self.membership
         labels = dict(label.partition("=")[::2] for label in self.settings.agent.labels)
         host = membership.roster.own.address[0]
-        able = capacity.within(self._capacity, limits(self.gateway.pid()))
-        board = {**able, "link": [host, self.gateway.link_port()], "labels": labels}
-        self._tell("board", board)
+        able, link = capacity.within(self._capacity, limits(self.gateway.pid())), [host, self.gateway.link_port()]
+        self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained})
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
         load = capacity.load()
-        ring = self.rings.look(load["load"])
+        ring = self.rings.look(load["load"], able["cores"])
         if now - self._load_told >= STATE_PER_MEMBER_S * membership.roster.present:
             self._load_told = now
             self._tell("load", load)
             membership.publish(SECTION, ring)
+            self._tell(MOVES, self.moves.told())
         self.transport.step()
 
     def _tell(self, section: str, value: Mapping[str, Any]) -> None:

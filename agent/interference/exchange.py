@@ -1,9 +1,10 @@
 """Who moves, and whether it pays: an offer of the most disturbed instance, and the best other board (TPDS 2017, 4.2).
 
-Every board decides by itself: it offers one instance, looks at the rings that the others gossip, and picks. Against
-moves to and fro stand a threshold on the gain, several evaluations in a row, a cool-down of both boards, and a pause
-for a refused instance. At constant load every move lowers the sum over boards of the n-th power of their load, so moves
-come to an end.
+Every board decides by itself: it offers one instance, looks at the rings that the others gossip, and picks; the other
+board admits or refuses by its own state. Against moves to and fro stand a threshold on the gain, several evaluations in
+a row, a cool-down of both boards, a pause for a refused instance, a stay for one that moved, and the peaks of the last
+half hour: the other board must have needed less, with the instance added, than this one. So every move lowers the sum
+over boards of the n-th power of these peaks, and moves come to an end under a load that repeats.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Final, NamedTuple
 
+from agent.interference.peaks import Load, Peaks
 from agent.interference.score import Crowd, Footprint
 
 THRESHOLDS: Final = ((0.3, 0.02), (0.05, 0.05), (0.0, 0.1))
@@ -20,18 +22,31 @@ THRESHOLDS: Final = ((0.3, 0.02), (0.05, 0.05), (0.0, 0.1))
 they are even, only a great one pays. 5 % is the paper's default."""
 
 
+NEAR: Final = 0.9
+"""An instance stays the most disturbed one while its score is at least this part of the highest: those that are
+disturbed alike do not take turns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """When a board offers and moves. Times in seconds."""
 
-    crowded: float = 0.5
+    crowded: float = 0.7
     """Part of the room that the board is predicted to need before it offers anything; 0: it always offers."""
+    full: float = 1.0
+    """Part of the room that a board which takes an instance needs at most, the instance included."""
+    warm_s: float = 600.0
+    """Time from the first evaluation in which a board offers only if it is predicted to be over full: it has seen too
+    little of its load to tell a wave from a level."""
     in_a_row: int = 3
     """Evaluations in which an instance must be the most disturbed one."""
     cool_down_s: float = 15.0
-    """Time after a move in which neither board takes part in another; predictions settle in it."""
+    """Time after a move in which neither board takes part in another; predictions settle in it, and evaluations are
+    counted. It is the limit on the rate of moves."""
     refused_s: float = 120.0
     """Time for which a refused instance is not offered again."""
+    stay_s: float = 1_800.0
+    """Time for which an instance that moved stays where it is."""
 
 
 class Candidate(NamedTuple):
@@ -39,6 +54,8 @@ class Candidate(NamedTuple):
 
     gateway: str
     crowd: Crowd
+    high: Load
+    """The board's peaks of the last half hour."""
     cost: float = 0.0
     """What the move adds to the placement's score; the interference score there counts 1 + cost times."""
 
@@ -81,8 +98,12 @@ class Exchange:
     """One board's side: what it must remember between evaluations. `now`: seconds on a monotonic clock."""
 
     rules: Rules = field(default_factory=Rules)
+    peaks: Peaks = field(default_factory=Peaks)
+    since: float = float("inf")
+    """When the first evaluation was."""
     cool_until: float = float("-inf")
-    refused_until: dict[str, float] = field(default_factory=dict)
+    left_alone: dict[str, float] = field(default_factory=dict)
+    """Instance -> until when it is not offered: it was refused, or moved."""
     leading: str = ""
     """The most disturbed instance of the last evaluation."""
     times: int = 0
@@ -92,40 +113,70 @@ class Exchange:
         """Whether the board may neither offer nor take an instance."""
         return now < self.cool_until
 
+    def crowded(self, crowd: Crowd, now: float) -> bool:
+        """Whether the board needs so much that it may offer an instance; else no footprint need be made."""
+        warm = now - self.since >= self.rules.warm_s
+        return crowd.load.most >= (self.rules.crowded if warm else self.rules.full)
+
     def offer(self, crowd: Crowd, instances: Mapping[str, Footprint], now: float) -> str | None:
         """The instance to move away, if it has been the most disturbed one for long enough. `instances`: those on this
         board that may move."""
-        self.refused_until = {i: until for i, until in self.refused_until.items() if until > now and i in instances}
-        free = {name: instance for name, instance in instances.items() if name not in self.refused_until}
-        if self.cooling(now) or not free or crowd.peak < self.rules.crowded:
+        self.since = min(self.since, now)
+        self.peaks.observe(crowd.now, now)  # what came true, not what was feared
+        self.left_alone = {i: until for i, until in self.left_alone.items() if until > now}
+        free = {name: instance for name, instance in instances.items() if name not in self.left_alone}
+        if not free or not self.crowded(crowd, now):
             self.leading, self.times = "", 0
             return None
         scores = {name: crowd.within(footprint) for name, footprint in free.items()}
         highest = max(scores.values())
-        if scores.get(self.leading, float("-inf")) < highest * (1 - 1e-9):  # equal ones do not take turns
+        if scores.get(self.leading, float("-inf")) < NEAR * highest:
             self.leading, self.times = min(name for name, score in scores.items() if score == highest), 0
         self.times += 1
-        return self.leading if self.times >= self.rules.in_a_row else None
+        return self.leading if self.times >= self.rules.in_a_row and not self.cooling(now) else None
 
     def choose(self, instance: str, footprint: Footprint, crowd: Crowd, others: Sequence[Candidate]) -> Move | None:
         """The best move of an offered instance, if it gains enough. `others`: boards that may run it and do not cool
         down. None is a refusal: tell it to `refused`."""
-        here = crowd.within(footprint)
+        here, high = crowd.within(footprint), self.peaks.load.most
         scores = {other.gateway: other.crowd.joined(footprint) for other in others}
-        if not scores:
+        costs = {
+            other.gateway: 1 + other.cost
+            for other in others
+            if self.bearable(other.high.plus(other.crowd.share(footprint.ring)), high)
+        }
+        if not costs:
             return None
-        costs = {other.gateway: 1 + other.cost for other in others}
-        best = min(scores, key=lambda gateway: (scores[gateway] * costs[gateway], gateway))
+        best = min(costs, key=lambda gateway: (scores[gateway] * costs[gateway], gateway))
         least = threshold([here, *scores.values()])
         move = Move(instance, best, here, scores[best] * costs[best], least)
         return move if move.gain > least else None
 
+    def bearable(self, there: Load, here: float) -> bool:
+        """Whether a board that will need `there` can take an instance of one that needed `here`."""
+        return there.most <= self.rules.full and there.most < here
+
+    def admits(self, footprint: Footprint, crowd: Crowd, here: float, now: float) -> bool:
+        """Whether this board takes an instance that another offers, by its own newest state. `here`: peak of the board
+        that it comes from."""
+        return not self.cooling(now) and self.bearable(self.peaks.load.plus(crowd.share(footprint.ring)), here)
+
     def refused(self, instance: str, now: float) -> None:
         """No board takes `instance`, or the one chosen did not admit it: a signal to add capacity, or to shed."""
-        self.refused_until[instance] = now + self.rules.refused_s
+        self.left_alone[instance] = now + self.rules.refused_s
         self.leading, self.times = "", 0
 
-    def moved(self, now: float) -> None:
-        """This board gave or took an instance."""
+    def gave(self, load: Load, now: float) -> None:
+        """This board gave an instance away that needed `load` of its room."""
+        self.peaks.left(load)
+        self._cool_down(now)
+
+    def took(self, instance: str, load: Load, now: float) -> None:
+        """This board took an instance."""
+        self.peaks.arrived(load)
+        self.left_alone[instance] = now + self.rules.stay_s
+        self._cool_down(now)
+
+    def _cool_down(self, now: float) -> None:
         self.cool_until = now + self.rules.cool_down_s
         self.leading, self.times = "", 0

@@ -6,9 +6,9 @@ rates go to a forecast of its own (`holt_winters`), and forecast × time per row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agent.interference.holt_winters import HoltWinters
 from agent.interference.ring import HORIZON, Ring, board_ring, instance_ring
@@ -19,15 +19,23 @@ LEAST_S: Final = 0.5
 """Shorter times between two readings say little."""
 
 
-@dataclass(slots=True)
-class _Instance:
-    """One instance, as it was read last."""
+class _Counted(NamedTuple):
+    """Counters of one instance, as they were read."""
 
     rows: float
     busy_s: float
     bytes: float
     at: float
-    arrivals: HoltWinters = field(default_factory=lambda: HoltWinters(SEASON))
+
+
+@dataclass(slots=True)
+class _Instance:
+    """One instance, as it was read last."""
+
+    counted: _Counted
+    arrivals: HoltWinters = field(default_factory=lambda: HoltWinters(SEASON, at_once=False))
+    fitted: int = 0
+    """Number of the reading at which its forecast was fitted."""
     cpu_s: float = 0.0
     """Per row."""
     row_bytes: float = 0.0
@@ -35,12 +43,30 @@ class _Instance:
     cpu_now: float = 0.0
     """Core-seconds per second between the last two readings."""
 
+    def goes_on(self, now: _Counted) -> bool:
+        """False where counters went back: the instance began anew."""
+        before = self.counted
+        return now.rows >= before.rows and now.busy_s >= before.busy_s and now.bytes >= before.bytes
+
+    def observe(self, now: _Counted) -> None:
+        before, passed = self.counted, now.at - self.counted.at
+        if passed < LEAST_S:
+            return
+        rows = now.rows - before.rows
+        self.arrivals.observe(rows / passed)
+        if rows:
+            self.cpu_s = (now.busy_s - before.busy_s) / rows
+            self.row_bytes = (now.bytes - before.bytes) / rows
+        self.cpu_now = (now.busy_s - before.busy_s) / passed
+        self.period_s, self.counted = passed, now
+
 
 class Forecasts:
     """By flow and instance; what is gone from the figures is forgotten."""
 
     def __init__(self) -> None:
         self._instances: dict[tuple[str, str], _Instance] = {}
+        self._readings = 0
 
     def observe(self, figures: Mapping[str, Any]) -> None:
         """A reading of a gateway's figures. Counters that went back begin anew."""
@@ -49,44 +75,43 @@ class Forecasts:
             sent: dict[str, float] = {}
             for edge in told.get("edges", ()):
                 sent[edge["from"]] = sent.get(edge["from"], 0.0) + edge["bytes"]
-            for name, counted in told.get("instances", {}).items():
-                rows, busy_s, at = counted["rows_in"], counted["busy_s"], counted.get("at", figures["monotonic"])
-                now = _Instance(rows, busy_s, sent.get(name, 0.0), at)
-                before = self._instances.get((flow, name))
-                seen[flow, name] = now if before is None or _is_new(before, now) else _advanced(before, now)
+            for name, one in told.get("instances", {}).items():
+                at = one.get("at", figures["monotonic"])
+                counted = _Counted(one["rows_in"], one["busy_s"], sent.get(name, 0.0), at)
+                known = self._instances.get((flow, name))
+                if known is not None and known.goes_on(counted):
+                    known.observe(counted)
+                    seen[flow, name] = known
+                else:
+                    seen[flow, name] = _Instance(counted)
         self._instances = seen
+        self._readings += 1
+        self._fit_one()
+
+    def _fit_one(self) -> None:
+        """A fit costs as much as the rings of many instances, so that one instance has its turn per reading: the one
+        that waited longest."""
+        due = [one for one in self._instances.values() if one.arrivals.due]
+        if due:
+            one = min(due, key=lambda one: one.fitted)
+            one.arrivals.fit()
+            one.fitted = self._readings
+
+    @property
+    def cpu_now(self) -> float:
+        """Cores that the instances used between the last two readings."""
+        return sum(one.cpu_now for one in self._instances.values())
 
     def rings(self, speed: float) -> dict[tuple[str, str], Ring]:
         """The ring of each instance. `speed`: of a core of this board, in reference cores."""
         found: dict[tuple[str, str], Ring] = {}
         for key, one in self._instances.items():
             if one.period_s:
-                each = one.arrivals.forecast(round(HORIZON / one.period_s) + 1)
-                rates = [each[int(second / one.period_s)] for second in range(int(HORIZON))]
-                found[key] = instance_ring(rates, one.cpu_s * speed, one.row_bytes)
+                rates = one.arrivals.forecast(round(HORIZON / one.period_s) + 1)
+                found[key] = instance_ring(rates, one.cpu_s * speed, one.row_bytes, one.period_s)
         return found
 
-    def board(self, speed: float, load: float) -> Ring:
-        """The ring of the board. `load`: runnable processes on average, of all programs; beyond what the instances use
-        it is external load."""
-        ours = sum(one.cpu_now for one in self._instances.values())
-        return board_ring(self.rings(speed).values(), external_cpu=max(0.0, load - ours) * speed)
-
-
-def _is_new(before: _Instance, now: _Instance) -> bool:
-    return now.rows < before.rows or now.busy_s < before.busy_s or now.bytes < before.bytes
-
-
-def _advanced(before: _Instance, now: _Instance) -> _Instance:
-    passed = now.at - before.at
-    if passed < LEAST_S:
-        return before
-    rows = now.rows - before.rows
-    before.arrivals.observe(rows / passed)
-    if rows:
-        before.cpu_s = (now.busy_s - before.busy_s) / rows
-        before.row_bytes = (now.bytes - before.bytes) / rows
-    before.cpu_now = (now.busy_s - before.busy_s) / passed
-    before.period_s = passed
-    before.rows, before.busy_s, before.bytes, before.at = now.rows, now.busy_s, now.bytes, now.at
-    return before
+    def board(self, rings: Iterable[Ring], speed: float, load: float, external_link: float = 0.0) -> Ring:
+        """The ring of the board. `rings`: of its instances; `load`: runnable processes on average, of all programs;
+        beyond what the instances use it is external load. `external_link`: bytes per second that others send."""
+        return board_ring(rings, max(0.0, load - self.cpu_now) * speed, external_link)

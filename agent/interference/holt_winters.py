@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import product
+from itertools import islice, product
 from typing import Final, NamedTuple
 
 KEPT: Final = 3
 """Seasons of observations that are kept to fit on."""
 MOVING: Final = 30
 """Observations in the moving average of the start."""
+REST: Final = 4
+"""Between two fits for bad predictions lies at least this part of a season, one over it: sooner there is little new to
+fit on."""
 GRID: Final = (0.05, 0.2, 0.4, 0.7)
 """Values that are tried for each parameter; 0 would never learn, 1 would remember one observation."""
 DAMPING: Final = 0.98
@@ -74,10 +77,11 @@ class Smoothing:
 class HoltWinters:
     """A forecaster of one instance's arrivals per second. It is given one observation per period."""
 
-    def __init__(self, season: int, bad: float = 0.3, patience: int = 5) -> None:
+    def __init__(self, season: int, bad: float = 0.3, patience: int = 5, at_once: bool = True) -> None:
         """`season`: observations per season. A prediction is `bad` if it misses by more than that part of the mean
-        of the season; `patience` bad ones in a row start a refit and another one two
-        seasons later. Raises `ValueError` if a number is too small."""
+        of the season; `patience` bad ones in a row make a fit due, and another one two seasons later. With `at_once`
+        it is made then; without, the owner calls `fit` when it has time. Raises `ValueError` if a number is too
+        small."""
         if season < 2 or bad <= 0 or patience < 1:
             raise ValueError(
                 f"expected a season of at least 2, a bad part above 0 and patience, got {season}, {bad}, {patience}"
@@ -85,8 +89,12 @@ class HoltWinters:
         self._season, self._bad, self._patience = season, bad, patience
         self._values: deque[float] = deque(maxlen=KEPT * season)
         self._smoothing: Smoothing | None = None
+        self._at_once = at_once
         self._again = -1
         self._missed = 0
+        self._rest = 0
+        self.due = False
+        """Whether a fit would better the forecasts."""
         self.refits = 0
         """Fits after the first."""
 
@@ -101,24 +109,26 @@ class HoltWinters:
             raise ValueError(f"expected a finite rate of at least 0, got {rate}")
         self._values.append(rate)
         if self._smoothing is None:
-            if len(self._values) >= 2 * self._season:
-                self._smoothing = fit(list(self._values), self._season)
-            return
-        error = abs(self._smoothing.observe(rate))
-        usual = max(sum(list(self._values)[-self._season :]) / self._season, 1e-9)
-        self._missed = self._missed + 1 if error > self._bad * usual else 0
-        self._again -= 1
-        if self._missed >= self._patience:
-            self._refit(again=2 * self._season)
-        elif self._again == 0:
-            self._refit(again=-1)
+            self.due = len(self._values) >= 2 * self._season
+        else:
+            error = abs(self._smoothing.observe(rate))
+            usual = max(sum(islice(self._values, len(self._values) - self._season, None)) / self._season, 1e-9)
+            self._missed = self._missed + 1 if error > self._bad * usual else 0
+            self._again -= 1
+            self._rest -= 1
+            self.due |= (self._missed >= self._patience and self._rest <= 0) or self._again == 0
+        if self.due and self._at_once:
+            self.fit()
 
-    def _refit(self, again: int) -> None:
-        """Fit on the newest two seasons. `again`: observations until the next one: values from before a change would
-        stay in the season for long, so that once all of them are newer the fit is repeated."""
+    def fit(self) -> None:
+        """Fits on the newest two seasons, if two were observed. After a fit for bad predictions comes another one two
+        seasons later: values from before the change would stay in the season for long."""
+        if len(self._values) < 2 * self._season:
+            return
+        self.refits += self._smoothing is not None
         self._smoothing = fit(list(self._values)[-2 * self._season :], self._season)
-        self._missed, self._again = 0, again
-        self.refits += 1
+        self._again = 2 * self._season if self._missed >= self._patience else -1
+        self._missed, self._rest, self.due = 0, self._season // REST, False
 
     def forecast(self, steps: int) -> list[float]:
         """Rates of the next `steps` periods, none below 0; all 0 before the first observation."""
@@ -130,10 +140,25 @@ class HoltWinters:
 
 def fit(values: Sequence[float], season: int) -> Smoothing:
     """The smoothing with the least squared error on `values`, as it is after them."""
+    start = Smoothing(values, season, Parameters(0.0, 0.0, 0.0))
+    points = [Parameters(*point) for point in product(GRID, GRID, GRID)]
+    best = min(points, key=lambda point: _squares(start, point, values))
+    found = Smoothing(values, season, best)
+    for value in values:
+        found.observe(value)
+    return found
 
-    def squares(smoothing: Smoothing) -> float:
-        return sum(smoothing.observe(value) ** 2 for value in values)
 
-    tried = [Smoothing(values, season, Parameters(*point)) for point in product(GRID, GRID, GRID)]
-    errors = [squares(smoothing) for smoothing in tried]
-    return tried[errors.index(min(errors))]
+def _squares(start: Smoothing, parameters: Parameters, values: Sequence[float]) -> float:
+    """Sum of the squared errors one step ahead. The recursion of `observe` once more, as 64 of these are tried."""
+    (alpha, beta, gamma), damping = parameters, start.damping
+    level, trend, found = start.level, start.trend, 0.0
+    steps = deque(start.season)
+    for value in values:
+        seasonal, damped = steps.popleft(), damping * trend
+        before, expected = level, level + damped
+        found += (value - expected - seasonal) ** 2
+        level = expected + alpha * (value - seasonal - expected)
+        trend = damped + beta * (level - before - damped)
+        steps.append(seasonal + gamma * (value - level - seasonal))
+    return found

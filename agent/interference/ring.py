@@ -8,11 +8,12 @@ unnormalised; capacities come in when a score is computed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, repeat
 from math import isfinite
-from operator import add
+from operator import add, itemgetter, mul
 from typing import Final
 
 from edgert.core.errors import ProtocolError
@@ -41,23 +42,22 @@ class Ring:
 NOTHING: Final = Ring((0.0,) * WINDOWS, (0.0,) * WINDOWS)
 
 
-def windows_of(rates: Sequence[float]) -> list[float]:
-    """Mean of `rates` in each window. `rates`: of the next seconds, one by one; the last one goes on."""
-    seconds = int(HORIZON)
-    each = [*rates[:seconds], *[rates[-1] if rates else 0.0] * (seconds - len(rates))]
-    found: list[float] = []
-    at = 0
-    for windows, length in SHAPE:
-        step, end = int(length), at + windows * int(length)
-        found += [sum(some) / step for some in zip(*(each[at + n : end : step] for n in range(step)), strict=True)]
-        at = end
-    return found
+@lru_cache(maxsize=64)
+def _picker(period_s: float, periods: int) -> Callable[[Sequence[float]], tuple[float, ...]]:
+    """Takes the period in which the middle of each window lies; the last one goes on."""
+    middles = (start + seconds / 2 for start, seconds in zip(STARTS, SECONDS, strict=True))
+    return itemgetter(*(min(int(middle / period_s), periods - 1) for middle in middles))
 
 
-def instance_ring(rates: Sequence[float], cpu_s: float, row_bytes: float) -> Ring:
-    """Predicted arrivals × time per row (reference core-seconds), and × bytes per row."""
-    windows = windows_of(rates)
-    return Ring(tuple(rate * cpu_s for rate in windows), tuple(rate * row_bytes for rate in windows))
+def windows_of(rates: Sequence[float], period_s: float = 1.0) -> tuple[float, ...]:
+    """The rate in the middle of each window. `rates`: means of the next periods, one by one; the last one goes on."""
+    return _picker(round(period_s, 1), len(rates))(rates) if rates else NOTHING.cpu
+
+
+def instance_ring(rates: Sequence[float], cpu_s: float, row_bytes: float, period_s: float = 1.0) -> Ring:
+    """Predicted arrivals × time per row (reference core-seconds), and × bytes per row. `period_s`: at least 0.1."""
+    windows = windows_of(rates, period_s)
+    return Ring(tuple(map(mul, windows, repeat(cpu_s))), tuple(map(mul, windows, repeat(row_bytes))))
 
 
 def board_ring(rings: Iterable[Ring], external_cpu: float = 0.0, external_link: float = 0.0) -> Ring:

@@ -22,6 +22,7 @@ from math import comb
 from operator import add, mul, sub
 from typing import Final, NamedTuple
 
+from agent.interference.peaks import Load
 from agent.interference.ring import HORIZON, SECONDS, STARTS, Ring
 
 AMPLIFIER: Final = 2
@@ -63,10 +64,10 @@ class Footprint:
     def __init__(self, ring: Ring, amplifier: int = AMPLIFIER) -> None:
         self.ring = ring
         self.smoothed = smooth(ring.cpu), smooth(ring.link)
-        of_cpu, of_link = (_powers(values, amplifier) for values in self.smoothed)
-        self.powers = [a + b for a, b in zip(of_cpu[:-1], of_link[:-1], strict=True)]
+        of_cpu, of_link = _powers(self.smoothed[0], amplifier), _powers(self.smoothed[1], amplifier)
+        self.powers = list(map(add, of_cpu[:-1], of_link[:-1]))
         """All below the highest, both resources one behind the other."""
-        self.own = tuple(sum(map(mul, NEARNESS, powers[-1])) for powers in (of_cpu, of_link))
+        self.own = sum(map(mul, NEARNESS, of_cpu[-1])), sum(map(mul, NEARNESS, of_link[-1]))
         """Weighted sum of the highest power, by resource."""
 
 
@@ -124,6 +125,15 @@ class Crowd:
         self._weigh()
 
     @property
-    def peak(self) -> float:
-        """Greatest part of its room that any resource is predicted to need, in any window; 1 is full."""
-        return max(max(self.ring.cpu) / self.room.cpu, max(self.ring.link) / self.room.link)
+    def load(self) -> Load:
+        """Greatest parts of its room that are predicted to be needed in any window; 1 is full."""
+        return self.share(self.ring)
+
+    @property
+    def now(self) -> Load:
+        """Parts of its room that are needed in the window that begins now."""
+        return Load(self.ring.cpu[0] / self.room.cpu, self.ring.link[0] / self.room.link)
+
+    def share(self, ring: Ring) -> Load:
+        """Greatest parts of the board's room that `ring` needs in any window."""
+        return Load(max(ring.cpu) / self.room.cpu, max(ring.link) / self.room.link)

@@ -3,11 +3,12 @@
 A *figures* document is what a gateway's control socket answers to `figures`: counters since the process started. Two
 readings give rates. A *profile* is a plain dict:
 
-    {"gateway": str, "cpu": float, "speed": float, "memory": int, "labels": [str], "bandwidth": float, "slots": int}
+    {"gateway": str, "cpu": float, "speed": float, "memory": int, "labels": [str], "bandwidth": float, "slots": int,
+     "drained": bool}
 
 `cpu` in reference cores, `speed` in reference cores per core of this board; both are needed, and memory in bytes.
-Labels, bandwidth (bytes/s) and slots may be absent. CPU of an operator is its busy time per second × the speed of its
-board, so that figures of slow and fast boards compare (FGCS 2025, section 5.2).
+Labels, bandwidth (bytes/s), slots and drained may be absent. CPU of an operator is its busy time per second × the speed
+of its board, so that figures of slow and fast boards compare (FGCS 2025, section 5.2).
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def _board(name: str, profile: Profile) -> Board:
         frozenset(profile.get("labels", ())),
         float(profile.get("bandwidth", "inf")),
         int(profile.get("slots", 1)),
+        bool(profile.get("drained", False)),
     )
 
 

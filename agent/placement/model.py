@@ -75,6 +75,8 @@ class Board:
     """Bytes per second that it can send to other boards, and as many that it can receive."""
     slots: int = 1
     """Processes that run instances; only `even` and `locality-fairness` count them."""
+    drained: bool = False
+    """It runs only operators that are pinned to it."""
 
 
 @dataclass(frozen=True)
@@ -154,13 +156,18 @@ class Problem:
         may = tuple(
             n
             for n, board in enumerate(self.boards)
-            if (not operator.gateways or board.gateway in operator.gateways) and operator.labels <= board.labels
+            if (board.gateway in operator.gateways or not (operator.gateways or board.drained))
+            and operator.labels <= board.labels
         )
         if not may:
             pins = f"pinned to {', '.join(sorted(operator.gateways))}" if operator.gateways else "not pinned"
             labels = f"needs labels {', '.join(sorted(operator.labels))}" if operator.labels else "needs no label"
             raise PlacementError(
                 f"operator {operator.name!r} ({pins}; {labels}): expected a board that may run it, got none of"
-                f" {', '.join(b.gateway for b in self.boards) or 'no boards'}; change its pins, or label a board"
+                f" {', '.join(map(_told, self.boards)) or 'no boards'}; change its pins, or label or fill a board"
             )
         return may
+
+
+def _told(board: Board) -> str:
+    return f"{board.gateway} (drained)" if board.drained else board.gateway

@@ -15,6 +15,9 @@ from agent.placement.registry import HEURISTICS
 from edgert.core.errors import EdgertError, show
 from edgert.flow.plan import uncopied
 
+Takers = Mapping[str, frozenset[str]]
+"""Boards that take operators -> their labels."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -25,7 +28,8 @@ class Rules:
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Operator -> labels (`NAME=VALUE`) that its board must have."""
     heuristic: str = ""
-    """The heuristic that places the flow anew when that pays; empty: only people move operators."""
+    """The heuristic that places the flow anew when that pays; empty: none does, and crowded boards hand over what has
+    neither pins nor labels."""
 
     @classmethod
     def untrusted(cls, plain: Any) -> Rules:
@@ -70,10 +74,24 @@ class Rules:
         """Labels that the board of an operator copy must have."""
         return self.labels.get(copy, frozenset()) | self.labels.get(uncopied(copy)[0], frozenset())
 
-    def for_problem(self, flow: str) -> dict[str, Rule]:
+    def handed_over(self, copy: str) -> bool:
+        """May a crowded board hand an operator copy over by itself? Not where a heuristic places the flow: two that
+        decide would undo each other's moves."""
+        return not (self.heuristic or self.pin_of(copy) is not None or self.labels_of(copy))
+
+    def held_back(self, on: Collection[str], takers: Takers) -> list[str]:
+        """Of the copies `on`, those that stay where they are, as no board that takes operators may run them: the one
+        that they are pinned to, or all with their labels, are drained or away."""
+        return [copy for copy in on if not self._has_board(copy, takers)]
+
+    def _has_board(self, copy: str, takers: Takers) -> bool:
+        pin, needed = self.pin_of(copy), self.labels_of(copy)
+        return any(pin in (None, gateway) and needed <= has for gateway, has in takers.items())
+
+    def for_problem(self, flow: str, takers: Takers) -> dict[str, Rule]:
         """As `agent.placement.build` takes them. Pins of single copies are not among them: such a copy is kept where it
-        is."""
-        names = {name for name in (*self.pins, *self.labels) if not uncopied(name)[1]}
+        is; nor is what no board can obey now (`held_back`)."""
+        names = {n for n in (*self.pins, *self.labels) if not uncopied(n)[1] and self._has_board(n, takers)}
         return {
             f"{flow}/{name}": Rule(frozenset({self.pins[name]} if name in self.pins else ()), self.labels_of(name))
             for name in names

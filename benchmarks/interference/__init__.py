@@ -1,4 +1,5 @@
-"""Claim: an update of all interference scores of a board with 150 instances costs at most 1 ms."""
+"""Claim: the bookkeeping of a board with 150 instances costs at most 0.33 % of a core and its scores 1 ms; hot boards
+hand over until the throughput is that of an even placement; under a load that repeats moves come to an end."""
 
 from __future__ import annotations
 

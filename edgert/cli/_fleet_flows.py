@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.cli import _fleet_plans, _fleet_top
+from edgert.cli import _fleet_moves, _fleet_plans, _fleet_top
 from edgert.core.errors import EdgertError
 
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -31,16 +31,20 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
     )  # fmt: skip
     deploy.add_argument(
         "--heuristic", default="", metavar="NAME",
-        help="let it place operators without --place anew, when that pays (default: nothing moves by itself)",
+        help="let it place operators without --place anew, when that pays (default: crowded boards hand them over)",
     )  # fmt: skip
     deploy.set_defaults(act=lambda args: _deploy(args, call))
     rules = _action(actions, "rules", "the rules of a flow's placement, and changes of them", add_socket)
     rules.add_argument("flow")
     rules.add_argument(
         "--unpin", action="append", default=[], metavar="OPERATOR",
-        help="let a heuristic move an operator that --place or `move` put where it is",
+        help="let an operator move by itself that --place or `move` put where it is",
     )  # fmt: skip
-    rules.add_argument("--heuristic", metavar="NAME", help="places operators anew, when that pays; none: nothing does")
+    rules.add_argument(
+        "--heuristic",
+        metavar="NAME",
+        help="places operators anew, when that pays; none: crowded boards hand them over",
+    )
     rules.set_defaults(act=lambda args: _rules(args, call))
     text = "flows of the fleet: where their operators run, and who coordinates them"
     _action(actions, "flows", text, add_socket).set_defaults(act=lambda args: _flows(args, call))
@@ -51,6 +55,7 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
     move.set_defaults(act=lambda args: _move(args, call))
     _fleet_plans.add(actions, _action, add_socket, call)
     _fleet_top.add(actions, _action, add_socket, call)
+    _fleet_moves.add(actions, _action, add_socket, call)
     text = "the load that each board predicts for the next three minutes"
     _action(actions, "rings", text, add_socket).set_defaults(act=lambda args: _rings(args, call))
     remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)
@@ -113,8 +118,9 @@ def rules_lines(found: Mapping[str, Any]) -> list[str]:
     """The rules of a flow for a terminal."""
     pins = ", ".join(f"{operator} on {gateway}" for operator, gateway in found["pins"].items()) or "none"
     labels = ", ".join(f"{operator} needs {' '.join(one)}" for operator, one in found["labels"].items()) or "none"
-    by = f"by {found['heuristic']}, when that pays" if found["heuristic"] else "only by people"
-    return [f"flow {found['flow']} is placed anew {by}", f"pinned: {pins}", f"labels: {labels}"]
+    heuristic = f"placed anew by {found['heuristic']}, when that pays"
+    by = heuristic if found["heuristic"] else "moved only by crowded boards"
+    return [f"flow {found['flow']} is {by}", f"pinned: {pins}", f"labels: {labels}"]
 
 
 def _flows(args: argparse.Namespace, call: Call) -> int:

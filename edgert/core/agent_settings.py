@@ -85,6 +85,30 @@ class PlacementSettings:
     least_gain: float = setting(0.1, doc="the score must fall by this part of what it is", minimum=0.001, maximum=1)
 
 
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Moves of operators that the fleet makes by itself (see docs/internals/interference.md)."""
+
+    enabled: bool = setting(
+        True, doc="false: this board neither gives operators away by itself nor takes any; people still move them"
+    )
+    period_s: float = setting(
+        5.0, doc="time between two predictions; an instance is offered after three", unit="s", minimum=0.5, maximum=60
+    )
+    crowded: float = setting(
+        0.7, doc="part of what operators may use that the board is predicted to need before it gives any away",
+        minimum=0.01, maximum=10,
+    )  # fmt: skip
+    cpu: float = setting(0.95, doc="part of the board's cores that operators may use", minimum=0.0001, maximum=1)
+    bandwidth: float = setting(0.95, doc="part of the network that operators may use", minimum=0.01, maximum=1)
+    bandwidth_mbit: float = setting(100.0, doc="what the board's network carries", unit="Mbit/s", minimum=0.01)
+    external: bool = setting(
+        True,
+        doc="count what other programs use of the board; false: where several gateways share a machine, as each would "
+        "count the others",
+    )
+
+
 MECHANISMS: Final = ("nice", "slice", "nice+slice", "groups", "groups+nice")
 """How priorities reach the kernel. `groups`: equal shares per query, by control groups."""
 
@@ -142,6 +166,7 @@ class AgentSettings:
     membership: MembershipSettings = section(MembershipSettings)
     coordinates: CoordinateSettings = section(CoordinateSettings)
     placement: PlacementSettings = section(PlacementSettings)
+    moves: Moves = section(Moves)
     sched: Sched = section(Sched)
     log: Log = section(Log)
 

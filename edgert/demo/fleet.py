@@ -104,6 +104,9 @@ seeds = [{seeds}]
 key_file = {text(str(key))}
 gateway_socket = {text(str(board.folder / "control.sock"))}
 
+[moves]
+external = false
+
 [sched]
 enabled = false
 """

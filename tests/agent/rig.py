@@ -33,8 +33,9 @@ class RealAgent:
         keys: list[bytes],
         gateway: Path | None = None,
         fleet: str = "default",
+        extra: str = "",
     ) -> None:
-        """`gateway`: the control socket of its gateway."""
+        """`gateway`: the control socket of its gateway; `extra`: more lines of its settings."""
         self.name = name
         self.port = free_port()
         self.folder = folder / name
@@ -47,7 +48,7 @@ class RealAgent:
             f'[gateway]\nid = "{name}"\nfleet = "{fleet}"\ndata_dir = "{self.folder}"\n'
             f"[agent]\nport = {self.port}\nseeds = [{listed}]\n"
             f'gateway_socket = "{gateway or ""}"\n'
-            "[coordinates]\nperiod_s = 1.0\n"
+            f"[coordinates]\nperiod_s = 1.0\n{extra}"
         )
         self.process: subprocess.Popen[bytes] | None = None
 

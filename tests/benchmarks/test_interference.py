@@ -1,19 +1,50 @@
-"""The benchmark of interference, in short."""
+"""The benchmark of interference in short, and what its simulations promise."""
 
 from __future__ import annotations
 
 import pytest
 
+from agent.interference.peaks import Load
 from benchmarks import machine
-from benchmarks.interference import BENCHMARK
+from benchmarks.interference import BENCHMARK, scenarios
 from benchmarks.interference import measure as measured
-from benchmarks.report import Options, Report
+from benchmarks.interference.scenarios import SMALL, Result
+from benchmarks.report import Report
 
 
-def test_scores_and_predictions_cost_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looks_and_scores_cost_something(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "INSTANCES", 3)
-    monkeypatch.setattr(measured, "TRIES", 2)
+    monkeypatch.setattr(measured, "LOOKS", 2)
     report = Report("interference", BENCHMARK.about, machine.describe(), 1)
-    BENCHMARK.measure(Options(True, 1, say=lambda text: None), report)
-    assert {"scores of 3 instances", "predictions and rings of 3 instances"} < set(report.figures)
+    measured._looks(report, warm=3)
+    assert "scores of 3 instances" in report.figures
     assert all(figure.median > 0 for figure in report.figures.values())
+
+
+def test_hot_boards_hand_over_until_the_throughput_is_ideal() -> None:
+    """5 s of CPU: 20 simulated minutes of six boards."""
+    result = scenarios.internal(seed=1, variable=False, minutes=20, size=SMALL)
+    print(result)
+    assert result.first < 0.8 * result.ideal, "without moves hot boards cannot serve all"
+    assert result.short <= 0.00413
+    assert result.p99_s < 0.1 * result.p99_first_s
+    assert 0 < result.moves <= 40
+
+
+def test_under_a_sinusoidal_load_few_instances_move() -> None:
+    """2 s of CPU: two simulated hours of three boards."""
+    made = scenarios.moves_per_board_and_hour(seed=1, hours=2, period_s=600.0, boards=3, instances=3)
+    print(made)
+    assert max(made) < 4
+    assert made[1] <= 1
+
+
+def test_a_day_leaves_no_memory_behind() -> None:
+    assert measured._growth(1) < 1.05
+
+
+def test_what_is_recovered_is_a_part_of_what_was_lost() -> None:
+    load = Load()
+    result = Result(1, 80.0, 95.0, 100.0, 2.0, 0.5, 0.4, 3, 60.0, 0, load, load)
+    assert (result.recovered, result.p99_less) == (0.75, 0.75)
+    assert result.short == pytest.approx(0.05)

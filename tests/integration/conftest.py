@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import Broker
+from tests.integration.fleet_world import Fleet
 from tests.integration.rig import Rig
 
 
@@ -16,3 +17,14 @@ def rig(tmp_path: Path, mosquitto: Callable[..., Broker]) -> Iterator[Rig]:
     made = Rig(tmp_path, mosquitto(persistence=True, settings="max_queued_messages 0\nmax_inflight_messages 0"))
     yield made
     made.close()
+
+
+@pytest.fixture
+def fleet(rig: Rig) -> Iterator[Fleet]:
+    made = Fleet(rig)
+    try:
+        yield made
+    finally:
+        made.close()
+        for agent in made.agents.values():
+            print(agent.name, agent.log())

@@ -5,79 +5,19 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from edgert.cli.main import main
-from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.flow.document import to_toml
-from tests.agent.rig import RealAgent
 from tests.integration import truth
-from tests.integration.boards import Boards
-from tests.integration.rig import FLEET, Rig
+from tests.integration.fleet_world import Fleet, counts_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-KEY = bytes(range(32))
 PLACE = {"window": "g2", "central": "g3"}
 SINK = {"central": "g2"}
-
-
-class Fleet:
-    """Three boards, each with a gateway and an agent."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.rig, self.boards, self.collector = rig, Boards(rig, 3), rig.collector()
-        self.agents: dict[str, RealAgent] = {}
-        for name, gateway in self.boards.gateways.items():
-            seeds = [agent.port for agent in self.agents.values()]
-            agent = RealAgent(
-                rig.folder / "agents", name, seeds, [KEY], gateway=gateway.data / "control.sock", fleet=FLEET
-            )
-            self.agents[name] = agent
-
-    def start(self) -> None:
-        self.collector.start()
-        for gateway in self.boards.gateways.values():
-            gateway.start_ready()
-        for agent in self.agents.values():
-            agent.start()
-        for agent in self.agents.values():
-            wait_until(lambda agent=agent: self.sees_all(agent), f"agent {agent.name} to see all boards", 30.0)  # type: ignore[misc]
-
-    def sees_all(self, agent: RealAgent) -> bool:
-        members = agent.status().get("members", ())
-        alive = {m["gateway"] for m in members if m["state"] == "alive" and m["board"].get("link", [0, 0])[1]}
-        return alive == set(self.agents)
-
-    def ask(self, name: str, verb: str, args: dict[str, Any]) -> Any:
-        return call(self.agents[name].folder / "agent.sock", verb, args, 60.0)
-
-    def where(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(name, "fleet.flows", {})["flows"].get("city-air", {})
-        return found
-
-    def close(self) -> None:
-        for agent in self.agents.values():
-            agent.kill()
-
-
-@pytest.fixture
-def fleet(rig: Rig) -> Iterator[Fleet]:
-    made = Fleet(rig)
-    try:
-        yield made
-    finally:
-        made.close()
-        for agent in made.agents.values():
-            print(agent.name, agent.log())
-
-
-def counts_of(packs: list[dict[str, Any]]) -> dict[tuple[float, str], int]:
-    return {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
 
 
 def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
@@ -130,7 +70,7 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     assert "city-air stays: hybrid finds no better placement" in capsys.readouterr().out, "all is pinned"
     assert main(["fleet", "rules", "city-air", "--unpin", "window", *asked]) == 0
     told = capsys.readouterr().out
-    assert told == "flow city-air is placed anew only by people\npinned: central on g3\nlabels: none\n"
+    assert told == "flow city-air is moved only by crowded boards\npinned: central on g3\nlabels: none\n"
     assert main(["fleet", "plan", "city-air", *asked]) == 0
     told = capsys.readouterr().out
     assert "better: window to g" in told, told

@@ -62,6 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     some.add_argument("--seconds", type=float, default=12.0, metavar="S",
                       help="of messages; a fault lasts up to a third of it (default: %(default)s)")  # fmt: skip
     some.add_argument("--moves", type=int, default=0, metavar="N", help="moves of operators meanwhile (default: none)")
+    some.add_argument("--sensors", type=int, default=faults.SENSORS, metavar="N", help="(default: %(default)s)")
     some.add_argument("--folder", type=Path, default=Path("build/lab-faults"), help="(default: %(default)s)")
     text = "a flow that agents run, with kills of its coordinator, kills of boards, and cuts, from seeds; compares"
     fleet = commands.add_parser("fleet", help=text)
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command == "up":
             return asyncio.run(_up(args))
         if args.command == "faults":
-            return _faults(args, lambda seed, folder: faults.run(seed, folder, args.seconds, args.moves))
+            return _faults(args, lambda seed, folder: faults.run(seed, folder, args.seconds, args.moves, args.sensors))
         if args.command == "fleet":
             return _faults(args, lambda seed, folder: fleet_faults.run(seed, folder, args.faults))
         return _steer(args)

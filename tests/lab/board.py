@@ -140,6 +140,7 @@ class Board(Place):
         settings: dict[str, dict[str, Any]] = {
             "gateway": {"id": self.name, "fleet": FLEET, "data_dir": str(self.gateway.data)},
             "agent": {"bind": self.address, "port": AGENT_PORT, "seeds": seeds, "key_file": str(own_keys)},
+            "moves": {"external": False},  # the boards share a machine
         }  # fmt: skip
         for section, table in self.described.agent.items():
             settings[section] = settings.get(section, {}) | dict(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -17,13 +18,19 @@ from tests.lab.forwarding import Way
 from tests.lab.lab import Lab
 
 BOARDS: Final = ("g1", "g2", "g3")
-APART: Final = {"readings": "g1", "valid": "g1", "by-sensor": "g2", "window": "g2", "central": "g3"}
+KEYED: Final = ("by-device", "tracked", "by-sensor", "window")
+"""Operators with state by key, and what makes the key. They are on one board, and move together."""
+APART: Final = {"readings": "g1", "valid": "g1", **dict.fromkeys(KEYED, "g2"), "central": "g3"}
 """Operator → board, where the flow begins."""
 FLOW: Final = "city-air"
 NEIGHBOURS: Final = (("g1", "g2"), ("g2", "g3"), ("g3", CENTRAL))
 """Pairs between which rows of the flow travel."""
 RATE: Final = 250.0
 """Messages per second."""
+SENSORS: Final = 20
+PROCESS_NOISE: Final = 0.125
+SENSOR_NOISE: Final = 0.32
+ERROR: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class Outcome:
     """Messages that were counted more often than once."""
     sums_right: bool
     """Of the temperatures, by window and sensor."""
+    out_of_order: int
+    """Windows of a sensor whose estimates are not those of its readings in order."""
     pauses_s: tuple[float, ...]
     """How long the flow stood still for each move that was made."""
     moves_cut_short: int
@@ -68,11 +77,12 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        return not self.lost and not self.doubled and self.sums_right
+        return not self.lost and not self.doubled and self.sums_right and not self.out_of_order
 
     def __str__(self) -> str:
         lines = ["good" if self.good else "BAD", *(f"  {step[2]}" for step in timeline(self.faults) if step[1])]
-        lines.append(f"  lost {self.lost}, doubled {self.doubled}, sums {'right' if self.sums_right else 'WRONG'}")
+        sums = "right" if self.sums_right else "WRONG"
+        lines.append(f"  lost {self.lost}, doubled {self.doubled}, out of order {self.out_of_order}, sums {sums}")
         lines.append(f"  {self.dropped_by_cuts} frames dropped by cuts")
         if self.pauses_s:
             pause = f"the longest pause {max(self.pauses_s):.1f} s"
@@ -133,12 +143,12 @@ def timeline(faults: Sequence[Fault]) -> list[tuple[float, bool, Fault]]:
     return sorted(begin + end, key=lambda step: step[0])
 
 
-def run(seed: int, folder: Path, duration_s: float = 12.0, moves: int = 0) -> Outcome:
+def run(seed: int, folder: Path, duration_s: float = 12.0, moves: int = 0, sensors: int = SENSORS) -> Outcome:
     """One laboratory with the faults of a seed, and that many moves of operators meanwhile."""
     draw = random.Random(seed)
     faults = plan(draw, duration_s)
     faults += draw_moves(random.Random(f"moves of {seed}"), duration_s, moves)
-    packs = readings(draw, round(duration_s * RATE))
+    packs = readings(draw, round(duration_s * RATE), sensors)
     with Lab(description(seed), folder).running() as lab:
         placed = Placed(lab, draw)
         source = lab.boards["g1"]
@@ -154,19 +164,62 @@ def run(seed: int, folder: Path, duration_s: float = 12.0, moves: int = 0) -> Ou
         cut = sum(figures.get("cut", 0) for figures in lab.switch.figures().values())
         expected = truth.expected(packs, 10.0)
         counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
+        paths = lab.central.rig.counts(FLOW, "path")
     lost, doubled = differences({key: row["n"] for key, row in expected.items()}, counts)
     sums_right = sums == {key: row["total"] for key, row in expected.items()}
+    wrong = sum(not math.isclose(paths.get(key, math.nan), path, rel_tol=1e-9) for key, path in tracked(packs).items())
     return Outcome(
-        seed, tuple(faults), cut, lost, doubled, sums_right, tuple(placed.pauses_s), placed.cut_short, recovery_s
+        seed, tuple(faults), cut, lost, doubled, sums_right, wrong, tuple(placed.pauses_s), placed.cut_short, recovery_s
     )
 
 
-def readings(draw: random.Random, number: int) -> list[dict[str, Any]]:
-    """SenML packs of 20 sensors, 100 ms of event time from one to the next. Temperatures are whole, so that sums are
-    exact; some are out of the flow's range."""
+def document() -> dict[str, Any]:
+    """The flow of the integration tests with a Kalman filter before the window: what it estimates depends on the order
+    of a sensor's readings, and on all of them."""
+    made = truth.document(interval_s=0.3)
+    operators = made["operators"]
+    filtering = {
+        "type": "kalman", "input": "by-device", "field": "temperature",
+        "process_noise": PROCESS_NOISE, "sensor_noise": SENSOR_NOISE, "initial_error": ERROR,
+    }  # fmt: skip
+    window = operators["window"]
+    made["operators"] = {
+        **{name: operators[name] for name in ("readings", "valid")},
+        "by-device": operators["by-sensor"],
+        "tracked": filtering,
+        "by-sensor": {**operators["by-sensor"], "input": "tracked"},
+        "window": {**window, "aggregates": {**window["aggregates"], "path": "sum(estimate)"}},
+        "central": operators["central"],
+    }
+    return made
+
+
+def tracked(packs: Sequence[Mapping[str, Any]], size_s: float = 10.0) -> dict[tuple[float, str], float]:
+    """(window start, source) → sum of the estimates, in plain Python."""
+    tracks: dict[str, tuple[float, float]] = {}
+    found: dict[tuple[float, str], float] = {}
+    for pack in packs:
+        row = truth.fields(pack)
+        value, source = row["temperature"], row["source"]
+        if not truth.VALID[0] <= value <= truth.VALID[1]:
+            continue
+        if source in tracks:
+            estimate, error = tracks[source]
+            gain = (error + PROCESS_NOISE) / (error + PROCESS_NOISE + SENSOR_NOISE)
+            tracks[source] = estimate + gain * (value - estimate), gain * SENSOR_NOISE
+        else:
+            tracks[source] = value, ERROR
+        window = pack["bt"] / 1000 // size_s * size_s
+        found[window, source] = found.get((window, source), 0.0) + tracks[source][0]
+    return found
+
+
+def readings(draw: random.Random, number: int, sensors: int = SENSORS) -> list[dict[str, Any]]:
+    """SenML packs of some sensors by turns, 100 ms of event time from one to the next. Temperatures are whole, so that
+    sums are exact; some are out of the flow's range."""
     packs = []
     for at in range(number):
-        entries: list[dict[str, Any]] = [{"n": "source", "u": "string", "sv": f"sensor-{at % 20}"}]
+        entries: list[dict[str, Any]] = [{"n": "source", "u": "string", "sv": f"sensor-{at % sensors}"}]
         entries += [{"n": "temperature", "u": "far", "v": str(draw.randint(-20, 50))}]
         entries += [{"n": "dust", "u": "per", "v": str(draw.randint(0, 500))}]
         packs.append({"e": entries, "bt": 1_422_748_800_000 + 100 * at})
@@ -177,7 +230,7 @@ class Placed:
     """The flow in a laboratory, and where its operators are."""
 
     def __init__(self, lab: Lab, draw: random.Random) -> None:
-        self._lab, self._draw, self._document = lab, draw, truth.document(interval_s=0.3)
+        self._lab, self._draw, self._document = lab, draw, document()
         self._on: Mapping[str, str] = APART
         self._plan = 1
         self.pauses_s: list[float] = []
@@ -221,7 +274,7 @@ def inject(lab: Lab, faults: Sequence[Fault], placed: Placed) -> None:
         time.sleep(max(0.0, began + at - time.monotonic()))
         if fault.kind == "move":
             window, sink = fault.places
-            placed.move({**APART, "by-sensor": window, "window": window, "central": sink})
+            placed.move({**APART, **dict.fromkeys(KEYED, window), "central": sink})
         elif fault.kind == "kill":
             lab.kill(fault.places[0]) if begins else lab.start_board(fault.places[0])
         else:

@@ -31,7 +31,7 @@ def test_load_of_other_programs_is_in_the_next_half_minute_and_no_further() -> N
     forecasts = Forecasts()
     for reading in range(3):
         forecasts.observe(figures(PERIOD_S * reading, 500.0 * reading, busy_s=1.0 * reading))
-    ring = forecasts.board(1.0, load=1.5)
+    ring = forecasts.board(forecasts.rings(1.0).values(), 1.0, load=1.5)
     assert ring.cpu[0] == pytest.approx(0.2 + 1.3)
     assert ring.cpu[40] == pytest.approx(0.2)
 

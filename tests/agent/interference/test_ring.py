@@ -36,13 +36,14 @@ def test_three_rings_of_thirty_windows_look_three_minutes_ahead() -> None:
     assert (SECONDS[29], SECONDS[30], SECONDS[60]) == (1, 2, 3)
 
 
-def test_a_window_is_the_mean_of_its_seconds_and_the_last_rate_goes_on() -> None:
+def test_a_window_has_the_rate_of_its_middle_and_the_last_rate_goes_on() -> None:
     windows = windows_of([float(second) for second in range(100)])
-    assert windows[:2] == [0, 1]
-    assert windows[30] == 30.5
+    assert windows[:2] == (0, 1)
+    assert windows[30] == 31
     assert windows[60] == 91
     assert windows[89] == 99
-    assert windows_of([]) == [0.0] * WINDOWS
+    assert windows_of([7.0, 9.0], 5.0)[4:6] == (7.0, 9.0)
+    assert windows_of([]) == (0.0,) * WINDOWS
 
 
 def test_an_instance_uses_arrivals_times_cost_and_its_board_the_sum_and_what_others_use() -> None:

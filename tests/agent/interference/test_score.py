@@ -48,7 +48,7 @@ def test_a_board_after_changes_is_the_board_made_anew(some: list[Ring], room: Ro
     fresh = Crowd(board_ring(some[1:]), room)
     probe = Footprint(flat(1.0, 2.0))
     assert crowd.joined(probe) == pytest.approx(fresh.joined(probe), abs=1e-9)
-    assert crowd.peak == pytest.approx(fresh.peak, abs=1e-9)
+    assert crowd.load == pytest.approx(fresh.load, abs=1e-9)
 
 
 def test_a_crowded_board_counts_more_than_twice_as_much_as_one_half_as_full() -> None:

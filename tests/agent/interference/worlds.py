@@ -42,6 +42,8 @@ class SimulatedFleet:
 
     def round(self, now: float) -> None:
         """Every board evaluates once."""
+        for board in self.boards:
+            board.exchange.peaks.observe(board.crowd.load, now)
         for board in self.rng.sample(self.boards, len(self.boards)):
             self._evaluate(board, now)
 
@@ -50,15 +52,16 @@ class SimulatedFleet:
         if name is None:
             return
         others = {b.gateway: b for b in self.boards if b is not board and not b.exchange.cooling(now)}
-        candidates = [Candidate(gateway, other.crowd) for gateway, other in others.items()]
+        candidates = [Candidate(b.gateway, b.crowd, b.exchange.peaks.load) for b in others.values()]
         move = board.exchange.choose(name, board.instances[name], board.crowd, candidates)
-        if move is None:
+        footprint, high = board.instances[name], board.exchange.peaks.load.most
+        if move is None or not others[move.to].exchange.admits(footprint, others[move.to].crowd, high, now):
             board.exchange.refused(name, now)
             return
         target = others[move.to]
-        footprint = target.instances[name] = board.instances.pop(name)
+        target.instances[name] = board.instances.pop(name)
         board.crowd.change(left=[footprint])
         target.crowd.change(arrived=[footprint])
-        board.exchange.moved(now)
-        target.exchange.moved(now)
+        board.exchange.gave(board.crowd.share(footprint.ring), now)
+        target.exchange.took(name, target.crowd.share(footprint.ring), now)
         self.moves.append((now, name, board.gateway, move.to))

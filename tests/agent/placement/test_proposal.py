@@ -36,7 +36,9 @@ def _inside(name: str) -> list[str]:
     return name.partition("#")[0].split("+")
 
 
-def proposal(other: float, keep: Collection[str] = ("read",), heuristic: str = "hybrid", cpu: float = 0.1) -> Proposal:
+def proposal(
+    other: float, keep: Collection[str] = ("read",), heuristic: str = "hybrid", cpu: float = 0.1, drained: str = ""
+) -> Proposal:
     """`other`: use of board `a` by a flow of its own."""
     parts = {"a": ["read"], "b": ["valid", "minute#1"], "c": ["minute#2", "ship"]}
     readings = {
@@ -47,8 +49,9 @@ def proposal(other: float, keep: Collection[str] = ("read",), heuristic: str = "
         for gateway, names in parts.items()
     }
     draw = random.Random(7).random
+    profiles = [{**profile, "drained": profile["gateway"] == drained} for profile in PROFILES]
     return propose(
-        "f", heuristic, readings, ON, {"f"}, keep, PROFILES, lambda a, b: 0.01, Budget(evaluations=3000), draw
+        "f", heuristic, readings, ON, {"f"}, keep, profiles, lambda a, b: 0.01, Budget(evaluations=3000), draw
     )
 
 
@@ -73,6 +76,14 @@ def test_operators_that_are_kept_stay_with_all_their_copies() -> None:
     found = proposal(other=0.0, keep=("read", "minute", "ship"))
     assert {found.after["minute#1"], found.after["minute#2"], found.after["ship"]} == {"b", "c"}
     assert found.moves.keys() <= {"valid"}
+
+
+def test_a_drained_board_gets_nothing_loses_what_may_move_and_keeps_what_stays() -> None:
+    found = proposal(other=0.0, keep=("read", "ship"), drained="c")
+    assert (found.after["read"], found.after["ship"]) == ("a", "c")
+    assert "c" not in {found.after[name] for name in ("valid", "minute#1", "minute#2")}
+    assert found.better
+    assert found.now.rank.violation > 0
 
 
 def test_what_is_not_better_is_said_to_be_not() -> None:

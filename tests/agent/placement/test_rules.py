@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet_deploy import assignment
+from agent.fleet.deploy import assignment
 from agent.placement.build import Rule
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError
@@ -56,7 +56,7 @@ def test_the_rules_of_the_newest_coordinator_hold() -> None:
 
 def test_a_move_by_hand_is_a_pin_until_it_is_taken_back() -> None:
     rules = Rules({"window": "g1"}, heuristic="hybrid").pinned({"window": "g2", "central#1": "g3"})
-    assert rules.for_problem("f") == {"f/window": Rule(frozenset({"g2"}), frozenset())}
+    assert rules.for_problem("f", LABELS) == {"f/window": Rule(frozenset({"g2"}), frozenset())}
     assert rules.kept_copies() == ["central#1"]
     assert rules.unpinned(["window"]).pins == {"central#1": "g3"}
 
@@ -65,6 +65,22 @@ def test_a_flow_begins_where_pins_labels_and_inputs_say() -> None:
     assert set(assignment(OPERATORS, Rules(), "g1", LABELS).values()) == {"g1"}
     on = assignment(OPERATORS, Rules({"window#2": "g3"}, {"window": frozenset({"gpu=yes"})}), "g1", LABELS)
     assert on == {"readings": "g1", "window#1": "g2", "window#2": "g3", "central": "g2"}
+
+
+def test_on_a_drained_board_begin_only_sources_and_what_is_pinned_to_it() -> None:
+    on = assignment(OPERATORS, Rules({"window#2": "g1"}), "g1", LABELS, {"g1"})
+    assert on == {"readings": "g1", "window#1": "g2", "window#2": "g1", "central": "g2"}
+    assert set(assignment(OPERATORS, Rules(), "g1", LABELS, set(LABELS)).values()) == {"g1"}, "all are drained"
+    gpu = Rules(labels={"window": frozenset({"gpu=yes"})})
+    assert assignment(OPERATORS, gpu, "g1", LABELS, {"g2"})["window#1"] == "g3"
+
+
+def test_what_is_pinned_to_a_board_that_takes_nothing_stays_where_it_is() -> None:
+    takers = {"g1": LABELS["g1"], "g3": LABELS["g3"]}
+    rules = Rules({"central": "g2"}, {"window": frozenset({"gpu=yes"}), "readings": frozenset({"room=9"})})
+    assert rules.held_back(OPERATORS, takers) == ["readings", "central"]
+    assert rules.for_problem("f", takers) == {"f/window": Rule(frozenset(), frozenset({"gpu=yes"}))}
+    assert Rules().held_back(OPERATORS, {}) == list(OPERATORS)
 
 
 @pytest.mark.parametrize(

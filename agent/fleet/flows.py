@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from agent.fleet_status import section_untrusted
-from agent.local_gateway import LocalGateway
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.status import section_untrusted
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from agent.migration.plan_change import (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from agent.fleet_status import section_untrusted
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.status import section_untrusted
 from agent.interference.forecasts import Forecasts
-from agent.interference.ring import SECONDS, STARTS, Ring, pack, unpack_untrusted
-from agent.local_gateway import LocalGateway
+from agent.interference.ring import NOTHING, SECONDS, STARTS, Ring, pack, unpack_untrusted
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from edgert.core.errors import ProtocolError
@@ -24,16 +25,33 @@ Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 class FleetRings:
     """The agent's part that predicts."""
 
-    def __init__(self, roster: Roster, gateway: LocalGateway, capacity: Mapping[str, Any]) -> None:
-        self._roster, self._gateway, self._capacity = roster, gateway, capacity
+    def __init__(
+        self, roster: Roster, gateway: LocalGateway, capacity: Mapping[str, Any], external: bool = True
+    ) -> None:
+        """`external`: whether load of other programs counts."""
+        self._roster, self._gateway, self._external = roster, gateway, external
+        self._speed, self._cores = capacity["speed"] / REFERENCE_SPEED, float(capacity["cores"])
+        self.cores = self._cores * self._speed
+        """Of this board, in reference cores, as control groups leave them."""
         self.forecasts = Forecasts()
+        self.rings: Mapping[tuple[str, str], Ring] = {}
+        """Flow and instance -> its newest ring."""
+        self.board = NOTHING
+        self.changed = asyncio.Event()
+        """Set with each prediction."""
         self.control: dict[str, Handler] = {"fleet.rings": self._rings}
 
-    def look(self, load: float) -> bytes:
-        """Reads what the gateway said last; returns the board's ring, packed."""
+    def look(self, load: float, cores: float) -> bytes:
+        """Reads what the gateway said last; returns the board's ring, packed. `load`: runnable processes on average, of
+        all programs; `cores`: those that control groups leave to the gateway. Other programs have the rest first."""
+        self.cores = cores * self._speed
+        load = max(0.0, load - (self._cores - cores)) if self._external else 0.0
         if self._gateway.connected:
             self.forecasts.observe(self._gateway.figures)
-        return pack(self.forecasts.board(self._capacity["speed"] / REFERENCE_SPEED, load))
+        self.rings = self.forecasts.rings(self._speed)
+        self.board = self.forecasts.board(self.rings.values(), self._speed, load)
+        self.changed.set()
+        return pack(self.board)
 
     async def _rings(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Gateway -> predicted use of its cores (parts of them) in the next seconds, and bytes per second it sends."""

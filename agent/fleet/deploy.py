@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from agent.fleet_flows import FleetFlows, listed, placed
-from agent.fleet_status import labels_untrusted
+from agent.fleet.flows import FleetFlows, listed, placed
+from agent.fleet.status import labels_untrusted, section_untrusted
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from agent.placement.rules import Rules, newest
@@ -37,7 +37,7 @@ class FleetDeploy:
         async with flows.lock(flow):
             operators = await flows.check(document)
             known = await flows.parts()
-            on = assignment(operators, rules, asked, self._labels(known))
+            on = assignment(operators, rules, asked, *self._boards(known))
             flows.check_boards(on, known)
             before = {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
             if before:
@@ -46,10 +46,12 @@ class FleetDeploy:
             await self._deploy_parts(document, on, set(on.values()), 1, fence, rules)
             return {"flow": flow, "plan": 1, "assignment": on, "coordinator": flows.name}
 
-    def _labels(self, gateways: Iterable[str]) -> dict[str, frozenset[str]]:
+    def _boards(self, gateways: Iterable[str]) -> tuple[dict[str, frozenset[str]], set[str]]:
+        """Labels of the boards that answer, and those of them that are drained."""
         known = set(gateways)
         members = [m for m in self._roster if m.state is State.ALIVE and m.name in known]
-        return {member.name: labels_untrusted(member) for member in members}
+        drained = {m.name for m in members if section_untrusted(m, "board").get("drained") is True}
+        return {member.name: labels_untrusted(member) for member in members}, drained
 
     async def _deploy_again(
         self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
@@ -133,10 +135,12 @@ def _fence(parts: Parts) -> int:
 
 
 def assignment(
-    operators: Mapping[str, Mapping[str, Any]], rules: Rules, asked: str, labels: Mapping[str, frozenset[str]]
-) -> dict[str, str]:
+    operators: Mapping[str, Mapping[str, Any]], rules: Rules, asked: str, labels: Mapping[str, frozenset[str]],
+    drained: Set[str] = frozenset(),
+) -> dict[str, str]:  # fmt: skip
     """Operator copy -> gateway, where a flow begins. `operators` in topological order: each with its inputs; `labels`:
-    of every board that answers. Raises `EdgertError` where no board has the labels that an operator needs."""
+    of every board that answers. Only sources and pinned operators begin on a board that is `drained`, while another has
+    the labels. Raises `EdgertError` where no board has the labels that an operator needs."""
     rules.check(operators)
     on: dict[str, str] = {}
     for name, operator in operators.items():
@@ -148,5 +152,7 @@ def assignment(
         if pin is None and needed and not may:
             raise EdgertError(f"{name}: expected a board with the labels {listed(needed)}, got none that answers")
         wished = pin if pin is not None else inputs[0] if inputs else asked
-        on[name] = wished if pin is not None or not needed or wished in may else may[0]
+        closed = drained if inputs and not drained >= set(may) else frozenset[str]()
+        suits = wished not in closed and (not needed or wished in may)
+        on[name] = wished if pin is not None or suits else next(gateway for gateway in may if gateway not in closed)
     return on

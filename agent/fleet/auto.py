@@ -10,8 +10,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agent.fleet_flows import FleetFlows
-from agent.fleet_plans import FleetPlans
+from agent.fleet.flows import FleetFlows
+from agent.fleet.plans import FleetPlans
 from agent.placement.proposal import Proposal
 from agent.placement.replacement import Hysteresis, Replacement
 from agent.placement.rules import newest

@@ -13,15 +13,15 @@ from random import Random
 from typing import Any, Final
 
 from agent.coordinates.rounds import Rounds
-from agent.fleet_flows import FleetFlows, placed
-from agent.fleet_rings import REFERENCE_SPEED
-from agent.fleet_status import coordinate_of, labels_untrusted, section_untrusted
+from agent.fleet.flows import FleetFlows, placed
+from agent.fleet.rings import REFERENCE_SPEED
+from agent.fleet.status import coordinate_of, labels_untrusted, section_untrusted
 from agent.membership.members import Member
 from agent.membership.roster import Roster
 from agent.placement.budget import Budget
 from agent.placement.proposal import Proposal, Reading, propose
 from agent.placement.registry import HEURISTICS
-from agent.placement.rules import newest
+from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError, show
 
 HEURISTIC: Final = "hybrid"
@@ -63,18 +63,9 @@ class FleetPlans:
     async def propose(self, flow: str, parts: Mapping[str, Mapping[str, Any]], args: Mapping[str, Any]) -> Proposal:
         """The placement that a heuristic finds for a flow that runs: pins and labels of its rules are kept. `args` as
         of `fleet.plan`. Raises `EdgertError`."""
-        rules = newest(parts.values())
-        heuristic, keep = args.get("heuristic") or rules.heuristic or HEURISTIC, args.get("keep", [])
-        if heuristic not in HEURISTICS:
-            raise EdgertError(f"heuristic: expected one of {', '.join(HEURISTICS)}, got {show(heuristic)}")
-        if not isinstance(keep, list) or not all(isinstance(operator, str) for operator in keep):
-            raise EdgertError(f"keep: expected a list of operators, got {show(keep)}")
-        on, document = placed(parts), next(iter(parts.values()))["document"]
-        if unknown := sorted(name for name in keep if name not in on and name not in {o.partition("#")[0] for o in on}):
-            raise EdgertError(f"keep: expected operators of flow {flow}, among {', '.join(on)}, got {unknown[0]!r}")
+        rules, on, document = newest(parts.values()), placed(parts), next(iter(parts.values()))["document"]
+        heuristic, keep = _asked(flow, args, rules, on)
         checked = await self._flows.check(document)
-        keep = [*keep, *rules.kept_copies()]
-        keep += [name for name, told in checked.items() if told["source"] or told["type"] == PUBLISH]
         readings, fleet = await self._readings()
         profiles = [profile for member in self._roster if (profile := _profile_untrusted(member)) is not None]
         profiles = [profile for profile in profiles if profile["gateway"] in readings]
@@ -84,11 +75,14 @@ class FleetPlans:
                 f"flow {flow}: the figures or the capacity of {', '.join(lacking)} are not known; try again"
             )
         readings = {gateway: reading for gateway, reading in readings.items() if gateway in known}
+        takers = {one["gateway"]: frozenset(one["labels"]) for one in profiles if not one["drained"]}
+        keep += [*rules.kept_copies(), *rules.held_back(on, takers)]
+        keep += [name for name, told in checked.items() if told["source"] or told["type"] == PUBLISH]
         budget = Budget(seconds=SEARCH_S, clock=time.monotonic)
         # In a thread: the membership's probes must be answered meanwhile.
         return await asyncio.to_thread(
             propose, flow, heuristic, readings, on, fleet, keep, profiles, self._distances(known), budget,
-            self._random.random, rules.for_problem(flow),
+            self._random.random, rules.for_problem(flow, takers),
         )  # fmt: skip
 
     async def _readings(self) -> tuple[dict[str, Reading], set[str]]:
@@ -117,6 +111,18 @@ class FleetPlans:
         return estimate / 1e3 if estimate < float("inf") else UNKNOWN_RTT_S
 
 
+def _asked(flow: str, args: Mapping[str, Any], rules: Rules, on: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The heuristic, and the operators to keep, of a request. Raises `EdgertError`."""
+    heuristic, keep = args.get("heuristic") or rules.heuristic or HEURISTIC, args.get("keep", [])
+    if heuristic not in HEURISTICS:
+        raise EdgertError(f"heuristic: expected one of {', '.join(HEURISTICS)}, got {show(heuristic)}")
+    if not isinstance(keep, list) or not all(isinstance(operator, str) for operator in keep):
+        raise EdgertError(f"keep: expected a list of operators, got {show(keep)}")
+    if unknown := sorted(name for name in keep if name not in on and name not in {o.partition("#")[0] for o in on}):
+        raise EdgertError(f"keep: expected operators of flow {flow}, among {', '.join(on)}, got {unknown[0]!r}")
+    return heuristic, list(keep)
+
+
 def _profile_untrusted(member: Member) -> dict[str, Any] | None:
     """What `agent.placement.build` needs of a board; None of one that takes no batches of others, or tells nonsense."""
     board = section_untrusted(member, "board")
@@ -128,7 +134,7 @@ def _profile_untrusted(member: Member) -> dict[str, Any] | None:
     relative = speed / REFERENCE_SPEED
     return {
         "gateway": member.name, "cpu": cores * relative, "speed": relative, "memory": int(memory * 2**20),
-        "labels": sorted(labels_untrusted(member)), "slots": 1,
+        "labels": sorted(labels_untrusted(member)), "slots": 1, "drained": board.get("drained") is True,
     }  # fmt: skip
 
 

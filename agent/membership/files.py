@@ -58,11 +58,16 @@ def store_epoch(folder: Path, epoch: int) -> None:
     path = folder / EPOCH_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_suffix(".new")
-        with temporary.open("w", encoding="ascii") as file:
-            file.write(f"{epoch}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        replace_file(path, f"{epoch}\n")
     except OSError as error:
         raise EdgertError(f"{path}: the restart epoch cannot be stored: {error.strerror or error}") from error
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replaces the content of a file, durably. Raises `OSError`."""
+    temporary = path.with_suffix(".new")
+    with temporary.open("w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,181 @@
+"""Emptying a board: its operators move to the others, it takes none, and at the end they come back.
+
+The state is in a file, so that a board which restarts for an update is still drained. Sources stay, and operators that
+publish: they belong to the devices of their board.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from agent.fleet.flows import FleetFlows, Request
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.movable import Movable, crossing, leaving
+from agent.fleet.moves import FleetMoves, candidate_untrusted
+from agent.fleet.rings import FleetRings
+from agent.fleet.status import labels_untrusted
+from agent.interference.exchange import Candidate
+from agent.interference.score import Footprint
+from agent.membership.files import replace_file
+from agent.membership.members import State
+from agent.membership.roster import Roster
+from agent.placement.rules import Rules
+from edgert.core.errors import EdgertError, show
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
+FILE: Final = "drained.json"
+DRAIN_S: Final = 300.0
+"""Longest wait for another board that is drained or filled."""
+
+
+class FleetDrain:
+    """The agent's part that empties its board when people ask for it."""
+
+    def __init__(
+        self, folder: Path, roster: Roster, gateway: LocalGateway, flows: FleetFlows, rings: FleetRings,
+        moves: FleetMoves, request: Request,
+    ) -> None:  # fmt: skip
+        """Raises `EdgertError` where the file cannot be read."""
+        self._file = folder / FILE
+        self._roster, self._gateway, self._flows = roster, gateway, flows
+        self._rings, self._moves, self._request = rings, moves, request
+        self.moved: dict[str, dict[str, str]] | None = _read(self._file)
+        """Flow -> operator -> where it was moved; None where the board is not drained."""
+        self._moves.drained = self.drained
+        self.control: dict[str, Handler] = {"fleet.drain": self._on("drain"), "fleet.fill": self._on("fill")}
+
+    @property
+    def drained(self) -> bool:
+        """Whether no operator is to come here."""
+        return self.moved is not None
+
+    def _on(self, verb: str) -> Handler:
+        async def handler(args: Mapping[str, Any]) -> Any:
+            board = args.get("board")
+            if board == self._roster.own.name:
+                return await self.serve(board, {"verb": verb})
+            if board not in {member.name for member in self._roster if member.state is State.ALIVE}:
+                raise EdgertError(f"expected a board of the fleet that is alive, got {show(board)}")
+            return await self._request(str(board), "fleet.drain", {"verb": verb}, DRAIN_S)
+
+        return handler
+
+    async def serve(self, _: str, args: Mapping[str, Any]) -> Any:
+        """This board is to be drained, or filled again."""
+        if args.get("verb") not in ("drain", "fill"):
+            raise EdgertError(f"expected drain or fill, got {show(args.get('verb'))}")
+        return await (self._drain() if args["verb"] == "drain" else self._fill())
+
+    async def _drain(self) -> Mapping[str, Any]:
+        """Can be asked for again where a flow could not be moved."""
+        self._remember(self.moved or {})
+        parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
+        candidates = self._others()
+        stays: dict[str, str] = {}
+        pause_s = 0.0
+        for flow, part in sorted(parts.items()):
+            if not part.get("assignment"):
+                continue
+            try:
+                pause_s = max(pause_s, await self._move_away(flow, part, candidates))
+            except EdgertError as error:
+                stays[flow] = str(error)
+        return {"board": self._roster.own.name, "moved": self.moved, "stays": stays, "pause_s": pause_s}
+
+    async def _move_away(self, flow: str, part: Mapping[str, Any], candidates: list[Candidate]) -> float:
+        operators = await self._flows.check(part["document"])
+        figures = self._gateway.figures.get("flows", {}).get(flow, {})
+        rings = {name: ring for (of, name), ring in self._rings.rings.items() if of == flow}
+        moves: dict[str, str] = {}
+        rules = Rules.untrusted(part.get("rules") or {})
+        for one in leaving(flow, part, operators, figures, rings, self._roster.own.name):
+            needed = frozenset[str]().union(*map(rules.labels_of, one.operators))
+            moves |= dict.fromkeys(one.operators, _freest(one, candidates, self._labelled(needed)))
+        if not moves:
+            return 0.0
+        own = self._roster.own.name
+        asked = {"flow": flow, "moves": moves, "from": own, "drain": True}
+        made = await self._flows.control["fleet.relieve"](asked)
+        moved = self.moved or {}
+        self._remember({**moved, flow: {**moved.get(flow, {}), **moves}})
+        return float(made["pause_s"])
+
+    def _others(self) -> list[Candidate]:
+        others = [m for m in self._roster if m.state is State.ALIVE and m is not self._roster.own]
+        found = [candidate for member in others if (candidate := candidate_untrusted(member, cooling=True)) is not None]
+        if not found:
+            raise EdgertError(
+                "expected another board that takes operators; there is none that is alive and not drained"
+            )
+        return found
+
+    def _labelled(self, needed: frozenset[str]) -> set[str]:
+        """The boards with these labels."""
+        return {member.name for member in self._roster if needed <= labels_untrusted(member)}
+
+    async def _fill(self) -> Mapping[str, Any]:
+        """What the drain moved away comes back, unless it has been moved on or is gone."""
+        moved, pause_s = self.moved or {}, 0.0
+        stays: dict[str, str] = {}
+        for flow, moves in moved.items():
+            for giver in sorted(set(moves.values())):
+                back = [operator for operator, to in moves.items() if to == giver]
+                moves_back = dict.fromkeys(back, self._roster.own.name)
+                asked = {"flow": flow, "moves": moves_back, "from": giver, "drain": True}
+                try:
+                    pause_s = max(pause_s, (await self._flows.control["fleet.relieve"](asked))["pause_s"])
+                except EdgertError as error:
+                    stays[flow] = str(error)
+        self._forget()
+        return {"board": self._roster.own.name, "moved": moved, "stays": stays, "pause_s": pause_s}
+
+    def _remember(self, moved: dict[str, dict[str, str]]) -> None:
+        try:
+            replace_file(self._file, json.dumps(moved))
+        except OSError as error:
+            raise EdgertError(f"{self._file}: cannot be written: {error.strerror or error}") from error
+        self.moved, self._moves.drained = moved, True
+
+    def _forget(self) -> None:
+        self._file.unlink(missing_ok=True)
+        self.moved, self._moves.drained = None, False
+
+
+def _freest(one: Movable, candidates: list[Candidate], may: Collection[str]) -> str:
+    """Of the boards that `may` run it, the one with the least interference; one that stays within its room before one
+    that does not. It counts the instance from now on. Raises `EdgertError` where none may."""
+    footprint = Footprint(one.ring)
+
+    def rank(candidate: Candidate) -> tuple[bool, float, float, str]:
+        over = candidate.high.plus(candidate.crowd.share(footprint.ring)).most > 1
+        cost = crossing(one, candidate.gateway)
+        return over, candidate.crowd.joined(footprint) * (1 + cost), cost, candidate.gateway
+
+    able = [candidate for candidate in candidates if candidate.gateway in may]
+    if not able:
+        raise EdgertError(f"no other board that takes operators has the labels that {', '.join(one.operators)} needs")
+    best = min(able, key=rank)
+    best.crowd.change(arrived=[footprint])
+    high = best.high.plus(best.crowd.share(footprint.ring))
+    candidates[candidates.index(best)] = best._replace(high=high)
+    return best.gateway
+
+
+def _read(file: Path) -> dict[str, dict[str, str]] | None:
+    try:
+        found = json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EdgertError(
+            f"{file}: expected what `edgert fleet drain` wrote: {error}; remove it to end that"
+        ) from error
+    fits = isinstance(found, dict) and all(isinstance(moves, dict) for moves in found.values())
+    if not fits:
+        raise EdgertError(f"{file}: expected what `edgert fleet drain` wrote, got {show(found)}; remove it to end that")
+    return {str(flow): dict(moves) for flow, moves in found.items()}

@@ -1,0 +1,103 @@
+"""Which instances of a flow may leave a board by themselves, and what that does to the flow's placement."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent.interference.ring import NOTHING, Ring
+from agent.placement.rules import Rules
+from edgert.core.errors import EdgertError, show
+from edgert.flow.plan import copy_name, uncopied
+
+PUBLISH: Final = "publish"
+"""Operators of this type stay: they publish to the broker of their own board, where the devices are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """One instance. `edges`: of its whole flow, between operator copies; `on`: operator copy -> gateway, of now."""
+
+    flow: str
+    operators: tuple[str, ...]
+    ring: Ring
+    edges: tuple[tuple[str, str], ...]
+    on: Mapping[str, str]
+
+
+def movable(
+    flow: str,
+    part: Mapping[str, Any],
+    operators: Mapping[str, Mapping[str, Any]],
+    figures: Mapping[str, Any],
+    rings: Mapping[str, Ring],
+    board: str,
+) -> dict[str, Movable]:
+    """The instances of `flow` on `board` that may leave it, by `flow/instance`. `part`: as the gateway tells it;
+    `operators`: by copy, each with its type, its inputs, and whether it is a source; `rings`: by instance.
+
+    Operators that are fused leave together. What the flow's rules keep stays (`Rules.handed_over`). Raises
+    `EdgertError` where the rules are none."""
+    rules = Rules.untrusted(part.get("rules") or {})
+    on = {copy: at[0] for copy, at in part["assignment"].items()}
+    stay = {copy for copy, told in operators.items() if told["source"] or told["type"] == PUBLISH}
+    stay |= {copy for copy in on if not rules.handed_over(copy)}
+    edges = tuple((source, copy) for copy, told in operators.items() for source in told["inputs"])
+    found: dict[str, Movable] = {}
+    for name, told in figures.get("instances", {}).items():
+        copies = tuple(copy_name(operator, uncopied(name)[1]) for operator in told["operators"])
+        here = all(on.get(copy) == board for copy in copies)
+        if name in rings and copies and here and stay.isdisjoint(copies):
+            found[f"{flow}/{name}"] = Movable(flow, copies, rings[name], edges, on)
+    return found
+
+
+def leaving(
+    flow: str,
+    part: Mapping[str, Any],
+    operators: Mapping[str, Mapping[str, Any]],
+    figures: Mapping[str, Any],
+    rings: Mapping[str, Ring],
+    board: str,
+) -> list[Movable]:
+    """All of `flow` on `board` that can leave it when people want that: pinned operators too, and those that were fused
+    with a source. In the order of the flow; operators that are fused go together."""
+    on = {copy: at[0] for copy, at in part["assignment"].items()}
+    edges = tuple((source, copy) for copy, told in operators.items() for source in told["inputs"])
+    instance = {
+        copy_name(operator, uncopied(name)[1]): name
+        for name, told in figures.get("instances", {}).items()
+        for operator in told["operators"]
+    }
+    groups: dict[str, list[str]] = {}
+    for copy, told in operators.items():
+        if on.get(copy) == board and not told["source"] and told["type"] != PUBLISH:
+            groups.setdefault(instance.get(copy, copy), []).append(copy)
+    return [Movable(flow, tuple(some), rings.get(name, NOTHING), edges, on) for name, some in groups.items()]
+
+
+def check_leaving(
+    flow: str, on: Mapping[str, str], rules: Rules, moves: Collection[str], giver: Any, drain: bool
+) -> None:
+    """The coordinator's look at a move that a board asks for, while nobody else changes the flow: that board may have
+    known an old plan or old rules. `on`: operator copy -> gateway. `drain`: people empty the board, pinned operators
+    included. Raises `EdgertError` where the operators of `moves` are not on `giver`, or its rules keep one."""
+    if gone := sorted(operator for operator in moves if on.get(operator) != giver):
+        raise EdgertError(f"flow {flow}: {', '.join(gone)}: not on {show(giver)} any more")
+    kept = sorted(operator for operator in moves if not rules.handed_over(operator))
+    if kept and not drain:
+        raise EdgertError(f"flow {flow}: its rules keep {', '.join(kept)} from moves that nobody asked for")
+
+
+def crossing(one: Movable, to: str) -> float:
+    """What the move adds to the part of the flow's edges that lie between boards; below 0 where it brings the instance
+    to its neighbours."""
+    if not one.edges:
+        return 0.0
+    after = {**one.on, **dict.fromkeys(one.operators, to)}
+    return (_between(one.edges, after) - _between(one.edges, one.on)) / len(one.edges)
+
+
+def _between(edges: Iterable[tuple[str, str]], on: Mapping[str, str]) -> int:
+    return sum(on.get(a) != on.get(b) for a, b in edges)

@@ -1,0 +1,262 @@
+"""Moves that the fleet makes by itself: a board that is predicted to be crowded hands instances over to a freer one.
+
+Each board's agent decides for its own board (`agent.interference.exchange`), asks the other board's agent to admit the
+instance, and has the flow's coordinator change the plan. So a plan has one writer, and a move is made or undone as one
+that people ask for. Instances with a source, an operator that publishes or one that is pinned stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent.fleet.flows import FleetFlows, Request, placed
+from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.movable import Movable, check_leaving, crossing, movable
+from agent.fleet.rings import SECTION as RING
+from agent.fleet.rings import FleetRings
+from agent.fleet.status import section_untrusted
+from agent.interference.exchange import Candidate, Exchange, Move, Rules
+from agent.interference.peaks import Load
+from agent.interference.ring import pack, unpack_untrusted
+from agent.interference.score import Crowd, Footprint, Room
+from agent.membership.members import Member, State
+from agent.membership.roster import Roster
+from agent.placement.rules import newest
+from edgert.core.agent_settings import Moves
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError, ProtocolError, show
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
+SECTION: Final = "moves"
+REST_S: Final = 60.0
+"""Least time between two moves of one flow that this board asks for: each makes the flow stand still."""
+EXPECTED_S: Final = 120.0
+"""An instance that was admitted and did not come in so long does not come."""
+ADMIT_S: Final = 5.0
+MOVE_S: Final = 150.0
+KEPT: Final = 100
+"""Moves that are kept for people to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An instance that this board has admitted."""
+
+    load: Load
+    until: float
+
+
+class FleetMoves:
+    """The agent's part that moves instances away before they are disturbed."""
+
+    def __init__(
+        self, settings: Moves, roster: Roster, gateway: LocalGateway, flows: FleetFlows, rings: FleetRings,
+        request: Request, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._settings, self._roster, self._gateway = settings, roster, gateway
+        self._flows, self._rings, self._request, self._clock = flows, rings, request, clock
+        self.exchange = Exchange(Rules(crowded=settings.crowded))
+        self.drained = False
+        """People want no operators here."""
+        self._expected: dict[str, Expected] = {}
+        self._rest: dict[str, float] = {}
+        self._operators: dict[tuple[str, int], Mapping[str, Mapping[str, Any]]] = {}
+        self.history: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self.control: dict[str, Handler] = {"fleet.moves": self._moves}
+        flows.add("relieve", self._relieve)
+
+    # -- what the others are told and ask
+
+    def told(self) -> dict[str, Any]:
+        """For the gossip: room and peaks in steps of a percent, so that not every look is news."""
+        room, high = self.room, self.exchange.peaks.load
+        return {
+            "room": [round(room.cpu, 4), round(room.link)],
+            "high": [round(high.cpu, 2), round(high.link, 2)],
+            "takes": self._takes(),
+            "drained": self.drained,
+        }
+
+    @property
+    def room(self) -> Room:
+        """What operators may use of this board."""
+        return Room(
+            self._rings.cores * self._settings.cpu, self._settings.bandwidth_mbit * 125_000 * self._settings.bandwidth
+        )
+
+    def _takes(self) -> bool:
+        enabled = self._settings.enabled and not self.drained
+        return enabled and self._gateway.connected and not self.exchange.cooling(self._clock.monotonic())
+
+    async def serve_admission(self, sender: str, args: Mapping[str, Any]) -> Any:
+        """Another board offers an instance: `{"instance": name, "ring": packed, "high": its own peak}`."""
+        instance, packed, high = args.get("instance"), args.get("ring"), args.get("high")
+        if not isinstance(instance, str) or not isinstance(packed, bytes) or not isinstance(high, int | float):
+            raise EdgertError(f"expected an instance, its ring and a peak, got {show(dict(args))}")
+        now, crowd = self._clock.monotonic(), self._crowd()
+        footprint = Footprint(unpack_untrusted(packed))
+        if not self._takes() or not self.exchange.admits(footprint, crowd, high, now):
+            return {"admitted": False}
+        load = crowd.share(footprint.ring)
+        self._expected[instance] = Expected(load, now + EXPECTED_S)
+        self.exchange.took(instance, load, now)
+        log.info("%s of %s is admitted", instance, sender)
+        return {"admitted": True}
+
+    # -- the look
+
+    async def run(self) -> None:
+        """Looks for an instance to offer after each prediction. Until cancelled."""
+        while True:
+            await self._rings.changed.wait()
+            self._rings.changed.clear()
+            try:
+                await self._look()
+            except EdgertError as error:
+                log.debug("no move: %s", error)
+            except Exception:
+                log.exception("moves could not be looked after")
+
+    async def _look(self) -> None:
+        now, crowd = self._clock.monotonic(), self._crowd()
+        found = await self._movable(now) if self.exchange.crowded(crowd, now) else {}
+        footprints = {name: Footprint(one.ring) for name, one in found.items()}
+        name = self.exchange.offer(crowd, footprints, now)
+        await self._settle_expected(now)
+        if name is None or not self._settings.enabled:
+            return
+        candidates = self._candidates(found[name])
+        move = self.exchange.choose(name, footprints[name], crowd, candidates)
+        if move is None:
+            self._refuse(name, f"none of {len(candidates)} other boards has room for it: add capacity, or shed")
+        elif not await self._admitted(move, footprints[name]):
+            self._refuse(name, f"{move.to} does not admit it")
+        else:
+            await self._make(move, found[name], crowd.share(footprints[name].ring))
+
+    def _crowd(self) -> Crowd:
+        return Crowd(self._rings.board, self.room)
+
+    async def _movable(self, now: float) -> dict[str, Movable]:
+        """Instances that may leave this board, by `flow/instance`."""
+        self._rest = {flow: until for flow, until in self._rest.items() if until > now}
+        parts = await self._gateway.client.call("part.status")
+        found: dict[str, Movable] = {}
+        for flow, part in parts.items():
+            if part.get("state") == "running" and part.get("assignment") and flow not in self._rest:
+                operators = await self._operators_of(flow, part)
+                figures = self._gateway.figures.get("flows", {}).get(flow, {})
+                rings = {name: ring for (of, name), ring in self._rings.rings.items() if of == flow}
+                found |= movable(flow, part, operators, figures, rings, self._roster.own.name)
+        return found
+
+    async def _operators_of(self, flow: str, part: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+        key = flow, int(part["version"])
+        if key not in self._operators:
+            self._operators = {known: told for known, told in self._operators.items() if known[0] != flow}
+            self._operators[key] = await self._flows.check(part["document"])
+        return self._operators[key]
+
+    def _candidates(self, one: Movable) -> list[Candidate]:
+        """The boards that take instances, with what a move there would add to the flow's placement."""
+        others = [m for m in self._roster if m.state is State.ALIVE and m is not self._roster.own]
+        found = [candidate for member in others if (candidate := candidate_untrusted(member)) is not None]
+        return [c._replace(cost=crossing(one, c.gateway)) for c in found]
+
+    async def _admitted(self, move: Move, footprint: Footprint) -> bool:
+        asked = {"instance": move.instance, "ring": pack(footprint.ring), "high": self.exchange.peaks.load.most}
+        try:
+            answer = await self._request(move.to, "fleet.admit", asked, ADMIT_S)
+        except EdgertError as error:
+            log.debug("%s was not asked to admit %s: %s", move.to, move.instance, error)
+            return False
+        return isinstance(answer, Mapping) and answer.get("admitted") is True
+
+    async def _make(self, move: Move, one: Movable, load: Load) -> None:
+        moves, own = dict.fromkeys(one.operators, move.to), self._roster.own.name
+        asked = {"flow": one.flow, "moves": moves, "from": own, "reason": move.reason}
+        self._rest[one.flow] = self._clock.monotonic() + REST_S
+        try:
+            made = await self._flows.control["fleet.relieve"](asked)
+        except EdgertError as error:
+            self._refuse(move.instance, f"it was not moved to {move.to}: {error}")
+            return
+        self.exchange.gave(load, self._clock.monotonic())
+        log.info("%s; its flow stood still for %.0f ms", move.reason, 1e3 * made["pause_s"])
+        self._note(instance=move.instance, to=move.to, reason=move.reason, pause_s=made["pause_s"], plan=made["plan"])
+
+    def _refuse(self, instance: str, why: str) -> None:
+        self.exchange.refused(instance, self._clock.monotonic())
+        log.warning("%s is crowded and %s stays: %s", self._roster.own.name, instance, why)
+        self._note(instance=instance, to=None, reason=why)
+
+    def _note(self, **told: Any) -> None:
+        self.history.append({"at": self._clock.wall(), "from": self._roster.own.name, **told})
+
+    async def _settle_expected(self, now: float) -> None:
+        """What was admitted and did not come is not reckoned with any longer."""
+        for instance, expected in list(self._expected.items()):
+            if tuple(instance.split("/", 1)) in self._rings.rings:
+                del self._expected[instance]
+            elif now > expected.until:
+                del self._expected[instance]
+                self.exchange.peaks.left(expected.load)
+
+    # -- as the flow's coordinator
+
+    async def _relieve(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "moves": {operator: gateway}, "from": gateway, "drain": bool}`: the move, if `check_leaving`
+        lets it. Unlike a move that people ask for it pins nothing."""
+        flow, moves, giver = str(args["flow"]), args.get("moves"), args.get("from")
+        if not isinstance(moves, Mapping) or not moves:
+            raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
+        async with self._flows.lock(flow):
+            parts = await self._flows.running(flow)
+            before = placed(parts)
+            check_leaving(flow, before, newest(parts.values()), moves, giver, args.get("drain") is True)
+            return await self._flows.change(flow, parts, {**before, **moves})
+
+    # -- for people
+
+    async def _moves(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"all": bool}`: the moves that this board gave away and the ones refused, newest last; of all boards that
+        answer where asked for."""
+        found = list(self.history)
+        if args.get("all", True):
+            others = [m.name for m in self._roster if m.state is State.ALIVE and m is not self._roster.own]
+            asked = (self._request(name, "fleet.moves", {}, ADMIT_S) for name in others)
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            found += [move for answer in answers if isinstance(answer, dict) for move in answer.get("moves", [])]
+        return {"moves": sorted(found, key=lambda move: move["at"]), "enabled": self._settings.enabled}
+
+    async def serve_moves(self, _: str, __: Mapping[str, Any]) -> Any:
+        """Another agent asks for this board's moves."""
+        return {"moves": list(self.history)}
+
+
+def candidate_untrusted(member: Member, cooling: bool = False) -> Candidate | None:
+    """A board that takes instances, as it told; None of one that does not, or tells nonsense. `cooling`: also one that
+    takes none by itself now; never one that is drained."""
+    told, board = section_untrusted(member, SECTION), section_untrusted(member, "board")
+    link, ring = board.get("link"), member.sections.get(RING)
+    takes = told.get("drained") is False and (cooling or told.get("takes") is True)
+    if not takes or not isinstance(link, list) or len(link) != 2 or not link[1] or ring is None:
+        return None
+    try:
+        room, high = Room(*_numbers(told.get("room"))), Load(*_numbers(told.get("high")))
+        return Candidate(member.name, Crowd(unpack_untrusted(ring.payload), room), high)
+    except (ValueError, ProtocolError):
+        return None
+
+
+def _numbers(told: Any) -> tuple[float, float]:
+    fits = isinstance(told, list) and len(told) == 2 and all(type(n) in (int, float) and 0 <= n < 1e12 for n in told)
+    if not fits:
+        raise ValueError(f"expected two numbers of at least 0, got {show(told)}")
+    return told[0], told[1]

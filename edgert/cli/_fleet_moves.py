@@ -1,0 +1,62 @@
+"""`edgert fleet moves | drain | fill`: what the fleet moved by itself, and boards that are emptied for a while."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
+
+
+def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket: Any, call: Call) -> None:
+    """Adds the actions."""
+    text = "moves that the fleet made by itself, and those that it found no board for, with the reason"
+    action(actions, "moves", text, add_socket).set_defaults(act=lambda args: _moves(args, call))
+    for verb, text in (
+        ("drain", "move the operators of a board to the others and keep it empty, for an update or a repair"),
+        ("fill", "end a drain: what it moved away comes back"),
+    ):
+        one = action(actions, verb, text, add_socket)
+        one.add_argument("board")
+        one.set_defaults(act=lambda args, verb=verb: _drain(args, call, verb))
+
+
+def _moves(args: argparse.Namespace, call: Call) -> int:
+    found = call(args, "fleet.moves", {})
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    print("\n".join(map(_line, found["moves"])) if found["moves"] else "no moves")
+    return 0
+
+
+def _line(move: Mapping[str, Any]) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(move["at"]))
+    if move["to"] is None:
+        return f"{at}  {move['from']}: {move['instance']} stays: {move['reason']}"
+    return f"{at}  {move['from']}: {move['reason']}; its flow stood still for {1e3 * move['pause_s']:.0f} ms"
+
+
+def _drain(args: argparse.Namespace, call: Call, verb: str) -> int:
+    found = call(args, f"fleet.{verb}", {"board": args.board})
+    print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found, verb)))
+    return 1 if found["stays"] else 0
+
+
+def lines(found: Mapping[str, Any], verb: str) -> Iterator[str]:
+    """The answer for a terminal."""
+    board, drained = found["board"], verb == "drain"
+    yield (
+        f"{board} takes no operators until: edgert fleet fill {board}" if drained else f"{board} takes operators again"
+    )
+    for flow, moves in found["moved"].items():
+        if flow not in found["stays"]:
+            told = ", ".join(f"{operator} to {to}" if drained else operator for operator, to in moves.items())
+            yield f"flow {flow}: {told}" + ("" if drained else f" to {board}")
+    for flow, why in found["stays"].items():
+        yield f"flow {flow} stays: {why}"
+    if found["moved"]:
+        yield f"a flow stood still for at most {1e3 * found['pause_s']:.0f} ms"

@@ -1,0 +1,67 @@
+"""Which instances may leave a board, by themselves and when people want it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.fleet.movable import crossing, leaving, movable
+from agent.interference.ring import NOTHING
+
+OPERATORS = {
+    "readings": {"source": True, "type": "mqtt_source", "inputs": []},
+    "window": {"source": False, "type": "tumbling_window", "inputs": ["readings"]},
+    "say": {"source": False, "type": "publish", "inputs": ["window"]},
+    "central": {"source": False, "type": "ship", "inputs": ["window"]},
+}
+FIGURES = {"instances": {
+    "readings": {"operators": ["readings"]}, "window": {"operators": ["window"]},
+    "say": {"operators": ["say"]}, "central": {"operators": ["central"]},
+}}  # fmt: skip
+RINGS = dict.fromkeys(OPERATORS, NOTHING)
+
+
+def part(rules: dict[str, Any] | None = None, **on: str) -> dict[str, Any]:
+    assignment = {operator: [on.get(operator, "g1"), -1] for operator in OPERATORS}
+    return {"assignment": assignment, **({"rules": rules} if rules else {})}
+
+
+def names(told: dict[str, Any]) -> set[str]:
+    return set(movable("f", told, OPERATORS, FIGURES, RINGS, "g1"))
+
+
+def test_sources_and_what_publishes_stay() -> None:
+    assert names(part()) == {"f/window", "f/central"}
+
+
+def test_what_is_elsewhere_or_has_no_ring_is_not_offered() -> None:
+    assert names(part(central="g2")) == {"f/window"}
+    assert set(movable("f", part(), OPERATORS, FIGURES, {"window": NOTHING}, "g1")) == {"f/window"}
+
+
+def test_what_people_pinned_or_labelled_stays_and_so_does_a_flow_that_a_heuristic_places() -> None:
+    assert names(part({"pins": {"window": "g1"}})) == {"f/central"}
+    assert names(part({"labels": {"central": ["uplink=yes"]}})) == {"f/window"}
+    assert names(part({"heuristic": "hybrid"})) == set()
+
+
+def test_operators_that_are_fused_with_a_source_stay_and_leave_a_board_that_is_drained() -> None:
+    fused = {"instances": {"readings": {"operators": ["readings", "window"]}, "central": {"operators": ["central"]}}}
+    assert set(movable("f", part(), OPERATORS, fused, RINGS, "g1")) == {"f/central"}
+    found = leaving("f", part({"pins": {"window": "g1"}}), OPERATORS, fused, RINGS, "g1")
+    assert [one.operators for one in found] == [("window",), ("central",)]
+
+
+def test_copies_of_an_operator_leave_one_by_one() -> None:
+    operators = {"window#1": OPERATORS["window"], "window#2": OPERATORS["window"]}
+    figures = {"instances": {"window#1": {"operators": ["window"]}, "window#2": {"operators": ["window"]}}}
+    told = {"assignment": {"window#1": ["g1", -1], "window#2": ["g1", -1]}, "rules": {"pins": {"window#2": "g1"}}}
+    found = movable("f", told, operators, figures, dict.fromkeys(operators, NOTHING), "g1")
+    assert [one.operators for one in found.values()] == [("window#1",)]
+
+
+def test_a_move_to_its_neighbours_costs_less_than_one_away_from_them() -> None:
+    (one,) = movable("f", part(say="g2", central="g2"), OPERATORS, FIGURES, {"window": NOTHING}, "g1").values()
+    assert crossing(one, "g2") == pytest.approx(-1 / 3), "two edges fewer and one more, of three"
+    assert crossing(one, "g3") == pytest.approx(1 / 3)

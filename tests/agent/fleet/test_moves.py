@@ -1,0 +1,81 @@
+"""What a board knows of the others before it hands an instance over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.fleet.drain import _freest
+from agent.fleet.movable import Movable
+from agent.fleet.moves import candidate_untrusted
+from agent.interference.exchange import Candidate
+from agent.interference.peaks import Load
+from agent.interference.ring import NOTHING, Ring
+from agent.interference.ring import pack as pack_ring
+from agent.interference.score import Crowd, Room
+from agent.membership.members import Member, Section, State, Version
+from edgert.core.errors import EdgertError
+from edgert.core.packing import pack
+from tests.agent.interference.worlds import flat
+
+TOLD = {"room": [2.0, 1e6], "high": [0.5, 0.1], "takes": True, "drained": False}
+
+
+def member(told: Any, link: Any = ("10.0.0.1", 7947), ring: bytes = pack_ring(NOTHING)) -> Member:
+    sections = {"moves": pack(told), "board": pack({"link": list(link)}), "ring": ring}
+    made = Member("g2", ("10.0.0.1", 1), Version(1, 1, State.ALIVE), 0.0)
+    made.sections = {name: Section(1, 1, payload) for name, payload in sections.items()}
+    return made
+
+
+def test_a_board_that_takes_instances_is_one_to_choose_from() -> None:
+    found = candidate_untrusted(member(TOLD))
+    assert found is not None
+    assert (found.gateway, found.crowd.room, found.high) == ("g2", Room(2.0, 1e6), Load(0.5, 0.1))
+
+
+def test_one_that_cools_down_takes_what_people_drain_and_one_that_is_drained_takes_nothing() -> None:
+    cooling = member({**TOLD, "takes": False})
+    assert candidate_untrusted(cooling) is None
+    assert candidate_untrusted(cooling, cooling=True) is not None
+    assert candidate_untrusted(member({**TOLD, "drained": True}), cooling=True) is None
+
+
+@pytest.mark.parametrize("wrong", [
+    {"room": [0, 1e6]}, {"room": [2.0]}, {"room": "much"}, {"room": [True, 1.0]}, {"room": [float("nan"), 1.0]},
+    {"high": [-1, 0]}, {"high": None}, {"takes": "yes"}, {"drained": None},
+])  # fmt: skip
+def test_nonsense_of_another_board_is_no_candidate(wrong: dict[str, Any]) -> None:
+    assert candidate_untrusted(member({**TOLD, **wrong})) is None
+
+
+def test_a_board_without_links_or_with_a_damaged_ring_is_no_candidate() -> None:
+    assert candidate_untrusted(member(TOLD, link=("10.0.0.1", 0))) is None
+    assert candidate_untrusted(member(TOLD, ring=b"\x01")) is None
+    assert candidate_untrusted(member([1, 2])) is None
+
+
+def one_of(cpu: float) -> Movable:
+    return Movable("f", ("window",), flat(cpu), (("source", "window"),), {"source": "g1", "window": "g1"})
+
+
+def other(gateway: str, ring: Ring) -> Candidate:
+    crowd = Crowd(ring, Room(1.0, 1e6))
+    return Candidate(gateway, crowd, crowd.load)
+
+
+def test_a_drain_spreads_what_it_moves_over_the_others() -> None:
+    candidates = [other("g2", flat(0.1)), other("g3", flat(0.3))]
+    assert [_freest(one_of(0.4), candidates, {"g2", "g3"}) for _ in range(3)] == ["g2", "g3", "g2"]
+
+
+def test_a_drain_goes_beyond_the_room_of_the_others_where_none_has_any() -> None:
+    assert _freest(one_of(0.9), [other("g2", flat(0.5)), other("g3", flat(0.4))], {"g2", "g3"}) == "g3"
+
+
+def test_a_drain_keeps_labels_and_says_when_no_other_board_has_them() -> None:
+    candidates = [other("g2", flat(0.1)), other("g3", flat(0.3))]
+    assert _freest(one_of(0.4), candidates, {"g3"}) == "g3"
+    with pytest.raises(EdgertError, match="no other board that takes operators has the labels that window needs"):
+        _freest(one_of(0.4), candidates, set())

@@ -1,0 +1,88 @@
+"""Operators leave a board that is crowded or drained, and no row is lost or doubled: real agents and gateways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edgert.cli.main import main
+from tests.integration import truth
+from tests.integration.fleet_world import Fleet, counts_of
+from tests.integration.rig import Rig
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(240)]
+MOVES = "[moves]\nperiod_s = 0.5\nexternal = false\n"
+"""The boards of this test share a machine: each would take the others for load of its own."""
+NARROW = f"{MOVES}cpu = 0.0001\n"
+
+
+@pytest.fixture
+def narrow(rig: Rig) -> Iterator[Fleet]:
+    """g2 lets operators use so little that any load crowds it."""
+    made = Fleet(rig, {"g1": MOVES, "g2": NARROW, "g3": MOVES})
+    try:
+        yield made
+    finally:
+        made.close()
+        for agent in made.agents.values():
+            print(agent.name, agent.log())
+
+
+def _end(fleet: Fleet, packs: list[dict[str, Any]]) -> None:
+    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    fleet.ask("g1", "fleet.remove", {"flow": "city-air"})
+    for gateway in fleet.boards.gateways.values():
+        fleet.rig.drained(gateway)
+    assert fleet.rig.counts("city-air") == counts_of(packs)
+
+
+def test_a_crowded_board_hands_an_instance_to_a_freer_one_by_itself(
+    narrow: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrow.start()
+    packs = [pack for n in range(6) for pack in truth.shifted(truth.packs(), 120 * n)]
+    narrow.ask("g1", "fleet.deploy", {"document": truth.document(interval_s=0.3)})
+    apart = {"flow": "city-air", "from": "g1", "moves": {"window": "g2", "central": "g3"}}
+    narrow.ask("g1", "fleet.relieve", apart)  # as an agent asks for it: what people place is pinned
+    publishing = narrow.rig.publishing(truth.as_messages(packs), rate=150)
+    wait_until(lambda: narrow.where("g1")["assignment"]["window"] != "g2", "the window to leave g2", 60.0)
+    publishing.join()
+    asked = ["--config", str(narrow.agents["g3"].config)]
+    assert main(["fleet", "moves", "--json", *asked]) == 0
+    told = json.loads(capsys.readouterr().out)["moves"]
+    moved = [move for move in told if move["to"] is not None]
+    assert len(moved) == 1, told
+    assert moved[0]["from"] == "g2"
+    assert "moves to g" in moved[0]["reason"]
+    print(moved[0])
+    _end(narrow, packs)
+
+
+def test_a_drained_board_is_empty_through_a_restart_and_is_filled_again(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.start()
+    packs = [pack for n in range(6) for pack in truth.shifted(truth.packs(), 120 * n)]
+    pins = {"window": "g2", "central": "g3"}
+    fleet.ask("g1", "fleet.deploy", {"document": truth.document(interval_s=0.3), "pins": pins})
+    publishing = fleet.rig.publishing(truth.as_messages(packs), rate=150)
+    asked = ["--config", str(fleet.agents["g1"].config)]
+    assert main(["fleet", "drain", "g2", *asked]) == 0
+    assert "g2 takes no operators" in capsys.readouterr().out
+    assert "g2" not in fleet.where("g1")["assignment"].values()
+    fleet.agents["g2"].kill()
+    fleet.boards.gateways["g2"].kill()
+    fleet.boards.gateways["g2"].start_ready()
+    fleet.agents["g2"].start()
+    wait_until(lambda: fleet.sees_all(fleet.agents["g1"]), "g2 to be back", 60.0)
+    members = {m["gateway"]: m["board"]["drained"] for m in fleet.agents["g1"].status()["members"]}
+    assert members == {"g1": False, "g2": True, "g3": False}
+    assert main(["fleet", "fill", "g2", *asked]) == 0
+    assert "flow city-air: window to g2" in capsys.readouterr().out
+    assert fleet.where("g1")["assignment"]["window"] == "g2"
+    publishing.join()
+    _end(fleet, packs)
