@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -212,7 +213,7 @@ class FlowRun:
     def capture(
         self,
         pool: Pool,
-        position: Callable[[Callable[[], None]], None],
+        feeding: AbstractContextManager[Any],
         timeout_s: float = HOLD_S,
         *,
         stop: bool = False,
@@ -220,7 +221,7 @@ class FlowRun:
         """The pause: stops the flow at a batch boundary, takes what changed, lets it go on; with `stop` it stands, with
         empty queues, until `go_on` or a run that succeeds it.
 
-        `position` runs its argument while nothing can be fed, so that position and queues belong together. False when
+        `feeding` is the lock under which the flow is fed: position and queues belong together. False when
         the flow reached no boundary in time. What an operator's `delta` raises is raised, and what the operators before
         it gave is kept for the next capture.
         """
@@ -230,16 +231,12 @@ class FlowRun:
             began = time.perf_counter()
             stands = False
             try:
-                taken: list[tuple[Position, dict[str, list[Entry]]]] = []
-
-                def take() -> None:
-                    taken.append((self.progress.position(), self.queues()))
+                with feeding, pool.lock:
+                    at, queues = self.progress.position(), self.queues()
                     self.dropped = self.drops()
                     self._kept = {instance: len(instance.delivery.kept) for instance in self.local}
                     if stop:
                         self._stopped = {instance: instance.queue.take_all() for instance in self.local}
-
-                position(lambda: pool.locked(take))
                 deltas: dict[str, Any] = {}
                 self.taken.append(deltas)
                 with switching(LATE_S):
@@ -254,7 +251,6 @@ class FlowRun:
                 if not stands:
                     self.go_on(pool)
                 self.pause_s = time.perf_counter() - began
-        at, queues = taken[0]
         self.pending.append(Captured(at, [d for d in self.taken if d], rows, queues, whole, leaving))
         self.taken = []
         self.rewrite = False
@@ -267,13 +263,10 @@ class FlowRun:
 
     def go_on(self, pool: Pool) -> None:
         """Ends the pause of a capture, or of `stand`."""
-
-        def put_back() -> None:
+        with pool.lock:
             for instance, entries in self._stopped.items():
                 instance.queue.put_back(entries)
             self._stopped = {}
-
-        pool.locked(put_back)
         pool.release(self.local)
 
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:

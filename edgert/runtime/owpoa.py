@@ -74,7 +74,7 @@ class ThreadPerInstance(Pool):
             thread.start()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        with self._lock:
+        with self.lock:
             self._stopping = True
             for bell in self._bells.values():
                 bell.notify()
@@ -93,7 +93,7 @@ class ThreadPerInstance(Pool):
     def remove(self, instances: Iterable[Instance]) -> None:
         removed = list(instances)
         super().remove(removed)
-        with self._lock:
+        with self.lock:
             for instance in removed:
                 if bell := self._bells.pop(instance.schedule.number, None):
                     bell.notify()
@@ -112,15 +112,15 @@ class ThreadPerInstance(Pool):
 
     def _bell(self, number: int) -> threading.Condition:
         """Under the lock: rows may come to an instance before its thread runs."""
-        return self._bells.setdefault(number, threading.Condition(self._lock))
+        return self._bells.setdefault(number, threading.Condition(self.lock))
 
     def _serve(self, instance: Instance) -> None:
         number = instance.schedule.number
-        with self._lock:
+        with self.lock:
             bell = self._bell(number)
         turn: Turn[Instance] | None = None
         while True:
-            with self._lock:
+            with self.lock:
                 gate = self._gate
                 if turn is not None:
                     self._hand_on(instance, turn)

@@ -21,12 +21,13 @@ class Pauses:
     def __init__(self, clock: Clock, policy: Policy) -> None:
         self._clock = clock
         self._policy = policy
-        self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
+        self.lock = threading.Lock()
+        """To be held also for looks at several queues that must agree."""
+        self._work = threading.Condition(self.lock)
         """Waited for by workers."""
         self._asleep = 0
         """How many do."""
-        self._quiet = threading.Condition(self._lock)
+        self._quiet = threading.Condition(self.lock)
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
         self._instances: dict[int, Instance] = {}
@@ -35,7 +36,7 @@ class Pauses:
     def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
         self.begin_hold(instances)
-        with self._lock:
+        with self.lock:
             if self._wait_quiet(lambda: not any(i.schedule.running for i in instances), timeout_s):
                 return True
             self._let_go(instances)
@@ -43,18 +44,18 @@ class Pauses:
 
     def begin_hold(self, instances: Sequence[Instance]) -> None:
         """As `hold`, without waiting for the turns under way: see `at_rest`."""
-        with self._lock:
+        with self.lock:
             for instance in instances:
                 self._gate.hold(instance.schedule.number)
 
     def at_rest(self, instances: Sequence[Instance]) -> bool:
         """Whether none of `instances` is running."""
-        with self._lock:
+        with self.lock:
             return not any(instance.schedule.running for instance in instances)
 
     def release(self, instances: Sequence[Instance]) -> None:
         """Lets held instances go on."""
-        with self._lock:
+        with self.lock:
             self._let_go(instances)
 
     def _let_go(self, instances: Sequence[Instance]) -> None:
@@ -65,12 +66,12 @@ class Pauses:
 
     def crowd(self, number: int) -> None:
         """As if an instance `number`, which runs in another process, had its queue over its budget here."""
-        with self._lock:
+        with self.lock:
             self._gate.over.add(number)
 
     def relieve(self, number: int) -> None:
         """It has not any more."""
-        with self._lock:
+        with self.lock:
             self._relieved(number)
 
     def _relieved(self, number: int) -> None:
@@ -93,7 +94,7 @@ class Pauses:
     def profile(self) -> None:
         """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
         others wait in vain; to be called every second or so."""
-        with self._lock:
+        with self.lock:
             found = {n: one.schedule.take_profile(one.counters) for n, one in self._instances.items()}
             if profiles := {number: profile for number, profile in found.items() if profile}:
                 self._policy.profile(profiles)
@@ -105,7 +106,7 @@ class Pauses:
         their turns is to that of others as the weights are. A copy of an operator has a weight of its own.
 
         Raises ValueError for a weight that is none, `EdgertError` where the pool has no weights."""
-        with self._lock:
+        with self.lock:
             policy = self._policy
             if not policy.weighed:
                 for instance in self._instances.values():
@@ -120,14 +121,9 @@ class Pauses:
         self._policy.ran(instance.schedule.number, busy_s - instance.schedule.charged_s)
         instance.schedule.charged_s = busy_s
 
-    def locked(self, read: Callable[[], None]) -> None:
-        """Runs `read` under the pool's lock: for looks at several queues and positions that must agree."""
-        with self._lock:
-            read()
-
     def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Waits until `instances` have nothing left to do; false when time ran out."""
-        with self._lock:
+        with self.lock:
             return self._wait_quiet(lambda: all(instance.idle for instance in instances), timeout_s)
 
     def _wait_quiet(self, condition: Callable[[], bool], timeout_s: float) -> bool:

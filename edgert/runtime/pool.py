@@ -70,7 +70,7 @@ class Pool(Pauses):
 
     def stop(self, timeout_s: float | None = None) -> None:
         """Lets every turn under way end (waits for all no longer than that); rows in queues stay there."""
-        with self._lock:
+        with self.lock:
             self._stopping = True
             self._work.notify_all()
         ends = time.monotonic() + (threading.TIMEOUT_MAX if timeout_s is None else timeout_s)
@@ -85,7 +85,7 @@ class Pool(Pauses):
             if messages := instance.take_messages():  # of a restore: they leave before any that come after them
                 self._send_safely(instance, messages)
         now = self._clock.monotonic()
-        with self._lock:
+        with self.lock:
             for instance in instances:
                 schedule, queue = instance.schedule, instance.queue
                 number = schedule.number = self._next_number
@@ -104,7 +104,7 @@ class Pool(Pauses):
 
     def remove(self, instances: Iterable[Instance]) -> None:
         """Takes out instances that are held by `hold` and not running."""
-        with self._lock:
+        with self.lock:
             for instance in instances:
                 number = instance.schedule.number
                 del self._instances[number]
@@ -119,7 +119,7 @@ class Pool(Pauses):
         caller lends its thread next."""
         entries = list(entries)
         now = self._clock.monotonic()
-        with self._lock:
+        with self.lock:
             if not wake and len(entries) == 1 and self._hands(*entries[0], now):
                 return
             for instance, source, batch in entries:
@@ -156,7 +156,7 @@ class Pool(Pauses):
         """Puts a batch that came from another process; the caller lends its thread next. What was `accepted` before is
         not shed."""
         now = self._clock.monotonic()
-        with self._lock:
+        with self.lock:
             self._put(target.instance, Entry(target.source, batch, now, target.producer), accepted=accepted)
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
@@ -185,7 +185,7 @@ class Pool(Pauses):
         """
         now = self._clock.monotonic()
         ends = now + time_s
-        with self._lock:
+        with self.lock:
             chosen, self._lent_turn = self._lent_turn, None
         while True:
             if chosen:
@@ -194,7 +194,7 @@ class Pool(Pauses):
                     turn = self._turn(instance, entries)
                     self._lending.since = now = turn.ended
                     entries = self._goes_on(instance, turn) if now < ends else []
-            with self._lock:
+            with self.lock:
                 if chosen:
                     self._hand_on(instance, turn)
                     if not turn.out and self._gate.idle():
@@ -230,7 +230,7 @@ class Pool(Pauses):
             return hand.take(limit if limit < most else most)
         if not queue.entries:
             return []
-        with self._lock:  # others may have put since: then the queue may be over its budget, or all of it is shed
+        with self.lock:  # others may have put since: then the queue may be over its budget, or all of it is shed
             if not (queue.entries and gate.idle()) or (queue.keeps and queue.sheds):
                 return []  # `_take` sees to whoever waits for room, and to when it keeps all again
             before = queue.rows
@@ -252,7 +252,7 @@ class Pool(Pauses):
         turn: Turn[Instance] | None = None
         instance: Instance | None = None
         while True:
-            with self._lock:
+            with self.lock:
                 if instance is not None and turn is not None:
                     self._hand_on(instance, turn)
                     if self._asleep and turn.out:
@@ -338,7 +338,7 @@ class Pool(Pauses):
             instance.count()
             schedule.freed = schedule.ready = turn.ended
             if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                with self._lock:
+                with self.lock:
                     self._hand_on(instance, turn)
                 raise  # somebody wants the process to end
         if self.doing:

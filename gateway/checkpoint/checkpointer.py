@@ -62,6 +62,8 @@ class Checkpointer:
         database, store = flow_registry.database, flow_registry.store
         self._flow_registry, self.runs, self.drops = flow_registry, flow_registry.runs, flow_registry.drops
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
+        self.feeding = ingest.lock
+        """Nothing is fed while it is held."""
         self.on_committed = on_committed
         self.on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None
         """Told of the flows whose checkpoints are in the database."""
@@ -210,7 +212,7 @@ class Checkpointer:
                 continue
             if form := self._captured(run):
                 forms.append((run, form))
-            elif spill := self.blocked.spill(run, self.position):
+            elif spill := self.blocked.spill(run, self.feeding):
                 spills.append((run, spill))
         ingest = self._ingest
         if not (forms or spills or ingest.inbox.completing or ingest.drops.due(ingest.clock.monotonic())):
@@ -242,7 +244,7 @@ class Checkpointer:
             if self._is_to_be_captured(run):
                 if not self.blocked.may_try(run):
                     return None
-                if self._host.checkpoints.hangs(run) or not self._host.checkpoints.capture(run, self.position):
+                if self._host.checkpoints.hangs(run) or not self._host.checkpoints.capture(run, self.feeding):
                     self.status.blocked += 1
                     self.blocked.failed(run)
                     return None
@@ -303,11 +305,6 @@ class Checkpointer:
             run.damaged(error)
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
             log.error("the state of flow %s could not be compacted: %r", name, error)
-
-    def position(self, read: Callable[[], None]) -> None:
-        """Runs `read` while nothing can be fed."""
-        with self._ingest.lock:
-            read()
 
     def write(self, commit: Callable[[dict[int, bytes], int], object]) -> None:
         """Gives `commit` the current id table and next index; on failure the pages stay to be written."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.state import pack_queues
 from edgert.store.records import Spill
-from gateway.hosts.host import Host, Position
+from gateway.hosts.host import Feeding, Host
 
 log = logging.getLogger(__name__)
 
@@ -98,13 +98,13 @@ class Blocked:
         self._tried = False
         self._stuck = {run: stuck for run, stuck in self._stuck.items() if run in runs}
 
-    def spill(self, run: FlowRun, position: Position) -> Spill | None:
+    def spill(self, run: FlowRun, feeding: Feeding) -> Spill | None:
         """What was fed to a blocked flow and is neither in a checkpoint nor in the database; None if nothing was, or
         it has to stay the broker's."""
         stuck, name, is_up = self._stuck.get(run), run.flow.name, self._host.checkpoints.is_up(run)
         if stuck is None or (is_up and not self._is_late(stuck)):
             return None
-        at, queues = self._host.checkpoints.spill(run, position)
+        at, queues = self._host.checkpoints.spill(run, feeding)
         batches = [entry.batch for entries in queues.values() for entry in entries]
         size = sum(batch.size for batch in batches)
         if not batches or not (is_up or size <= self._room(name)):

@@ -50,7 +50,7 @@ class Retirement:
                     raise EdgertError(f"flow {run.flow.name} was stopped meanwhile, see the log")
                 try:
                     stop = asyncio.to_thread(
-                        self._host.checkpoints.stop_for_plan, run, self._checkpointer.position, HOLD_TURN_S
+                        self._host.checkpoints.stop_for_plan, run, self._checkpointer.feeding, HOLD_TURN_S
                     )
                     stands = await to_its_end(stop)
                 except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
@@ -80,7 +80,7 @@ class Retirement:
             async with self._flow_registry.alone():
                 before = fault
                 try:
-                    halt = asyncio.to_thread(self._host.checkpoints.halt, old, self._checkpointer.position, HOLD_TURN_S)
+                    halt = asyncio.to_thread(self._host.checkpoints.halt, old, self._checkpointer.feeding, HOLD_TURN_S)
                     stands = await to_its_end(halt)
                     fault = ""
                 except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone

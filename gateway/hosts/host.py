@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 from edgert.core.batch import Batch, RawBatch, Row
-from edgert.core.position import Position as Covered
+from edgert.core.position import Position
 from edgert.operators.logic import PlainMessage
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
@@ -21,8 +21,8 @@ from edgert.scheduling.consumption import Consumption
 from gateway.hosts.weights import Weights
 
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
-Position = Callable[[Callable[[], None]], None]
-"""Runs its argument while nothing can be fed."""
+Feeding = AbstractContextManager[Any]
+"""The lock under which flows are fed: what is read with it held belongs together."""
 Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
 """(instance, number of its input, batch)."""
 Arrival = tuple[Instance, int, int, Batch]
@@ -66,7 +66,7 @@ class Checkpoints(Protocol):
         next to nothing; false where that is not known."""
         ...
 
-    def capture(self, run: FlowRun, position: Position) -> bool:
+    def capture(self, run: FlowRun, feeding: Feeding) -> bool:
         """Takes what a checkpoint needs into `run.pending`; false when the flow came to no batch boundary in time. On
         the store thread. Raises what an operator's `delta` raises."""
         ...
@@ -75,7 +75,7 @@ class Checkpoints(Protocol):
         """What was pending is in the database. On the store thread."""
         ...
 
-    def spill(self, run: FlowRun, position: Position) -> tuple[Covered, Waiting]:
+    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, Waiting]:
         """What was fed to a flow that comes to no batch boundary, and is owed an acknowledgement, since its last
         checkpoint or spill, by place; and what is covered with it. On the store thread."""
         ...
@@ -93,12 +93,12 @@ class Checkpoints(Protocol):
         """What was taken could not be written: the next capture has it. On the store thread, before that."""
         ...
 
-    def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+    def halt(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
         """Stops a flow for good at a batch boundary; false (and it goes on) when it comes to none in time. Waits, so on
         a thread of its own."""
         ...
 
-    def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+    def stop_for_plan(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
         """As `capture`, and the flow stands still then, until `go_on` or `succeed`. On a thread of its own."""
         ...
 
@@ -107,7 +107,7 @@ class Checkpoints(Protocol):
         at a time, on a thread of its own."""
         ...
 
-    def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
+    def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         """For the end of the process: works off what is queued, as far as that is possible in the time, and computes
         nothing from then on. Returns the flows that stand still: all that they gave out has come then, and they may
         have a last checkpoint, by `capture`, or where it was taken here by what is pending. There is none of the others
@@ -181,11 +181,11 @@ class Host(Protocol):
         ...
 
     def put(self, entries: Entries) -> None:
-        """Feeds batches, under the lock that `Position` takes."""
+        """Feeds batches, under the lock `Feeding`."""
         ...
 
     def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
-        """Feeds batches of other gateways, under the lock that `Position` takes."""
+        """Feeds batches of other gateways, under the lock `Feeding`."""
         ...
 
     def has_room(self, run: FlowRun) -> bool:

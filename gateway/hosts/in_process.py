@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from edgert.core.batch import RawBatch, Row
 from edgert.core.clock import Clock
-from edgert.core.position import Position as Covered
+from edgert.core.position import Position
 from edgert.flow.plan import DAEMON
 from edgert.operators.logic import Now
 from edgert.runtime import flow_run
@@ -20,7 +20,7 @@ from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool import Pool
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
-from gateway.hosts.host import Arrival, Entries, Position, Waiting
+from gateway.hosts.host import Arrival, Entries, Feeding, Waiting
 from gateway.hosts.weights import Weights
 
 TURN_S: Final = 1.0
@@ -52,16 +52,15 @@ class PoolCheckpoints:
         time.sleep(0.001)  # one that begins just now shows for a moment when the turn before it began
         return long()
 
-    def capture(self, run: FlowRun, position: Position) -> bool:
-        return run.capture(self._pool, position)
+    def capture(self, run: FlowRun, feeding: Feeding) -> bool:
+        return run.capture(self._pool, feeding)
 
     def committed(self, run: FlowRun) -> None:
         """Nothing is kept here."""
 
-    def spill(self, run: FlowRun, position: Position) -> tuple[Covered, Waiting]:
-        taken: list[tuple[Covered, Waiting]] = []
-        position(lambda: taken.append(run.take_input()))
-        return taken[0]
+    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, Waiting]:
+        with feeding:
+            return run.take_input()
 
     def spilled(self, run: FlowRun) -> None:
         run.input_is_safe()
@@ -72,16 +71,16 @@ class PoolCheckpoints:
     def give_back(self, run: FlowRun, rows: Sequence[Row]) -> None:
         run.ships[0].give_back(rows)
 
-    def halt(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
+    def halt(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
         return self._pool.hold(run.local, timeout_s)
 
-    def stop_for_plan(self, run: FlowRun, position: Position, timeout_s: float) -> bool:
-        return run.capture(self._pool, position, timeout_s, stop=True)
+    def stop_for_plan(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
+        return run.capture(self._pool, feeding, timeout_s, stop=True)
 
     def drain(self, run: FlowRun) -> Iterator[Said]:
         return drain(run, _now(self._clock))
 
-    def rest(self, runs: Sequence[FlowRun], position: Position, timeout_s: float) -> list[FlowRun]:
+    def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - TURN_S)
         self._pool.stop(TURN_S)
         resting = [run for run in runs if self._pool.at_rest(run.local)]

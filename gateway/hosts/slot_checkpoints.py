@@ -13,8 +13,7 @@ from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import HOLD_S, FlowRun
-from gateway.hosts.host import Position as Locked
-from gateway.hosts.host import Waiting
+from gateway.hosts.host import Feeding, Waiting
 from gateway.hosts.offline_run import LocalCopies
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_process import SlotProcess
@@ -42,34 +41,31 @@ class SlotCheckpoints:
     def hangs(self, run: FlowRun) -> bool:
         return False  # only the slots know
 
-    def capture(self, run: FlowRun, position: Locked) -> bool:
-        return self._capture(run, position, HOLD_S, stop=False)
+    def capture(self, run: FlowRun, feeding: Feeding) -> bool:
+        return self._capture(run, feeding, HOLD_S, stop=False)
 
-    def halt(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
-        return self._capture(run, position, timeout_s, stop=True)
+    def halt(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
+        return self._capture(run, feeding, timeout_s, stop=True)
 
-    def stop_for_plan(self, run: FlowRun, position: Locked, timeout_s: float) -> bool:
-        return self._capture(run, position, timeout_s, stop=True)
+    def stop_for_plan(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
+        return self._capture(run, feeding, timeout_s, stop=True)
 
-    def _capture(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> bool:
-        hosted = self._ask(run, position, timeout_s, stop=stop)
+    def _capture(self, run: FlowRun, feeding: Feeding, timeout_s: float, *, stop: bool) -> bool:
+        hosted = self._ask(run, feeding, timeout_s, stop=stop)
         return hosted is not None and self._answered(hosted, timeout_s + ANSWER_S)
 
-    def _ask(self, run: FlowRun, position: Locked, timeout_s: float, *, stop: bool) -> Hosted | None:
+    def _ask(self, run: FlowRun, feeding: Feeding, timeout_s: float, *, stop: bool) -> Hosted | None:
         """Marks the place in the input, and asks every slot for its part. With `stop` they wait then: to be dropped, or
         told to go on. Not while another checkpoint of the flow is under way: see `Checkpointer.busy`."""
         hosted = self._hosted.get(run)
         if hosted is None or not self.is_up(run):
             return None  # soon; meanwhile no other flow's checkpoint has to wait for that
 
-        def mark() -> None:
-            with hosted.lock:
-                hosted.mark(stop)
-                if not hosted.down:
-                    asked = hosted.checkpoint, stop, timeout_s, hosted.rewriting
-                    self._orders.to_all(hosted, frame(frames.MARK, hosted.number, *asked))
-
-        position(mark)
+        with feeding, hosted.lock:
+            hosted.mark(stop)
+            if not hosted.down:
+                asked = hosted.checkpoint, stop, timeout_s, hosted.rewriting
+                self._orders.to_all(hosted, frame(frames.MARK, hosted.number, *asked))
         return hosted
 
     def _answered(self, hosted: Hosted, timeout_s: float) -> bool:
@@ -93,9 +89,9 @@ class SlotCheckpoints:
             with hosted.lock:
                 hosted.trim()
 
-    def spill(self, run: FlowRun, position: Locked) -> tuple[Position, Waiting]:
+    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, Waiting]:
         hosted = self._hosted.get(run)
-        return hosted.spill(position) if hosted else (run.progress.position(), {})
+        return hosted.spill(feeding) if hosted else (run.progress.position(), {})
 
     def spilled(self, run: FlowRun) -> None:
         if (hosted := self._hosted.get(run)) is not None:  # or it was given up meanwhile
@@ -117,12 +113,12 @@ class SlotCheckpoints:
     def drain(self, run: FlowRun) -> Iterator[Said]:
         return self._copies.drain(self._hosted[run])  # it needs no slot any more
 
-    def rest(self, runs: Sequence[FlowRun], position: Locked, timeout_s: float) -> list[FlowRun]:
+    def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         """What is queued goes into the last checkpoint, which is taken here, of all flows at the same time: one whose
         slot hangs holds up no other."""
         hold_s = min(HOLD_S, timeout_s - ANSWER_S)
         ends = time.monotonic() + hold_s + ANSWER_S
-        asked = [(run, self._ask(run, position, hold_s, stop=True)) for run in runs]
+        asked = [(run, self._ask(run, feeding, hold_s, stop=True)) for run in runs]
         return [run for run, hosted in asked if self._rests(run, hosted, ends - time.monotonic())]
 
     def _rests(self, run: FlowRun, asked: Hosted | None, timeout_s: float) -> bool:

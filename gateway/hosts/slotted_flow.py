@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -177,22 +178,16 @@ class Hosted:
             if fed.batch is not None and fed.spare:
                 self.kept_bytes -= fed.batch.size
 
-    def spill(self, locked: Callable[[Callable[[], None]], None]) -> tuple[Position, dict[str, list[Entry]]]:
+    def spill(self, feeding: AbstractContextManager[Any]) -> tuple[Position, dict[str, list[Entry]]]:
         """See `Host.spill`."""
         place_of = {place.instance: name for name, place in self.run.places.items() if not place.part}
         found: dict[str, list[Entry]] = {}
-        at: list[Position] = []
-
-        def take() -> None:
-            with self.lock:
-                self.spilling = self.fed_in_all
-                at.append(self.run.progress.position())
-                for fed in self.fed:
-                    if fed.batch is not None and fed.batch.owed:
-                        found.setdefault(place_of[fed.instance], []).append(Entry(0, fed.batch))
-
-        locked(take)
-        return at[0], found
+        with feeding, self.lock:
+            self.spilling = self.fed_in_all
+            for fed in self.fed:
+                if fed.batch is not None and fed.batch.owed:
+                    found.setdefault(place_of[fed.instance], []).append(Entry(0, fed.batch))
+            return self.run.progress.position(), found
 
     def spilled(self) -> None:
         """The database has that."""

@@ -84,9 +84,9 @@ async def test_it_is_tried_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tries: list[str] = []
     capture = world.gateway.host.checkpoints.capture
 
-    def count(run: Any, position: Any) -> bool:
+    def count(run: Any, feeding: Any) -> bool:
         tries.append(run.flow.name)
-        return capture(run, position)
+        return capture(run, feeding)
 
     monkeypatch.setattr(world.gateway.host.checkpoints, "capture", count)
     for _ in range(60):
@@ -348,10 +348,10 @@ async def test_a_checkpoint_under_way_takes_no_more_flows_when_the_gateway_ends(
     gateway, taken = world.gateway, []
     capture = gateway.host.checkpoints.capture
 
-    def once(run: Any, position: Any) -> bool:
+    def once(run: Any, feeding: Any) -> bool:
         taken.append(run.flow.name)
         gateway.checkpointer.hurries = True
-        return capture(run, position)
+        return capture(run, feeding)
 
     gateway.host.checkpoints.capture = once  # type: ignore[method-assign]
     assert await gateway.checkpoint()
@@ -371,7 +371,7 @@ async def test_at_the_end_its_turn_is_waited_for_once_and_it_has_no_last_checkpo
     gateway = world.gateway
     runs = list(gateway.flows.runs.values())
     began = time.monotonic()
-    assert [run.flow.name for run in gateway.host.checkpoints.rest(runs, gateway.checkpointer.position, 1.6)] == [
+    assert [run.flow.name for run in gateway.host.checkpoints.rest(runs, gateway.checkpointer.feeding, 1.6)] == [
         "other"
     ]
     await gateway.host.stop()

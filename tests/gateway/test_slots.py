@@ -118,10 +118,6 @@ class Walk:
             self.run.progress.fed = self.fed
             self.slots.put([(copies[self.fed % 2 % len(copies)], 0, batch)])
 
-    def position(self, read: Callable[[], None]) -> None:
-        with self.feeding:
-            read()
-
     def work(self) -> None:
         process = self.draw.choice(self.processes)
         if not process.running:
@@ -153,7 +149,7 @@ class Walk:
         async with self.busy:
             self.run.rewrite |= self.draw.random() < 0.2
             if not self.run.pending:
-                await self.while_it_waits(lambda: self.slots.checkpoints.capture(self.run, self.position))
+                await self.while_it_waits(lambda: self.slots.checkpoints.capture(self.run, self.feeding))
             if self.draw.random() < 0.2:
                 return  # the commit failed
             if (form := self.run.form()) is not None:
@@ -165,7 +161,7 @@ class Walk:
         """It is taken to be blocked: what it was fed goes to the database."""
         async with self.busy:
             if not self.run.pending:
-                _, queues = self.slots.checkpoints.spill(self.run, self.position)
+                _, queues = self.slots.checkpoints.spill(self.run, self.feeding)
                 if queues and self.draw.random() < 0.8:  # or it could not be written
                     self.spilled.append(pack_queues(queues))
                     self.slots.checkpoints.spilled(self.run)
@@ -174,7 +170,7 @@ class Walk:
         """By hand, to slots that are drawn: stopped at a checkpoint, and from there by another plan."""
         async with self.busy:
             if self.run.pending or not await self.while_it_waits(
-                lambda: self.slots.checkpoints.stop_for_plan(self.run, self.position, 1.0)
+                lambda: self.slots.checkpoints.stop_for_plan(self.run, self.feeding, 1.0)
             ):
                 return
             form = self.run.form()
@@ -195,7 +191,8 @@ class Walk:
             for _ in range(self.draw.randrange(3)):
                 self.feed()  # what comes while it stands still
             switch = self.slots.succeed(old, new, *self.read_checkpoint("f"))
-            self.position(switch)
+            with self.feeding:
+                switch()
             self.run = new
             self.placed += 1
 
@@ -216,7 +213,7 @@ class Walk:
         """To the end of the flow; what was shipped, by window and source."""
         while not self.run.ended:
             async with self.busy:
-                if await self.while_it_waits(lambda: self.slots.checkpoints.halt(self.run, self.position, 5.0)):
+                if await self.while_it_waits(lambda: self.slots.checkpoints.halt(self.run, self.feeding, 5.0)):
                     for instance, messages in self.slots.checkpoints.drain(self.run):
                         self._sent(instance, messages)
                     form = self.run.form()
@@ -292,7 +289,7 @@ async def walk_through(draw: random.Random) -> None:
 def test_a_flow_that_was_given_up_while_its_input_was_written_disturbs_no_commit() -> None:
     """What is raised after the commit would have the other flows' results written again."""
     walk = Walk(random.Random(1), CHAINED, "locality", 1)
-    assert walk.slots.checkpoints.spill(walk.run, walk.position) == (Position(), {})
+    assert walk.slots.checkpoints.spill(walk.run, walk.feeding) == (Position(), {})
     walk.slots.checkpoints.spilled(walk.run)
 
 
@@ -422,12 +419,12 @@ async def test_a_halt_that_came_to_nothing_takes_nothing_from_what_may_have_to_b
     process.start()
     walk.draw = random.Random(2)
     walk.feed()
-    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.position))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.feeding))
     hosted = walk.slots._hosted[walk.run]
     since = len(hosted.since_mark())
     for _ in range(3):
         walk.feed()
-    assert not walk.slots.checkpoints.halt(walk.run, walk.position, -1.0)
+    assert not walk.slots.checkpoints.halt(walk.run, walk.feeding, -1.0)
     form = walk.run.form()
     assert form is not None
     walk.run.committed(form)
@@ -445,6 +442,6 @@ async def test_a_slot_that_does_not_report_is_not_waited_for() -> None:
     walk.processes[1].silent_s = QUIET_S + 1.0
     sent: list[bytes] = []
     walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
-    assert not walk.slots.checkpoints.capture(walk.run, walk.position)
-    assert not walk.slots.checkpoints.halt(walk.run, walk.position, 60.0)
+    assert not walk.slots.checkpoints.capture(walk.run, walk.feeding)
+    assert not walk.slots.checkpoints.halt(walk.run, walk.feeding, 60.0)
     assert sent == []

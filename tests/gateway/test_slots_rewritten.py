@@ -29,7 +29,7 @@ async def damaged(seed: int, slots: int) -> tuple[Walk, Hosted]:
 async def captured(walk: Walk) -> None:
     for _ in range(20):
         walk.feed()
-    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.position))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.feeding))
     form = walk.run.form()
     assert form is not None
     walk.commit(form)
@@ -54,7 +54,7 @@ async def test_the_next_checkpoint_says_everything(slots: int) -> None:
 async def test_an_attempt_that_came_to_nothing_is_followed_by_another_but_holds_up_no_checkpoint() -> None:
     """All state may be more than can be given in time."""
     walk, _ = await damaged(1, 2)
-    assert not walk.slots.checkpoints.halt(walk.run, walk.position, -1.0)
+    assert not walk.slots.checkpoints.halt(walk.run, walk.feeding, -1.0)
     await captured(walk)
     assert (walk.rewritten, walk.run.rewrite) == (0, True)
     await captured(walk)

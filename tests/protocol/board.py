@@ -263,7 +263,7 @@ class Board:
     def begin_turn(self) -> bool:
         """A worker takes rows, and is not done with them yet."""
         pool = self.pool
-        with pool._lock:
+        with pool.lock:
             number = pool._gate.choose(self.clock.monotonic())
             if number is None:
                 return False
@@ -275,7 +275,7 @@ class Board:
         """Those under way."""
         turns, self.turns = self.turns, []
         for instance, turn in turns:
-            with self.pool._lock:
+            with self.pool.lock:
                 self.pool._hand_on(instance, turn)
 
     def work(self) -> None:

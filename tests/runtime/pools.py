@@ -72,7 +72,7 @@ def until_asleep(pool: Pool, workers: int = 1) -> None:
     """Returns when so many workers sleep: whoever is to run now has to wake one."""
 
     def asleep() -> bool:
-        with pool._lock:
+        with pool.lock:
             return pool._asleep == workers
 
     wait_until(asleep, f"{workers} workers to sleep", DEADLINE_S)

@@ -288,16 +288,14 @@ def test_with_threads_that_hold_and_feed_meanwhile_no_row_is_lost_doubled_or_ove
     known(first, other)
     policy, over = CongestionAware(), threading.Event()
 
-    def look() -> None:
-        assert (policy._length[first.schedule.number], first.schedule.hand) == (first.queue.rows, None)
-
     def disturb(pool: Pool) -> None:
         for n in range(500):
             pool.put([(other, 0, rows(n))])
             pool.put([(first, 1, rows(n))])
             if pool.hold([first], DEADLINE_S):
                 done = len(first.logic.seen)  # type: ignore[attr-defined]
-                pool.locked(look)
+                with pool.lock:
+                    assert (policy._length[first.schedule.number], first.schedule.hand) == (first.queue.rows, None)
                 assert done == len(first.logic.seen)  # type: ignore[attr-defined]
                 pool.release([first])
         over.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, get_args
@@ -194,7 +195,7 @@ def test_what_waits_for_a_try_is_in_the_checkpoint(fusion: Fusion) -> None:
     rig = Rig(flow_run(1, fusion))
     rig.feed(1, -1, 2)
     assert rig.waiting() == 2
-    assert rig.run.capture(rig.pool, lambda read: read())
+    assert rig.run.capture(rig.pool, nullcontext())
     form = rig.run.form()
     assert form
     run = flow_run(0, fusion)
@@ -305,7 +306,7 @@ def test_what_waits_behind_the_first_part_is_not_shed_with_what_comes_and_counte
     rig = Rig(FlowRun(flow, known, 1, 1, Progress(Position())))
     rig.feed(1, 2, -1, 3, 4)
     if restored:
-        assert rig.run.capture(rig.pool, lambda read: read())
+        assert rig.run.capture(rig.pool, nullcontext())
         form = rig.run.form()
         assert form
         run = FlowRun(flow, known, 1, 1, Progress(Position()))

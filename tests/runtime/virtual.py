@@ -50,7 +50,7 @@ class VirtualWorkers:
         """Free workers take what the pool gives them."""
         pool = self.pool
         while self.free:
-            with pool._lock:
+            with pool.lock:
                 number = pool._gate.choose(self.clock.monotonic())
                 if number is None:
                     return
@@ -79,7 +79,7 @@ class VirtualWorkers:
 
     def _end(self, instance: Instance, turn: Turn[Instance]) -> None:
         turn.ended = self.clock.monotonic()
-        with self.pool._lock:
+        with self.pool.lock:
             self.pool._hand_on(instance, turn)
         self.free += 1
         for until in self.pool._gate.resting.values():  # what a sleeping worker's alarm does
