@@ -11,7 +11,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent import capacity
 from agent.coordinates.registry import make
@@ -45,6 +45,9 @@ from edgert.core.errors import EdgertError
 from edgert.core.packing import pack
 from edgert.core.system_clock import SystemClock
 from edgert.machine import notify
+
+if TYPE_CHECKING:
+    from agent.discovery import Discovery
 
 log = logging.getLogger(__name__)
 STATE_PER_MEMBER_S: Final = 0.1
@@ -100,6 +103,7 @@ class Agent:
         self.metrics = MetricsServer(self.status)
         self.stopping = asyncio.Event()
         self._load_told = float("-inf")
+        self.discovery: Discovery | None = None
 
     def _advertised(self, port: int) -> Address:
         return self.settings.agent.advertise or self.settings.agent.bind, port
@@ -117,14 +121,15 @@ class Agent:
         """Runs until `stopping` is set. Raises `EdgertError` where it cannot begin."""
         bound = await self.transport.start((self.settings.agent.bind, self.settings.agent.port))
         self.membership.move(self._advertised(bound[1]), self.clock.monotonic())
-        seeds = [_address(seed) for seed in self.settings.agent.seeds]
-        self.membership.seeds = [seed for seed in seeds if seed != self.membership.roster.own.address]
+        self._find_seeds()
         tasks: list[asyncio.Task[None]] = []
         try:
             await self.server.start()
             tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
             if self.settings.agent.metrics_port:
                 await self.metrics.start(self.settings.agent.metrics_port)
+            if self.settings.agent.discovery == "mdns":
+                tasks.append(asyncio.create_task(self._discover()))
             tasks += [asyncio.create_task(run()) for run in (self.flows.run, self.auto.run, self.moves.run)]
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
@@ -188,10 +193,24 @@ class Agent:
             self.membership.coordinate = self.rounds.algorithm.coordinate
             await asyncio.sleep(max(self.rounds.next_due - self.clock.monotonic(), 0.05))
 
+    async def _discover(self) -> None:
+        from agent.discovery import Discovery  # 5 MB
+
+        self.discovery = Discovery(self.name, self.settings.gateway.fleet)
+        await self.discovery.run(self.membership.roster.own.address)
+
+    def _find_seeds(self) -> None:
+        """Those of the settings, and those that mDNS shows now."""
+        seeds = [_address(seed) for seed in self.settings.agent.seeds]
+        seeds += self.discovery.found.values() if self.discovery is not None else ()
+        own = self.membership.roster.own.address
+        self.membership.seeds = [seed for seed in dict.fromkeys(seeds) if seed != own]
+
     async def _look(self) -> None:
         """The gateway, the load and the key file; the others are told."""
         while True:
             try:
+                self._find_seeds()
                 await self.gateway.look()
                 self._publish()
                 if stamp(self._key_file) != self._key_stamp:
@@ -244,6 +263,7 @@ class Agent:
             "gateway": self.name,
             "fleet": self.settings.gateway.fleet,
             "address": list(own.address),
+            "discovery": self.discovery.status() if self.discovery is not None else None,
             "health": self.membership.health.score,
             "local_gateway": {"connected": self.gateway.connected, "error": self.gateway.error},
             "coordinates": {

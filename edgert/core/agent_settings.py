@@ -26,6 +26,12 @@ class Agent:
     port: int = setting(7946, doc="port to listen on, UDP and TCP; 0: any free one", minimum=0, maximum=PORT)
     advertise: str = setting("", doc="address that others are told; empty: that of bind")
     seeds: tuple[str, ...] = setting((), doc="agents to join by, as HOST:PORT; one that lives is enough", check=_seed)
+    discovery: str = setting(
+        "none",
+        doc="mdns: agents of the same fleet on the local network find each other, also without seeds; the network can "
+        "read this board's id, fleet and address then",
+        choices=("none", "mdns"),
+    )
     key_file: str = setting(
         "",
         doc="file with the fleet's keys, made by `edgert fleet key`; only its owner may read it; empty: fleet.key in "
