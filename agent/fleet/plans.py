@@ -1,4 +1,5 @@
-"""Where a flow of the fleet should run, by a heuristic: shown (`fleet.plan`), and made so (`fleet.replace`).
+"""Where a flow of the fleet runs and should run, by a heuristic: shown (`fleet.trace`, `fleet.plan`), and made so
+(`fleet.replace`).
 
 The flow's coordinator reads the figures of all boards twice, some seconds apart, and asks `agent.placement` for a
 better placement. Capacities and distances are those that membership spreads.
@@ -22,6 +23,7 @@ from agent.placement.budget import Budget
 from agent.placement.proposal import Proposal, Reading, propose
 from agent.placement.registry import HEURISTICS
 from agent.placement.rules import Rules, newest
+from agent.placement.trace import trace
 from edgert.core.errors import EdgertError, show
 
 HEURISTIC: Final = "hybrid"
@@ -41,6 +43,7 @@ class FleetPlans:
         self._roster, self._rounds, self._flows, self._random = roster, rounds, flows, random
         flows.add("plan", self._plan)
         flows.add("replace", self._replace)
+        flows.add("trace", self._trace)
 
     async def _plan(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "heuristic": name, "keep": [operator]}`: the placement now and the one that the heuristic
@@ -60,6 +63,14 @@ class FleetPlans:
                 return {**found, "changed": False}
             return {**found, **await self._flows.change(flow, parts, proposal.after), "changed": True}
 
+    async def _trace(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name}`: see `agent.placement.trace`."""
+        flow = str(args["flow"])
+        parts = await self._flows.running(flow)
+        checked = await self._flows.check(next(iter(parts.values()))["document"])
+        readings, _ = await self._readings()
+        return trace(flow, readings, self._distances(set(readings)), newest(parts.values()), _stay(checked))
+
     async def propose(self, flow: str, parts: Mapping[str, Mapping[str, Any]], args: Mapping[str, Any]) -> Proposal:
         """The placement that a heuristic finds for a flow that runs: pins and labels of its rules are kept. `args` as
         of `fleet.plan`. Raises `EdgertError`."""
@@ -77,7 +88,7 @@ class FleetPlans:
         readings = {gateway: reading for gateway, reading in readings.items() if gateway in known}
         takers = {one["gateway"]: frozenset(one["labels"]) for one in profiles if not one["drained"]}
         keep += [*rules.kept_copies(), *rules.held_back(on, takers)]
-        keep += [name for name, told in checked.items() if told["source"] or told["type"] == PUBLISH]
+        keep += _stay(checked)
         budget = Budget(seconds=SEARCH_S, clock=time.monotonic)
         # In a thread: the membership's probes must be answered meanwhile.
         return await asyncio.to_thread(
@@ -109,6 +120,11 @@ class FleetPlans:
         first, second = coordinate_of(a), coordinate_of(b)
         estimate = self._rounds.algorithm.estimate_ms(first, second) if first and second else float("inf")
         return estimate / 1e3 if estimate < float("inf") else UNKNOWN_RTT_S
+
+
+def _stay(checked: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Operators, of a document that was checked, that no heuristic moves."""
+    return [name for name, told in checked.items() if told["source"] or told["type"] == PUBLISH]
 
 
 def _asked(flow: str, args: Mapping[str, Any], rules: Rules, on: Mapping[str, str]) -> tuple[str, list[str]]:

@@ -65,11 +65,7 @@ def build(
     `PlacementError` if a document lacks what the problem needs.
     """
     known = {_text(profile, "gateway", "a profile"): profile for profile in profiles}
-    rates = Rates()
-    for before, now in readings:
-        gateway = _text(now, "gateway", "figures")
-        speed = _number(known[gateway], "speed", gateway) if gateway in known else 1.0
-        _add(rates, gateway, before, now, speed)
+    rates = rates_of(readings, lambda gateway: _number(known[gateway], "speed", gateway) if gateway in known else 1.0)
     boards = tuple(_board(name, profile) for name, profile in sorted(known.items()))
     names = [board.gateway for board in boards]
     delays = tuple(tuple(0.0 if a == b else rtt_s(a, b) / 2 * MS_PER_S for b in names) for a in names)
@@ -78,6 +74,15 @@ def build(
         Edge(a, b, rows, size) for (a, b), (rows, size) in rates.edges.items() if a in rates.cpu and b in rates.cpu
     )
     return Problem(operators, edges, boards, delays, limit), rates.placement
+
+
+def rates_of(readings: Iterable[tuple[Figures | None, Figures]], speed: Callable[[str], float]) -> Rates:
+    """`speed` of a gateway's cores. Raises `PlacementError`."""
+    rates = Rates()
+    for before, now in readings:
+        gateway = _text(now, "gateway", "figures")
+        _add(rates, gateway, before, now, speed(gateway))
+    return rates
 
 
 def _board(name: str, profile: Profile) -> Board:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.cli import _fleet_moves, _fleet_plans, _fleet_top
+from edgert.cli import _fleet_moves, _fleet_plans, _fleet_top, _fleet_trace
 from edgert.core.errors import EdgertError
 
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -55,6 +55,7 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
     move.set_defaults(act=lambda args: _move(args, call))
     _fleet_plans.add(actions, _action, add_socket, call)
     _fleet_top.add(actions, _action, add_socket, call)
+    _fleet_trace.add(actions, _action, add_socket, call)
     _fleet_moves.add(actions, _action, add_socket, call)
     text = "the load that each board predicts for the next three minutes"
     _action(actions, "rings", text, add_socket).set_defaults(act=lambda args: _rings(args, call))

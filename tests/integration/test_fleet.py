@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 
@@ -68,6 +69,11 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     asked = ["--config", str(fleet.agents["g2"].config)]
     assert main(["fleet", "plan", "city-air", *asked]) == 0
     assert "city-air stays: hybrid finds no better placement" in capsys.readouterr().out, "all is pinned"
+    assert main(["fleet", "trace", "city-air", *asked]) == 0
+    told = capsys.readouterr().out
+    assert "flow city-air on g1, g2, g3: 2 of " in told
+    assert "pinned to g2" in told
+    assert re.search(r"path 1: .* links .*\n  .* \(g1\) .*-> .*\(g2\) .*-> .*\(g3\)\n", told)
     assert main(["fleet", "rules", "city-air", "--unpin", "window", *asked]) == 0
     told = capsys.readouterr().out
     assert told == "flow city-air is moved only by crowded boards\npinned: central on g3\nlabels: none\n"
