@@ -129,6 +129,7 @@ class Daemon:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._documents = Mailbox()
         self._commands: Inbound = asyncio.Queue(1_000)
+        self._questions: Inbound = asyncio.Queue(1_000)
         self._acks: Inbound = asyncio.Queue(1_000)
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -265,6 +266,7 @@ class Daemon:
             self._tick(),
             self._serve_documents(files),
             self._serve(self._commands, self.deployment.handle_untrusted),
+            self._serve(self._questions, self.deployment.handle_untrusted),
             self._serve(self._acks, self._acknowledged),
         )
         self._tasks = [asyncio.create_task(w) for w in work]
@@ -371,10 +373,14 @@ class Daemon:
         return bool(self.link and self.link.publish(topic, payload, retain=retain, request=request))
 
     def _message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
-        """On paho's thread. Acknowledgements and commands have queues of their own: a document that waits for a full
-        disk must not keep the outbox from being freed, nor anybody from asking what goes on."""
-        commands = topic.startswith(f"{self.deployment.base}/cmd/")
-        queue = self._acks if topic == self.uplink.acks_topic else self._commands if commands else self._documents
+        """On paho's thread. Acknowledgements, commands and questions have queues of their own: a document that waits
+        for a full disk must not keep the outbox from being freed, nor a command that waits for a flow anybody from
+        asking what goes on."""
+        queue: Inbound | Mailbox = self._documents
+        if topic == self.uplink.acks_topic:
+            queue = self._acks
+        elif topic.startswith(f"{self.deployment.base}/cmd/"):
+            queue = self._questions if topic.endswith("/cmd/status") else self._commands
 
         def enter() -> None:
             try:

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgert.cli._control import add_socket, ask, place, table
+from edgert.core.errors import EdgertError
 from edgert.scheduling.locality_fairness import PLACEMENTS
 
 HELP = "move operators of a running flow to other slots of the gateway on this board; no row is lost or doubled"
 LONGEST_S: Final = 90.0
-"""The flow comes to a checkpoint first; a gateway gives up after 30 s where it cannot."""
+"""The flow comes to a checkpoint first; a gateway gives up after a minute where it cannot."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,10 @@ def _move(text: str) -> tuple[str, int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    how = {"by": args.by} if args.by else {"moves": dict(args.moves)}
+    moves = dict(args.moves)
+    if len(moves) < len(args.moves):
+        raise EdgertError(f"expected each operator once, got {', '.join(f'{o}={s}' for o, s in args.moves)}")
+    how = {"by": args.by} if args.by else {"moves": moves}
     placed = ask(args, "place", {"flow": args.flow, **how}, LONGEST_S)
     if args.json:
         print(json.dumps(placed, indent=1))

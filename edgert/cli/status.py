@@ -14,13 +14,17 @@ HELP = "show how the gateway on this board is; exit status 1 where something is 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
-    parser.add_argument("--json", action="store_true", help="all of the status, as /api/status of the web port has it")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="the status as /api/status of the web port has it, and raw figures",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     status = ask(args, "status")
     if args.json:
-        print(json.dumps(status, indent=1, default=repr))
+        print(json.dumps({**status, "figures": ask(args, "figures")}, indent=1, default=repr))
     else:
         print("\n".join(lines(status)))
     return 1 if problems(status) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 import os
 import shutil
@@ -24,6 +25,7 @@ SCREEN_ON, SCREEN_OFF = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
     parser.add_argument("--once", action="store_true", help="print one reading and end")
+    parser.add_argument("--json", action="store_true", help="print raw figures, a JSON object per line")
     parser.add_argument(
         "--every",
         type=seconds,
@@ -45,7 +47,7 @@ def seconds(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    live = not args.once and sys.stdin.isatty() and sys.stdout.isatty()
+    live = not (args.once or args.json) and sys.stdin.isatty() and sys.stdout.isatty()
     with connect(args) as client, screen() if live else contextlib.nullcontext():
         before = client.call("figures")
         if live:
@@ -54,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
             now = client.call("figures")
             if live:
                 show(lines(before, now))
+            elif args.json:
+                print(json.dumps(now), flush=True)
             else:
                 print("\n".join(lines(before, now)), end="\n" if args.once else "\n\n", flush=True)
             before = now

@@ -29,28 +29,29 @@ def is_compressed(payload: bytes) -> bool:
     return payload.startswith(zstandard.FRAME_HEADER)
 
 
-def expanded_size(payload: bytes) -> int:
-    """Bytes of the content, as a compressed payload says. Raises `PayloadError` where it does not say, or too many."""
+def expanded_size(payload: bytes, most: int = MAX_EXPANDED_BYTES) -> int:
+    """Bytes of the content, as a compressed payload says. Raises `PayloadError` where it does not say, or more than
+    `most`."""
     if not is_compressed(payload):
         return len(payload)
     try:
         size = zstandard.get_frame_parameters(payload).content_size
     except zstandard.ZstdError as error:
         raise PayloadError(f"expected a zstd frame, got {len(payload)} bytes: {error}") from error
-    if size > MAX_EXPANDED_BYTES:
+    if size > most:
         told = "no size" if size == zstandard.CONTENTSIZE_UNKNOWN else f"{size} bytes"
-        raise PayloadError(f"expected a zstd frame of at most {MAX_EXPANDED_BYTES} bytes of content, got {told}")
+        raise PayloadError(f"expected a zstd frame of at most {most} bytes of content, got {told}")
     return int(size)
 
 
-def expanded_untrusted(payload: bytes) -> bytes:
+def expanded_untrusted(payload: bytes, most: int = MAX_EXPANDED_BYTES) -> bytes:
     """The content of a payload from outside. Raises `PayloadError` for a frame that is damaged or has too much in it;
-    it never makes more than `MAX_EXPANDED_BYTES`."""
-    size = expanded_size(payload)
+    it never makes more than `most` bytes."""
+    size = expanded_size(payload, most)
     if not is_compressed(payload):
         return payload
     try:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=2 * MAX_EXPANDED_BYTES)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=2 * most)
         content = decompressor.decompress(payload, max_output_size=max(size, 1), allow_extra_data=False)
     except (zstandard.ZstdError, ValueError, MemoryError) as error:
         raise PayloadError(f"expected a zstd frame, got {len(payload)} bytes: {error}") from error

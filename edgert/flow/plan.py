@@ -165,5 +165,7 @@ def operator_copies(node: Node, fission: bool = True) -> list[str]:
 
 def uncopied(name: str) -> tuple[str, int]:
     """The name that all copies have in common, and the number of this one."""
-    common, _, number = name.partition("#")
-    return common, int(number or 0)
+    common, _, number = name.rpartition("#")
+    if not common or not (number.isascii() and number.isdigit()):
+        return name, 0
+    return common, int(number)

@@ -7,16 +7,26 @@ there begins, since gateways may fuse what follows it in different ways.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-from edgert.core.batch import Batch
-from edgert.core.errors import DamagedError, PayloadError, show
+from edgert.core.batch import Batch, Row
+from edgert.core.compression import expanded_untrusted
+from edgert.core.errors import PayloadError, show
+from edgert.core.packing import unpack_untrusted as plain_untrusted
+from edgert.core.plain import is_integer, is_texts
 from edgert.flow.plan import PhysicalInstance, copy_name
-from edgert.links.frames import pack_rows, unpack_rows
+from edgert.links.frames import pack_rows
+from edgert.links.messages import MAX_BODY
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.state import pack_state, unpack_state
+from edgert.runtime.state import pack_state
+
+MOST_EXPANDED_BYTES: Final = 8 * MAX_BODY
+"""Of what one link batch holds."""
+MOST_ITEMS: Final = 10_000_000
+MOST_NUMBER: Final = 2**31
+"""Of inputs, and of copies of an operator."""
 
 
 class Departure(NamedTuple):
@@ -77,18 +87,40 @@ def _plain(one: Departure) -> list[Any]:
 def unpack_untrusted(payload: bytes, arrival: float) -> list[Departure]:
     """The batches of a `LinkBatch` (without the gateway), as they arrive at `arrival` (monotonic seconds). Raises
     `PayloadError` for anything else."""
-    try:
-        state: Mapping[str, Any] = unpack_state(payload)
-        return [
-            Departure("", _text(operator), int(source), int(producer),
-                      Batch(unpack_rows(runs), arrival, float(watermark), int(size)))
-            for operator, source, producer, size, watermark, runs in state["batches"]
-        ]  # fmt: skip
-    except (DamagedError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise PayloadError(f"expected batches of another gateway, got {show(payload)}: {error}") from error
+    content = expanded_untrusted(payload, MOST_EXPANDED_BYTES)
+    state = plain_untrusted(content, MOST_EXPANDED_BYTES, MOST_ITEMS)
+    batches = state.get("batches") if isinstance(state, dict) else None
+    if not isinstance(batches, list):
+        raise PayloadError(f"expected batches of another gateway, got {show(state)}")
+    return [_departure_untrusted(plain, arrival) for plain in batches]
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected the name of an operator, got {show(value)}")
-    return value
+def _departure_untrusted(plain: Any, arrival: float) -> Departure:
+    if not isinstance(plain, list) or len(plain) != 6:
+        raise PayloadError(f"expected operator, input, copy, size, watermark and rows of a batch, got {show(plain)}")
+    operator, source, producer, size, watermark, runs = plain
+    if not isinstance(operator, str):
+        raise PayloadError(f"expected the name of an operator, got {show(operator)}")
+    for number, most in ((source, MOST_NUMBER), (producer, MOST_NUMBER), (size, MOST_EXPANDED_BYTES * 64)):
+        if not is_integer(number) or not 0 <= number <= most:
+            raise PayloadError(f"expected an integer from 0 to {most} with a batch for {operator}, got {show(number)}")
+    if not isinstance(watermark, float) or watermark != watermark:
+        raise PayloadError(f"expected a watermark in seconds with a batch for {operator}, got {show(watermark)}")
+    return Departure("", operator, source, producer, Batch(_rows_untrusted(runs), arrival, watermark, size))
+
+
+def _rows_untrusted(runs: Any) -> list[Row]:
+    """See `edgert.links.frames.pack_rows`."""
+    rows: list[Row] = []
+    for run in runs if isinstance(runs, list) else [runs]:
+        if not isinstance(run, list) or len(run) != 2 or not all(isinstance(part, list) for part in run):
+            raise PayloadError(f"expected names and rows, got {show(run)}")
+        names, found = run
+        if not {"time", "source"}.issubset(name for name in names if isinstance(name, str)) or not is_texts(names):
+            raise PayloadError(f"expected names of fields, time and source among them, got {show(names)}")
+        at, width = names.index("time"), len(names)
+        for values in found:
+            if not isinstance(values, list) or len(values) != width or not isinstance(values[at], float | int):
+                raise PayloadError(f"expected {width} values with a time for {show(names)}, got {show(values)}")
+            rows.append(dict(zip(names, values, strict=True)))
+    return rows

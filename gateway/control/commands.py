@@ -16,6 +16,7 @@ from edgert.flow.plan import Location, operator_copies
 from gateway.control import figures
 from gateway.flows.flows import Flows
 from gateway.flows.parts import Parts
+from gateway.flows.plans import FLEET
 from gateway.hosts.host import Host
 from gateway.status.status import Status
 
@@ -169,7 +170,7 @@ class Commands:
             raise EdgertError("links to other gateways are off: set links.enabled")
         await self._fence(flow.name, arguments)
         await self._rules(flow.name, arguments)
-        version = await flows.deploy(flow, "fleet", assignment, number)
+        version = await flows.deploy(flow, FLEET, assignment, number)
         return {"flow": flow.name, "version": version, "plan": number}
 
     async def remove_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -42,6 +42,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
+from edgert.store.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
@@ -297,8 +298,17 @@ class Parts:
         commit = Checkpoint(
             name, progress.committed, [prepared.state], prepared.queue, whole=True, links=prepared.links
         )  # fmt: skip
-        stored = replace(stored, position=progress.committed, removed=leaves)
-        await self._store(lambda: self._database.change_plan(stored, run.schema, None if leaves else commit, epochs))
+
+        def write() -> StoredFlow:
+            """On the store thread, so that an epoch which the uplink renamed a moment ago is known."""
+            known = replace(stored, position=progress.committed, removed=leaves)
+            if (greatest := max(self._database.epochs(name), default=0)) > known.epoch:
+                known = replace(known, epoch=successor(greatest))
+            self._database.change_plan(known, run.schema, None if leaves else commit, epochs)
+            return known
+
+        stored = await self._store(write)
+        run.epoch = stored.epoch
         await self._flows.plans.go_on_by(stored, run, old, [prepared.state], prepared.queue)
 
     def _go_on(self, flow: str) -> None:

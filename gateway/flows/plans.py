@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from edgert.core.errors import EdgertError, show
 from edgert.core.position import Position
@@ -27,6 +28,8 @@ from gateway.ledger.drop_counts import DropCounts
 from gateway.registry.registry import FlowRegistry
 
 log = logging.getLogger(__name__)
+FLEET: Final = "fleet"
+"""Origin of a flow that agents deployed over several gateways."""
 
 
 class Plans:
@@ -83,6 +86,10 @@ class Plans:
         async with self._flow_registry.changing:
             old = self._running(name)
             self._flow_registry.check_free(name)
+            if self._flow_registry.stored[name].origin == FLEET:
+                raise EdgertError(
+                    f"flow {name} belongs to the fleet, whose boards change its plan together: use `edgert fleet move`"
+                )
             self._check_markers(old.flow, moves)
             assignment = moved(old.plan, moves)
             if assignment == old.plan.assignment():
@@ -134,14 +141,14 @@ class Plans:
 
     def planned(self, flow: Flow, assignment: Assignment, plan: int, progress: Progress) -> FlowRun:
         """This gateway's part of a flow, as it would run by a plan."""
-        stored = self._flow_registry.stored.get(flow.name) or self.next_version(flow, "fleet")
+        stored = self._flow_registry.stored.get(flow.name) or self.next_version(flow, FLEET)
         return self.run_of(flow, replace(stored, assignment=assignment, plan=plan), progress)
 
     def next_part(self, flow: Flow, assignment: Assignment, plan: int, at: Position) -> StoredFlow:
         """What is to be stored of a flow that goes on by a plan; of one that comes to this gateway a new version."""
         stored = self._flow_registry.stored.get(flow.name)
         if stored is None or stored.removed or stored.document != flow.document:
-            stored = self.next_version(flow, "fleet")
+            stored = self.next_version(flow, FLEET)
         return replace(stored, assignment=assignment, plan=plan, position=at)
 
     async def go_on_by(

@@ -112,6 +112,8 @@ class Slots:
         if run not in self._hosted or run.ended:
             return  # halted before; one that stands still begins again with `go_on`
         with hosted.lock:
+            if not hosted.down:
+                return  # its slot died while it stood still: both the death and `go_on` bring it back
             lost = hosted.began_anew()
             run.stored(blobs, queue)
         begin = self._copies.adapt(hosted, blobs, queue)

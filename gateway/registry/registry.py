@@ -6,9 +6,9 @@ Three locks, always taken in this order; each step names the locks that it needs
     succession  a flow is replaced, removed, or brought back to its last checkpoint
     busy        a checkpoint or another write of flows is under way
 
-A change holds `changing` to its end. It takes the other two (`alone`) once its flow stands still, and gives `busy` back
-for as long as the flow works off what it has (`others_go_on`), so that the other flows get their checkpoints. A flow
-whose slot died is brought back under the same two (`last_checkpoint`). Checkpoints take `busy` only.
+A change holds `changing` to its end. It takes the other two (`alone`) once its flow stands still, and gives them back
+for as long as the flow works off what it has (`others_go_on`), so that the other flows get their checkpoints and are
+brought back where their slots die, which takes the same two (`last_checkpoint`). Checkpoints take `busy` only.
 """
 
 from __future__ import annotations
@@ -92,12 +92,18 @@ class FlowRegistry:
 
     @asynccontextmanager
     async def others_go_on(self) -> AsyncIterator[None]:
-        """Within `alone`, for a flow that has `ended`: checkpoints of the other flows are made meanwhile."""
+        """Within `alone`, for a flow that has `ended`: checkpoints of the other flows are made meanwhile, and those
+        whose slot dies are brought back."""
         self.busy.release()
+        self.succession.release()
         try:
             yield
         finally:
-            await to_its_end(self.busy.acquire())  # a caller that is cancelled gives it back, too
+            await to_its_end(self._take_again())  # a caller that is cancelled gives them back, too
+
+    async def _take_again(self) -> None:
+        await self.succession.acquire()
+        await self.busy.acquire()
 
     async def settled(self, timeout_s: float) -> None:
         """Waits for the change that is under way, no longer than that."""

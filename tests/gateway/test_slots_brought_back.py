@@ -115,3 +115,27 @@ async def test_a_flow_is_not_up_until_it_is_brought_back() -> None:
     assert not walk.slots.checkpoints.is_up(walk.run), "the slot is, and knows nothing of the flow"
     await asyncio.gather(*walk.slots._deaths._recoveries.running)
     assert walk.slots.checkpoints.is_up(walk.run)
+
+
+@in_loop
+async def test_a_slot_that_dies_while_its_flow_stands_still_for_a_plan_gives_it_one_new_life() -> None:
+    """The plan is not made after all, so the flow is to go on, too."""
+    walk = Walk(random.Random(3), CHAINED, "even", 2)
+    walk.slots.begin(walk.run)
+    for process in walk.processes:
+        process.start()
+    walk.feed()
+    async with walk.busy:
+        assert await walk.while_it_waits(lambda: walk.slots.checkpoints.stop_for_plan(walk.run, walk.feeding, 1.0))
+        walk.processes[1].die()
+        walk.processes[1].start()
+        await asyncio.sleep(0)
+        walk.slots.go_on(walk.run)
+        await asyncio.sleep(0)
+    await asyncio.gather(*walk.slots._deaths._recoveries.running)
+    for _ in range(100):
+        for process in walk.processes:
+            process.step()
+            process.listen()
+    lives = {number for process in walk.processes if process.slot for number in process.slot._runs}
+    assert lives == {walk.slots._hosted[walk.run].number}

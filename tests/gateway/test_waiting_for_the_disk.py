@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,34 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
         await until(lambda: len(answers) == 2, "both answers")
         assert "a change of a flow waits" in answers["answer/checkpoint"]["error"]
         assert [flow["name"] for flow in answers["answer/status"]["flows"]] == ["a"]
+
+
+@in_loop
+async def test_a_question_is_answered_while_a_command_waits(
+    tmp_path: Path, disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "FILES_S", 0.0)
+    answers: dict[str, Any] = {}
+    free = asyncio.Event()
+
+    async def place(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        await free.wait()
+        return {"placed": True}
+
+    def published(topic: str, payload: bytes, *_: object) -> bool:
+        answers[topic] = json.loads(payload)
+        return True
+
+    async with starting(tmp_path, disk) as daemon:
+        await until(lambda: daemon._tasks, "the rest of the gateway")
+        daemon.deployment.publish = published
+        daemon.deployment.commands = {**daemon.deployment.commands, "place": place}
+        for verb in ("place", "status"):
+            daemon._message_untrusted(f"{daemon.deployment.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None))
+        await until(lambda: answers, "an answer")
+        assert list(answers) == ["answer/status"]
+        free.set()
+        await until(lambda: len(answers) == 2, "the other answer")
 
 
 def test_an_error_is_said_again_when_another_came_between(caplog: pytest.LogCaptureFixture) -> None:

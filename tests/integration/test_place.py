@@ -85,6 +85,8 @@ def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, caps
             ["counting", "x=1"],
             "expected an operator of flow counting, one of central, readings, seconds, got 'x'",
         ),
+        (THREE, ["counting", "seconds#x=1"], "one of central, readings, seconds, got 'seconds#x'"),
+        (THREE, ["counting", "seconds=1", "seconds=2"], "expected each operator once, got seconds=1, seconds=2"),
         (THREE, ["counting", "seconds=3"], "expected a slot from 0 to 2 for seconds, got 3"),
         (THREE, ["counting", "by_source=1"], "operator by_source (key_by) only names keys"),
         ({}, ["counting", "seconds=0"], "this gateway has no slots between which operators could move"),

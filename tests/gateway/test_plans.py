@@ -1,0 +1,107 @@
+"""A running flow that is to go on by another plan: real database, pool and inbox, no broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.core.errors import EdgertError, StoreError
+from edgert.flow.plan import Location
+from gateway.flows.plans import FLEET
+from tests.gateway.test_flows import Gateway, document
+from tests.waiting import in_loop
+
+AT = dict.fromkeys(("in", "minute", "out"), Location("g1", 0))
+ELSEWHERE = Location("g1", 1)
+
+
+@in_loop
+async def test_a_flow_goes_on_by_another_plan_with_all_that_it_had(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    gateway.feed(1, 1.0)
+    made = await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
+    assert (made.number, made.assignment()["minute"]) == (1, ELSEWHERE)
+    assert gateway.flow_registry.stored["f"].plan == 1
+    gateway.feed(2, 2.0)
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_a_plan_whose_commit_fails_leaves_the_flow_running_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    gateway.feed(1, 1.0)
+
+    def full(*_: Any) -> Any:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as change:
+        change.setattr(gateway.database, "commit", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
+    gateway.feed(2, 2.0)  # it stands still no longer
+    assert gateway.flow_registry.stored["f"].plan == 0
+    assert not gateway.flow_registry.busy.locked()
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_a_plan_whose_results_the_outbox_does_not_take_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outbox refuses a flow that keeps all of its results by its name; what it gave stays pending."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    gateway.feed(1, 1.0)
+    with monkeypatch.context() as change:
+        change.setattr(gateway.database, "commit", lambda forms, pages, index: {"f"})
+        with pytest.raises(StoreError, match="the outbox is full"):
+            await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
+    assert gateway.flow_registry.stored["f"].plan == 0
+    gateway.feed(2, 2.0)
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_a_flow_of_the_fleet_is_not_placed_by_one_board_alone(tmp_path: Path) -> None:
+    """Its boards have one plan number in common."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), FLEET, AT, 7)
+    with pytest.raises(EdgertError, match=r"flow f belongs to the fleet.*edgert fleet move"):
+        await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
+    assert gateway.flow_registry.stored["f"].plan == 7
+    gateway.crash()
+
+
+@pytest.mark.parametrize("name", ["minute#x", "minute#²", "minute#", "#1", "minute#1#2", "other"])
+@in_loop
+async def test_a_name_that_is_no_operator_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    with pytest.raises(EdgertError) as raised:
+        await gateway.flows.plans.place("f", {name: ELSEWHERE})
+    assert "expected an operator of flow f, one of in, minute, out" in str(raised.value)
+    assert f"got '{name}'" in str(raised.value)
+    gateway.crash()
+
+
+@in_loop
+async def test_weights_go_with_the_flow_that_they_were_for(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    gateway.host.weigh("f", {"minute": 2.0})
+    assert await gateway.flows.remove("f")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    assert gateway.host.weights.of(gateway.flows.runs["f"]) == {}
+    gateway.crash()
