@@ -308,6 +308,7 @@ class Daemon:
             if self.database.damaged:  # a start sets it aside, if it is
                 raise StoreError(self.database.damaged)
             self.host.tick(list(self.flows.runs.values()))
+            self.status.watch()
             if self.links:
                 self.links.tick()
             if self._garbage:

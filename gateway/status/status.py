@@ -20,11 +20,14 @@ from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
+from gateway.late_flows import LateFlows
 
 Where = tuple[str, str, str]
 """(flow, operator, reason); empty where it is of none."""
 RATE_S = 0.9
 """Rates are taken over at least this time."""
+WATCH_S = 10.0
+"""Late rows are looked at so often, also where nobody asks for the status."""
 
 
 class Status:
@@ -50,6 +53,7 @@ class Status:
         self._recent: dict[str, _Recent] = {}
         self._looks: dict[str, _Looks] = {}
         self._seen_at = time.monotonic()
+        self._late = LateFlows()
 
     def object(self) -> dict[str, Any]:
         """See the module. Every number is since the start of the process, unless its name says otherwise: but those of
@@ -71,6 +75,11 @@ class Status:
             ],
         }
 
+    def watch(self) -> None:
+        """Says in the log what nobody may ask for. Called each tick."""
+        if time.monotonic() - self._seen_at >= WATCH_S:
+            self._take_rates()
+
     def _written_bytes(self) -> int | None:
         """None where the kernel does not count it."""
         try:
@@ -83,8 +92,10 @@ class Status:
         if now - self._seen_at < RATE_S:
             return
         looks, recent = {}, {}
+        self._late.keep(self._flows.runs)
         for run in list(self._flows.runs.values()):
             reports = {name: self._host.figures.report(run, name) for name in run.places}
+            self._late.look(run.flow.name, reports, now)
             known = self._looks.get(run.flow.name)
             looks[run.flow.name] = known if known and known.run is run else _Looks(run)
             recent[run.flow.name] = looks[run.flow.name].look(reports)
@@ -116,6 +127,7 @@ class Status:
             "delivery": run.flow.delivery,
             "rows_shipped": run.rows_shipped,
             "spilled_messages": self._flows.checkpointer.blocked.messages(run),
+            "late": self._late.said.get(name, ""),
             "gap": self._flows.gaps.get(name, ""),
             "rows_repeated": self._flows.flow_registry.database.repeated[name],
             "latency_ms": recent.latency_ms,

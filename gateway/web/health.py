@@ -25,5 +25,6 @@ def reasons(status: Mapping[str, Any]) -> list[str]:
     checkpoint_error = status.get("checkpoint", {}).get("error")
     if checkpoint_error:
         found.append(f"checkpoint: {checkpoint_error}")
+    found += [f"flow {flow['name']}: {why}" for flow in status.get("flows", ()) if (why := flow.get("late"))]
     stopped = (flow for flow in status.get("flows", ()) if flow["state"] == "failed")
     return found + [f"flow {flow['name']} is stopped: {flow['description']}" for flow in stopped]

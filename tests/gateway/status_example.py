@@ -80,6 +80,7 @@ def example_status() -> dict[str, Any]:
                 "delivery": "at-least-once",
                 "rows_shipped": 10,
                 "spilled_messages": 0,
+                "late": "",
                 "gap": "",
                 "rows_repeated": 4,
                 "balance": 0.5,
