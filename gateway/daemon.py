@@ -197,14 +197,16 @@ class Daemon:
     async def _start(self) -> None:
         database, inbox = self.database, self.ingest.inbox
         rescued = database.rescued()
-        if rescued is not None:
+        older = rescued is not None or bool(database.lost)
+        """Than what the sensors' broker knows."""
+        if older:
             inbox.table.lose_all()
         inbox.table.load(database.pages())
         if inbox.table.lost:
             log.error(LOST_IDS, len(inbox.table.lost))
         inbox.next_index = int(database.meta("next_index", 1))
         saved = str(database.meta("subscriptions", "")), str(database.meta("broker_drops", ""))
-        self.ingest.load(*saved, begun_anew=rescued is not None)  # first: what flows change is a change of that
+        self.ingest.load(*saved, begun_anew=older)  # first: what flows change is a change of that
         if rescued is not None:
             database.note("subscriptions", self.ingest.to_save())  # with what says that all is restored
         self.parts.load()

@@ -53,6 +53,8 @@ from edgert.store.records import (
 from edgert.store.renaming import rename
 from edgert.store.transactions import Transactions
 
+WRITE_BACK_S = 600.0
+"""The log is written back into the database at least so often, and with each flow that is deployed."""
 Written = Checkpoint | FlowResults
 """Both have rows for the outbox."""
 
@@ -94,6 +96,9 @@ class Database(Transactions):
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
         self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
+        self._mark_file.write(self.mark, wait=True)
+        self.write_back()
+        self._written_back = self._monotonic()
         self._ran_before = float(self.meta("running_s", 0.0))
         self._when_full: dict[str, WhenFull] = {
             stored.name: full_outbox.of_document(stored.document) for stored in self.flows()
@@ -147,7 +152,13 @@ class Database(Transactions):
             for spilled in spills:
                 spill.put(db, spilled)
             self._write_table(db, pages, next_index)
+        if self._monotonic() - self._written_back >= WRITE_BACK_S:
+            self._write_back_now()
         return refused
+
+    def _write_back_now(self) -> None:
+        self.write_back()
+        self._written_back = self._monotonic()
 
     def put_ahead(self, results: Sequence[FlowResults]) -> set[str]:
         """Numbers what these flows have made and puts it into the outbox, ahead of their checkpoints: nothing else
@@ -245,6 +256,7 @@ class Database(Transactions):
     def _write_table(self, db: sqlite3.Connection, pages: Mapping[int, bytes], next_index: int) -> None:
         db.executemany("INSERT OR REPLACE INTO page VALUES (?, ?)", [(n, raw) for n, raw in pages.items() if raw])
         db.executemany("DELETE FROM page WHERE page = ?", [(n,) for n, raw in pages.items() if not raw])
+        self._messages = next_index - 1
         values = [("next_index", next_index), ("running_s", self.running_s)]
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 
@@ -304,6 +316,7 @@ class Database(Transactions):
             row = row_of(flow)
             db.execute(f"INSERT OR REPLACE INTO flow ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
             self._write_table(db, pages, next_index)
+        self._write_back_now()
         self._when_full[flow.name] = full_outbox.of_document(flow.document)
 
     # -- links
@@ -399,6 +412,7 @@ class Database(Transactions):
             for flow, text in (gaps or {}).items():
                 self._say(db, flow, text)
             db.execute("DELETE FROM meta WHERE key IN ('rescued', 'begun_anew')")
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('restored', 1)")
 
     def remove_flow(self, name: str, last: Checkpoint | None, pages: Mapping[int, bytes], next_index: int) -> None:
         """Stops a flow for good; its outbox drains, its epoch is remembered for a later flow of this name."""

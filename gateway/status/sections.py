@@ -36,6 +36,7 @@ def status_of(
         "ingest": lambda: ingest_section(ingest),
         "central": lambda: central_section(settings.central, uplink, link()),
         "checkpoint": checkpointer.section,
+        "database": lambda: {"path": str(uplink.database.path), "lost": uplink.database.lost},
         "slots": host.figures.slots,
         "links": links.status if links else lambda: None,
     }
