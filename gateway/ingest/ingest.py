@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 
 UNCOMMITTED_BYTES = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
+NO_DUP = (
+    "the sensors' broker %s delivers messages again without saying so (no flag DUP): such a message is told "
+    "by its packet id as long as that is not acknowledged; one whose acknowledgement was lost counts twice"
+)
 HIGH_IDS = 1 << 27
 """Half of the identifiers that MQTT has."""
 
@@ -58,6 +62,9 @@ class Ingest:
         self.lock = lock or threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
+        self.failed = ""
+        """Why the last read could not be taken in; empty if it was."""
+        self._says_dup = False
         self.grants = Grants()
         self._forget_session = forget_session
         self._wants_checkpoint = wants_checkpoint
@@ -290,10 +297,25 @@ class Ingest:
             with self.lock:
                 self.inbox.leave(messages)
             return
-        self.feed(messages)
+        try:
+            self.feed(messages)
+        except Exception as error:
+            self._not_fed(messages, error)
+            raise
+        self.failed = ""
+        if self.inbox.counters.without_dup and not self._says_dup:
+            self._says_dup = True
+            log.warning(NO_DUP, self._broker)
         self.acknowledge()
         self.check_pressure()
         self._look_later()
+
+    def _not_fed(self, messages: Publishes, error: Exception) -> None:
+        """A fault of our own: the messages of this read stay unacknowledged, and come again on another connection."""
+        with self.lock:
+            self.inbox.take_back(messages)
+        self.failed = f"what was read could not be taken in, and is not acknowledged: {type(error).__name__}: {error}"
+        self.client.reconnect()
 
     def _look_later(self) -> None:
         if (

@@ -22,6 +22,8 @@ def reasons(status: Mapping[str, Any]) -> list[str]:
     found += [f"subscription to {f} refused: {why}" for f, why in ingest.get("refused", {}).items()]
     if (paused_s := ingest.get("paused_s", 0.0)) >= PAUSED_S:
         found.append(f"nothing is read for {paused_s:.0f} s: what came before is not committed")
+    if failed := ingest.get("failed"):
+        found.append(failed)
     checkpoint_error = status.get("checkpoint", {}).get("error")
     if checkpoint_error:
         found.append(f"checkpoint: {checkpoint_error}")
