@@ -108,12 +108,12 @@ class Pipeline(Region):
         """Decodes; what comes out are the messages that became rows."""
         assert isinstance(batch, RawBatch)
         origin = self._source
-        looks = origin.begin(now)
+        looks = origin.begin(now, batch.wall)
         # lines of a window would hold rows against a watermark that was taken back: by rows it comes before them
         self._given = (self._given[0] or origin.took_back, self._given[1], origin.recent)
         before = origin.devices.watermark
         rows = origin.rows_of(batch)
-        watermark = origin.end(looks, batch.arrival, now)
+        watermark = origin.end(looks, batch.arrival, batch.wall, now)
         came, self._came = self._came, 0
         if not rows and not came and watermark == before:
             return ()

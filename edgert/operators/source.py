@@ -82,24 +82,24 @@ class Source(Logic):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, RawBatch)
-        looks = self.begin(now)
+        looks = self.begin(now, batch.wall)
         rows = self.rows_of(batch)
         before = self.devices.watermark
-        watermark = self.end(looks, batch.arrival, now)
+        watermark = self.end(looks, batch.arrival, batch.wall, now)
         if not rows and watermark == before:
             return ()
         return (Emission(0, Batch(rows, batch.arrival, watermark)),)
 
-    def begin(self, now: Now) -> bool:
-        """Whether this turn looks at the devices' times."""
+    def begin(self, now: Now, wall: float) -> bool:
+        """Whether this turn, with a batch that arrived at `wall`, looks at the devices' times."""
         if not self.heeded:
             return False
-        self.took_back = is_ahead(max(self.devices.watermark, self.devices.greatest), now.wall, self._ahead_tolerance_s)
+        self.took_back = is_ahead(max(self.devices.watermark, self.devices.greatest), wall, self._ahead_tolerance_s)
         looks = self.took_back or now.monotonic >= self._next_look
         if looks:
             self._tell()  # before this batch: what waits was heard when its own batch came, maybe long ago
         if self.took_back:
-            self._take_back(now.wall + self._ahead_tolerance_s)
+            self._take_back(wall + self._ahead_tolerance_s)
         return looks
 
     def _take_back(self, limit: float) -> None:
@@ -124,12 +124,12 @@ class Source(Logic):
         rows = self.event_times.settled(decoded.rows, wall, self.drops) if decoded.rows else []
         return self._observe(rows, batch) if rows else []
 
-    def end(self, looks: bool, arrival: float, now: Now) -> float:
+    def end(self, looks: bool, arrival: float, wall: float, now: Now) -> float:
         """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited
         in the queue, however long, was heard when it came."""
         if looks:
             self._next_look = now.monotonic + RECOMPUTE_S
-            self._look(arrival, self.limit(now.wall) + SLACK_S)
+            self._look(arrival, self.limit(wall) + SLACK_S)
         return self.devices.watermark
 
     # -- for rows that never become any (see `edgert.operators.pipeline`)

@@ -208,7 +208,7 @@ def test_divided_among_copies_each_hears_that_the_mark_came_down(step_s: float) 
     def turn(time: float, wall: float, name: str) -> None:
         out: Outgoing = []
         for edge in edges:
-            edge.give(Batch([{"time": time, "source": name}], 0.0, time - 2.0), out, wall)
+            edge.give(Batch([{"time": time, "source": name}], 0.0, time - 2.0), out)
             edge.settle(out)
         for target, batch in out:
             target.instance.run([Entry(0, batch, producer=target.producer)], Now(0.0, wall))
@@ -220,3 +220,16 @@ def test_divided_among_copies_each_hears_that_the_mark_came_down(step_s: float) 
     assert [made.watermark for made in windows] == [START + 27.0] * 2, "the second had no rows, and hears of time"
     turn(START + 30.0, START + 30.0, names[1])
     assert [made.drops["late"] for made in windows] == [0, 0]
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, -3_600.0, 3_600.0])
+def test_what_came_by_a_wrong_clock_and_waited_until_it_was_right_is_not_late(step_s: float) -> None:
+    """A blocked flow, or input that is fed again after a crash."""
+    made, behind = source(), window()
+    came = [(n, START + n + (step_s if 20 <= n < 30 else 0.0)) for n in range(60)]
+    for monotonic, wall in came:
+        raw = RawBatch(["room/a"], [b'{"v": 1}'], float(monotonic), wall)
+        now = Now(100.0 + monotonic, START + 100.0 + monotonic)
+        for emission in made.process(raw, 0, now):
+            behind.process(emission.batch, 0, now)
+    assert behind.drops["late"] == 0
