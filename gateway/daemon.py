@@ -27,6 +27,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database
+from edgert.store.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead
@@ -72,6 +73,7 @@ class Daemon:
         self.clock = SystemClock()
         folder = settings.gateway.data_dir or data_folder(os.environ, os.geteuid() == 0)
         self.database = Database(Path(folder) / "gateway.db", self.gateway, settings.outbox.quota_bytes)
+        self.database.batch_limits = BatchLimits(settings.outbox.batch_rows, settings.outbox.batch_bytes)
         self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self.registry, failed = with_installed()
         for point, why in failed.items():

@@ -67,6 +67,8 @@ class Database(Transactions):
     ) -> None:
         super().__init__(path)
         self.gateway = gateway
+        self.batch_limits = outbox.BatchLimits()
+        """Of results that are put into the outbox."""
         self.quota_bytes = quota_bytes
         """Of the outbox. Beyond it come the last words of a flow that keeps all, and what has no rows: openings, gaps,
         drops."""
@@ -249,7 +251,9 @@ class Database(Transactions):
 
     def _put_rows(self, db: sqlite3.Connection, written: Written) -> None:
         rows = written.columns, written.rows
-        stream, first, change = outbox.put_rows(db, self.gateway, written.flow, *rows, self.running_s)
+        stream, first, change = outbox.put_rows(
+            db, self.gateway, written.flow, *rows, self.running_s, self.batch_limits
+        )
         self._fresh.setdefault(stream, first)
         self._change = self._change.plus(change)
 

@@ -123,6 +123,7 @@ class Ingest:
         if subscriptions.speaks_5 == self._broker:
             self.client.knows_5()
         self.drops.load(saved_drops)
+        subscriptions.watch = self.drops.source
 
     def to_save(self) -> str:
         """What is known of subscriptions now."""
@@ -261,6 +262,7 @@ class Ingest:
         if event.connection == self.client.connection:
             self._open = True
             await self._subscribe()
+            self._ask_watch()
 
     def _disconnected(self, reason: str) -> None:
         self._open = False
@@ -289,6 +291,13 @@ class Ingest:
             self._tasks.begin(self._subscribe())  # what was to be changed meanwhile
         self._unanswered.discard(event.token)
         self._answer.set()
+        self._ask_watch()
+
+    def _ask_watch(self) -> None:
+        """What the broker drops is asked for when it has answered to all that flows read: some hang up at it."""
+        if self._open and not self._unanswered and self.drops.may_be_asked():
+            self._subscriptions.watch = self.drops.source
+            self._tasks.begin(self._subscribe())
 
     # -- messages
 
