@@ -80,8 +80,8 @@ class BrokerDrops:
             return "not asked for: sensors.drops_topic is empty"
         if self._cuts >= MOST_CUTS:
             return (
-                f"{MOST_CUTS} connections ended before the subscription to {self.topic} was answered: the broker hangs up "
-                "at it, and is not asked again"
+                f"{MOST_CUTS} connections ended before the subscription to {self.topic} was answered: it "
+                "hangs up at it, and is not asked again"
             )
         if self._refused:
             return f"subscription to {self.topic} refused: {self._refused}"
