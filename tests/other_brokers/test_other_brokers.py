@@ -88,7 +88,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def publish(port: int, version: str) -> None:
     """All messages, each with a time of its own. Returns when the broker has them."""
-    protocol = paho.MQTTv5 if version == "5" else paho.MQTTv311  # type: ignore[attr-defined]
+    protocol = paho.MQTTv5 if version == "5" else paho.MQTTv311
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=protocol)  # type: ignore[attr-defined]
     client.max_inflight_messages_set(50)
     client.connect("127.0.0.1", port)
