@@ -20,7 +20,7 @@ from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
-from gateway.late_flows import LateFlows
+from gateway.status.late_flows import LateFlows
 
 Where = tuple[str, str, str]
 """(flow, operator, reason); empty where it is of none."""

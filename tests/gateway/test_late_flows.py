@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from edgert.runtime.report import Report
-from gateway.late_flows import QUIET_S, LateFlows
+from edgert.runtime.instance.report import Report
+from gateway.status.late_flows import QUIET_S, LateFlows
 from gateway.web.health import reasons
 from tests.gateway.status_example import example_status
 

@@ -28,8 +28,9 @@ from edgert.operators.region import Edge
 from edgert.operators.sketched import DistinctCount
 from edgert.operators.source import Source
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
-from edgert.runtime.queue import Entry
-from edgert.runtime.targets import Marks, Outgoing, Spread, Target
+from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
 from tests.runtime.pools import instance
 
 START = CLOCK_IS_SET + 1e8
@@ -197,7 +198,7 @@ def test_divided_among_copies_each_hears_that_the_mark_came_down(step_s: float) 
     windows = [window(), window()]
     instances = [instance(str(n), made) for n, made in enumerate(windows)]
     for made in instances:
-        made.marks = {0: Marks(2)}
+        made.edges.marks = {0: Marks(2)}
     edges = [
         Spread([Target(made, 0, producer) for made in instances], Divider((("source", "string"),), 2).divide)
         for producer in range(2)
@@ -206,7 +207,7 @@ def test_divided_among_copies_each_hears_that_the_mark_came_down(step_s: float) 
              for k in range(2)]  # fmt: skip
 
     def turn(time: float, wall: float, name: str) -> None:
-        out: Outgoing = []
+        out: Outgoing[Instance] = []
         for edge in edges:
             edge.give(Batch([{"time": time, "source": name}], 0.0, time - 2.0), out)
             edge.settle(out)

@@ -257,7 +257,7 @@ class Instance:
         turn: Turn[Instance] = Turn()
         try:
             emissions = self.region.flush(now) if self.region else self.guards[0].flush(now)
-            self._give_out(emissions, turn.out, now.wall)
+            self._give_out(emissions, turn.out)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._astray(error, 1)
         self._settle_safely(turn.out)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from edgert.runtime.report import Report
+from edgert.runtime.instance.report import Report
 
 log = logging.getLogger(__name__)
 
