@@ -36,6 +36,8 @@ NO_DUP = (
     "the sensors' broker %s delivers messages again without saying so (no flag DUP): such a message is told "
     "by its packet id as long as that is not acknowledged; one whose acknowledgement was lost counts twice"
 )
+ID_IN_USE = 0x91
+"""mochi-mqtt refuses a subscription so after a kill, while it has messages in flight under the same number."""
 HIGH_IDS = 1 << 27
 """Half of the identifiers that MQTT has."""
 
@@ -282,6 +284,8 @@ class Ingest:
                 self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
                 if topic_filter == self.drops.topic and topic_filter not in of_flows:
                     continue  # no flow misses anything
+            if reason == ID_IN_USE:
+                self._tasks.begin(self._subscribe_again(topic_filter))
             asked = self._subscriptions.sent.get(topic_filter)
             self.grants.answered(topic_filter, asked.qos if asked else 0, reason)
         pending = self._subscriptions.pending
@@ -292,6 +296,12 @@ class Ingest:
         self._unanswered.discard(event.token)
         self._answer.set()
         self._ask_watch()
+
+    async def _subscribe_again(self, topic_filter: str) -> None:
+        """A broker that takes its own packet identifiers for ours refuses this one; the next may be free."""
+        await asyncio.sleep(1.0)
+        self._subscriptions.sent.pop(topic_filter, None)
+        await self._subscribe()
 
     def _ask_watch(self) -> None:
         """What the broker drops is asked for when it has answered to all that flows read: some hang up at it."""
