@@ -148,6 +148,11 @@ class MqttClient:
         self._schedule_flush()
         return packet_id
 
+    def reconnect(self) -> None:
+        """Ends this connection without a word, so that the broker sends anew what is not acknowledged."""
+        if self._wire is not None:
+            self._wire.abort()
+
     def pause(self) -> None:
         """Read nothing more from the broker until `resume`. The connection is kept alive meanwhile."""
         self._paused = True

@@ -94,10 +94,11 @@ class Devices:
             self.board[self.seat] = (*self.board[self.seat][1 - HISTORY :], own)
         return own
 
-    def advance(self, arrival: float) -> float:
-        """The watermark after a batch that arrived at `arrival`; it never goes back."""
+    def advance(self, arrival: float, limit: float = math.inf) -> float:
+        """The watermark after a batch that arrived at `arrival`; it never goes back. Copies that have heard of times
+        beyond `limit` have not taken them back yet: a clock was ahead, and nothing follows from them."""
         own = self.sit(arrival)
-        others = self._others(arrival)
+        others = self._others(arrival, limit)
         if others is None:
             return self.watermark
         board = [own, *others]
@@ -116,7 +117,7 @@ class Devices:
         self.watermark = max(self.watermark, mark)
         return self.watermark
 
-    def _others(self, arrival: float) -> list[Standing] | None:
+    def _others(self, arrival: float, limit: float) -> list[Standing] | None:
         """What the other copies knew when that batch arrived; None if one of them is too far ahead to tell."""
         standings = []
         for seat, history in enumerate(self.board):
@@ -124,7 +125,7 @@ class Devices:
                 at_that_time = next((s for s in reversed(history) if s.arrival <= arrival), None)
                 if at_that_time is None:
                     return None
-                standings.append(at_that_time)
+                standings.append(at_that_time if at_that_time.greatest <= limit else Standing())
         return standings
 
     def _oldest_since(self, limit: float, others: Iterable[Standing]) -> float:

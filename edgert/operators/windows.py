@@ -35,7 +35,7 @@ from edgert.operators.groups import Groups, Key, Room, make_source
 from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
 from edgert.operators.keys import AS_KEY, CONSTANTS, key_source, may_fail
 from edgert.operators.logic import Build, Emission, Now
-from edgert.operators.marks import TAKEN_BACK, is_ahead
+from edgert.operators.marks import TAKEN_BACK, is_taken_back
 
 RESULT, CONTRIBUTION = 0, 1
 EARLY: Final = "window ended early (groups)"
@@ -173,7 +173,7 @@ class TumblingWindow(Inlinable):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        if batch.watermark < self._marks[source] and is_ahead(self._marks[source], now.wall):
+        if is_taken_back(self._marks[source], batch.watermark):
             self._marks[source] = batch.watermark
             self.watermark = min(self._marks)
             self.drops[TAKEN_BACK] += 1

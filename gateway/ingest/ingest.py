@@ -32,6 +32,12 @@ log = logging.getLogger(__name__)
 
 UNCOMMITTED_BYTES = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
+NO_DUP = (
+    "the sensors' broker %s delivers messages again without saying so (no flag DUP): such a message is told "
+    "by its packet id as long as that is not acknowledged; one whose acknowledgement was lost counts twice"
+)
+ID_IN_USE = 0x91
+"""mochi-mqtt refuses a subscription so after a kill, while it has messages in flight under the same number."""
 HIGH_IDS = 1 << 27
 """Half of the identifiers that MQTT has."""
 
@@ -58,6 +64,9 @@ class Ingest:
         self.lock = lock or threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
+        self.failed = ""
+        """Why the last read could not be taken in; empty if it was."""
+        self._says_dup = False
         self.grants = Grants()
         self._forget_session = forget_session
         self._wants_checkpoint = wants_checkpoint
@@ -116,6 +125,7 @@ class Ingest:
         if subscriptions.speaks_5 == self._broker:
             self.client.knows_5()
         self.drops.load(saved_drops)
+        subscriptions.watch = self.drops.source
 
     def to_save(self) -> str:
         """What is known of subscriptions now."""
@@ -254,6 +264,7 @@ class Ingest:
         if event.connection == self.client.connection:
             self._open = True
             await self._subscribe()
+            self._ask_watch()
 
     def _disconnected(self, reason: str) -> None:
         self._open = False
@@ -273,6 +284,8 @@ class Ingest:
                 self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
                 if topic_filter == self.drops.topic and topic_filter not in of_flows:
                     continue  # no flow misses anything
+            if reason == ID_IN_USE:
+                self._tasks.begin(self._subscribe_again(topic_filter))
             asked = self._subscriptions.sent.get(topic_filter)
             self.grants.answered(topic_filter, asked.qos if asked else 0, reason)
         pending = self._subscriptions.pending
@@ -282,6 +295,19 @@ class Ingest:
             self._tasks.begin(self._subscribe())  # what was to be changed meanwhile
         self._unanswered.discard(event.token)
         self._answer.set()
+        self._ask_watch()
+
+    async def _subscribe_again(self, topic_filter: str) -> None:
+        """A broker that takes its own packet identifiers for ours refuses this one; the next may be free."""
+        await asyncio.sleep(1.0)
+        self._subscriptions.sent.pop(topic_filter, None)
+        await self._subscribe()
+
+    def _ask_watch(self) -> None:
+        """What the broker drops is asked for when it has answered to all that flows read: some hang up at it."""
+        if self._open and not self._unanswered and self.drops.may_be_asked():
+            self._subscriptions.watch = self.drops.source
+            self._tasks.begin(self._subscribe())
 
     # -- messages
 
@@ -290,10 +316,25 @@ class Ingest:
             with self.lock:
                 self.inbox.leave(messages)
             return
-        self.feed(messages)
+        try:
+            self.feed(messages)
+        except Exception as error:
+            self._not_fed(messages, error)
+            raise
+        self.failed = ""
+        if self.inbox.counters.without_dup and not self._says_dup:
+            self._says_dup = True
+            log.warning(NO_DUP, self._broker)
         self.acknowledge()
         self.check_pressure()
         self._look_later()
+
+    def _not_fed(self, messages: Publishes, error: Exception) -> None:
+        """A fault of our own: the messages of this read stay unacknowledged, and come again on another connection."""
+        with self.lock:
+            self.inbox.take_back(messages)
+        self.failed = f"what was read could not be taken in, and is not acknowledged: {type(error).__name__}: {error}"
+        self.client.reconnect()
 
     def _look_later(self) -> None:
         if (

@@ -23,12 +23,18 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.results import Acknowledgement
 from edgert.store.database import Database
 
 log = logging.getLogger(__name__)
+
+NEVER_HAD: Final = (
+    "the tables hold results that this gateway's database never had: its card is another, or its data folder was "
+    "deleted; results that waited in the one before, and what its flows held (open windows), are missing"
+)
 
 
 def admit(database: Database, flow: str, message: Acknowledgement) -> int | None:
@@ -42,7 +48,10 @@ def admit(database: Database, flow: str, message: Acknowledgement) -> int | None
     shared = greatest if greatest in departed else _shipped_unseen(departed, flow, message)
     if shared is None and not mine:  # a new card: what it has went nowhere yet
         names = _named(departed, greatest)
+        log.error("flow %s: a new epoch is opened; is a database gone, or is this a new card?", flow)
         why = database.meta("flows_unread", "") or database.meta("begun_anew", "")  # an older edgert's
+        if not database.meta("restored", 0):  # else its flows have said it
+            why = why or NEVER_HAD
         database.rebase(flow, names, greatest, landed, gap=why)
         return names[max(departed)]
     first = max(mine) if shared is None else shared

@@ -82,14 +82,43 @@ def test_why_the_drops_are_not_seen_is_known() -> None:
     assert heard(5, drops=drops).unseen == ""
 
 
+def _asks(drops: BrokerDrops) -> bool:
+    return drops.source is not None
+
+
 def test_a_broker_that_hangs_up_when_it_is_asked_is_not_asked_for_ever() -> None:
     drops = BrokerDrops(TOPIC, BROKER)
     for _ in range(MOST_CUTS):
-        assert drops.source
+        assert not _asks(drops), "the flows' subscriptions go first"
+        assert drops.may_be_asked()
+        assert not drops.may_be_asked(), "once on a connection"
+        assert _asks(drops)
         drops.asked()
         drops.disconnected()
+    assert not drops.may_be_asked()
     assert drops.source is None
-    assert "5 connections ended before" in drops.unseen
+    assert "2 connections ended before" in drops.unseen
+    assert drops.due(0.0)
+    saved = drops.to_save()
+    again = BrokerDrops(TOPIC, BROKER)
+    again.load(saved)
+    assert not again.may_be_asked(), "nor after a restart"
+    assert (again.unsaved, again.unseen) == (False, drops.unseen)
+    another = BrokerDrops(TOPIC, "another:1883")
+    another.load(saved)
+    assert another.may_be_asked()
+
+
+def test_a_broker_that_has_granted_it_is_asked_at_once_also_after_a_restart() -> None:
+    drops = BrokerDrops(TOPIC, BROKER)
+    assert drops.may_be_asked()
+    drops.asked()
+    drops.answered("")
+    drops.disconnected()
+    assert drops.source
+    again = BrokerDrops(TOPIC, BROKER)
+    again.load(drops.to_save())
+    assert again.source
 
 
 def test_connections_that_end_at_other_times_are_no_reason_to_ask_no_more() -> None:

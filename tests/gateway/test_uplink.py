@@ -306,10 +306,10 @@ async def test_a_new_card_takes_epochs_above_what_the_tables_hold(rig: Rig) -> N
     await rig.acknowledge({("f", E7, 0): 33, ("f", E7, 1): 4, ("f", E1 + 1, 0): 1}, answers=("f",))
     (first, second) = rig.database.epochs("f")
     assert (epoch_ordinal(first), epoch_ordinal(second)) == (8, 9)
-    assert await rig.turn() == [(first, 1), (second, 1), (first, 2)], "what opens an epoch, what is new, what is old"
-    opened, again, _ = rig.sent
+    assert await rig.turn() == [(first, 1), (second, 1), (first, 2), (first, 3)], "openings, the gap, and what is old"
+    opened, again, *_ = rig.sent
     assert isinstance(opened, OpenBatch)
-    assert (opened.parent, opened.cut, again.parent, again.cut) == (E7, {0: 33, 1: 4}, first, {0: 2})
+    assert (opened.parent, opened.cut, again.parent, again.cut) == (E7, {0: 33, 1: 4}, first, {0: 3})
     assert rig.renamed == [("f", second)]
     await rig.acknowledge({("f", E7, 0): 33, ("f", second, 0): 1}, answers=("f",))
     assert rig.database.epochs("f") == [first, second], "epochs that left keep their names"

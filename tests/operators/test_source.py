@@ -19,9 +19,11 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
+from edgert.operators.event_times import NO_TIME
 from edgert.operators.logic import Now
+from edgert.operators.marks import TAKEN_BACK
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, Captures, Source
+from edgert.operators.source import RECOMPUTE_S, SAMPLE_BYTES, Captures, Source
 from tests.named import named
 
 WALL = 1_000.0
@@ -163,7 +165,7 @@ def test_while_the_clock_is_not_set_a_row_without_a_time_is_dropped_and_counted(
     assert (made.devices.latest, made.devices.watermark) == ({"a": 1_700_000_000.0}, 1_699_999_998.0)
     assert turn(SET) == [SET, 1_700_000_000.0, SET, SET, SET]
     assert turn(42.0) == [1_700_000_000.0], "by learned shapes, too"
-    assert made.drops == {NO_TIME: 8, "ahead of time (kept)": 1}
+    assert made.drops == {NO_TIME: 8, "ahead of time (kept)": 1, TAKEN_BACK: 1}
 
 
 def test_a_time_far_ahead_is_clamped_for_the_watermark_kept_and_counted() -> None:

@@ -132,7 +132,7 @@ ROWS = st.builds(
 )  # fmt: skip
 BATCHES = st.lists(
     st.builds(lambda rows, mark: Batch(rows, 0.0, mark), st.lists(ROWS, max_size=6),
-              st.one_of(st.just(NO_WATERMARK), st.floats(-20, 80))),
+              st.one_of(st.just(NO_WATERMARK), st.floats(-10, 50))),
     max_size=12,
 )  # fmt: skip
 
@@ -180,7 +180,7 @@ def test_contributions_merge_to_the_reference_and_the_last_result_is_final(
 
 STEPS = st.lists(
     st.tuples(st.builds(lambda rows, mark: Batch(rows, 0.0, mark), st.lists(ROWS, max_size=4),
-                        st.one_of(st.just(NO_WATERMARK), st.floats(-20, 80))),
+                        st.one_of(st.just(NO_WATERMARK), st.floats(-10, 50))),
               st.sampled_from(["go on", "checkpoint", "compact", "crash"])),
     max_size=14,
 )  # fmt: skip
