@@ -95,7 +95,9 @@ class Program:
         self._upkeep.start()
         wait_s = 0.0
         while not self._stopping.is_set():
-            if self._collector.waits:
+            if self._collector.late:
+                wait_s, messages = 0.0, self._inbox.take(0, 0, 0)
+            elif self._collector.waits:
                 wait_s = min(RETRY_S, self._lease_s / 5 or RETRY_S, max(0.5, wait_s * 2))
                 self._stopping.wait(wait_s)
                 messages = []
