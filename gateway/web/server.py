@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import uvicorn
 
 from gateway.web.app import make
+from gateway.web.connections import Connection
 
 log = logging.getLogger("gateway.web")
 
@@ -64,7 +65,7 @@ class WebServer:
             return False
         config = uvicorn.Config(
             self._app,
-            http="h11",
+            http=Connection,
             ws="none",
             interface="asgi3",
             lifespan="off",
@@ -73,7 +74,6 @@ class WebServer:
             log_level="warning",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=128,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=int(STOP_S),
         )
