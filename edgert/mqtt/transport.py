@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
 from typing import cast
 
 from edgert.mqtt.client_types import Address, Handlers, Status, Tls
 from edgert.mqtt.coalesce import Coalescer
+from edgert.mqtt.credentials import client_context
 from edgert.mqtt.events import (
     Closed,
     Connected,
@@ -46,14 +47,6 @@ _YIELD_S = 0.002
 _LEAST_BYTES = 1 << 12
 _MOST_BYTES = 1 << 20
 """Of what was read, so much is worked on at once."""
-
-
-def _tls_context(tls: Tls) -> ssl.SSLContext:
-    """Raises OSError (ssl.SSLError is one) if a file is missing or not what it should be."""
-    context = ssl.create_default_context(cafile=tls.ca_file or None)
-    if tls.cert_file:
-        context.load_cert_chain(tls.cert_file, tls.key_file or None)
-    return context
 
 
 class MqttClient:
@@ -193,7 +186,7 @@ class MqttClient:
 
     async def _open(self, wire: _Wire) -> None:
         address = self.address
-        context = _tls_context(address.tls) if address.tls else None
+        context = client_context(*astuple(address.tls)) if address.tls else None
         await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port, ssl=context)
 
     def _failed(self, text: str) -> None:

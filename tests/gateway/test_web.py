@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from edgert.core.hosts import is_loopback
 from gateway.web import connections
 from gateway.web.connections import PLACES
-from gateway.web.guard import host_name_untrusted, is_loopback
+from gateway.web.guard import host_name_untrusted
 from gateway.web.health import reasons
 from gateway.web.server import WebServer
 from tests.gateway.status_example import example_status
