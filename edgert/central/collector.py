@@ -25,6 +25,7 @@ from edgert.central.turns import Turns
 from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
 from edgert.core.errors import EdgertError, PayloadError, show
+from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP, epoch_ordinal, is_credible
 from edgert.core.pieces import Piece
 from edgert.core.results import Acknowledgement, Hello, Result, unpack_result_untrusted
 
@@ -248,8 +249,10 @@ class Collector:
 
     def _offer(self, batch: Batch, size: int) -> None:
         key = key_of(batch)
-        if not self._acceptance.knows((*key[:3], 0)) and not self._may_begin(batch):
-            return
+        if not self._acceptance.knows((*key[:3], 0)):
+            self._check_epoch(batch)
+            if not self._may_begin(batch):
+                return
         # Stream 0 says whether the epoch was opened.
         for stream in (key, (*key[:3], 0)):
             if not self._acceptance.knows(stream):
@@ -263,6 +266,15 @@ class Collector:
             self._touch(key)
         elif verdict is Verdict.FULL:
             self.counters.not_held += 1
+
+    def _check_epoch(self, batch: Batch) -> None:
+        """An epoch that no gateway comes to would use up the numbers of its flow: no later one could be greater."""
+        known = self._gateways[batch.gateway].acks.get(batch.flow, {})
+        greatest = max((epoch for epoch, _ in known), default=None)
+        if not is_credible(batch.epoch, greatest):
+            most = max(MOST_ORDINAL, epoch_ordinal(greatest or 0) + ORDINAL_STEP)
+            got = epoch_ordinal(batch.epoch)
+            raise PayloadError(f"epoch: expected the {most}. of its flow at most, got the {got}.")
 
     def _may_begin(self, batch: Batch) -> bool:
         """Whether a gateway may come with one epoch more that is not known. It costs nothing to say no."""
