@@ -32,6 +32,7 @@ RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
 _SOURCE = itemgetter("source")
 NO_TIME = "no time, and the clock is not set"
+TOO_MANY: Final = "too many devices (devices)"
 SAMPLES = 5
 SAMPLE_BYTES = 200
 
@@ -92,6 +93,8 @@ class Source(Logic):
         """Event times of devices since the last look, not yet told to `devices`."""
         self._dirty: dict[str, float] = {}
         self._gone: list[str] = []
+        self._told: set[str] = set()
+        """The devices that the state before the next delta holds."""
         self._saved_watermark = NO_WATERMARK
         self._heard = 0.0
 
@@ -117,11 +120,17 @@ class Source(Logic):
     def _take_back(self, limit: float) -> None:
         """The clock was ahead when the times came that led to the watermark: it is found anew, from those before
         `limit`."""
-        gone = self.devices.take_back(limit)
-        self._gone += gone
-        for device in gone:
-            self._dirty.pop(device, None)
+        self._forgotten(self.devices.take_back(limit))
         self.drops[TAKEN_BACK] += 1
+
+    def _forgotten(self, devices: Iterable[str]) -> None:
+        """The next delta says it of those that the state before it holds: of names that come and go between two there
+        may be any number."""
+        for device in devices:
+            self._dirty.pop(device, None)
+            if device in self._told:
+                self._told.discard(device)
+                self._gone.append(device)
 
     def rows_of(self, batch: RawBatch) -> list[Row]:
         """The rows of a batch, their times taken note of; but for those that went to a tail (`Fusible`)."""
@@ -196,16 +205,18 @@ class Source(Logic):
             self.devices.observe(self._recent, self._heard)
             self._dirty.update(self._recent)
             self._recent = {}
+            self._bound()
+
+    def _bound(self) -> None:
+        if gone := self.devices.too_many():
+            self.drops[TOO_MANY] += len(gone)
+            self._forgotten(gone)
 
     def _look(self, arrival: float) -> None:
         self._tell()
         if arrival >= self._next_expiry:
             self._next_expiry = arrival + min(1.0, self.devices.idle_timeout_s / 2)
-            gone = self.devices.expire(arrival)
-            if gone:
-                self._gone += gone
-                for device in gone:
-                    self._dirty.pop(device, None)
+            self._forgotten(self.devices.expire(arrival))
         self.devices.advance(arrival)
 
     def _bad(self, batch: RawBatch, bad: Sequence[tuple[int, str]]) -> None:
@@ -222,6 +233,7 @@ class Source(Logic):
             return None
         latest = self.devices.latest
         state = {"latest": {d: latest[d] for d in self._dirty if d in latest}, "gone": self._gone, **self._marks()}
+        self._told.update(state["latest"])
         self._dirty, self._gone = {}, []
         self._saved_watermark = self.devices.watermark
         return state
@@ -234,9 +246,11 @@ class Source(Logic):
         return {"latest": dict(self.devices.latest), "gone": [], **self._marks()}
 
     def restore(self, state: Any) -> None:
-        for device in state["gone"]:
-            self.devices.latest.pop(device, None)
-        self.devices.latest.update(state["latest"])
+        self.devices.remove(state["gone"])
+        self.devices.add(state["latest"])
+        self._told.difference_update(state["gone"])
+        self._told.update(state["latest"])
+        self._bound()  # it may be from before there was a bound
         self.devices.watermark = self._saved_watermark = state["watermark"]
         self.devices.greatest = state["greatest"]
 
@@ -244,8 +258,9 @@ class Source(Logic):
         """Called once after a restore: the time-outs of the devices begin anew. Where their times are heeded no more
         (there was a window once, or less was fused), they go."""
         if not self.heeded:
-            self._gone += self.devices.latest
-            self.devices.latest.clear()
+            gone = list(self.devices.latest)
+            self.devices.remove(gone)
+            self._forgotten(gone)
         self.devices.heard = dict.fromkeys(self.devices.latest, now.monotonic)
         self.devices.last_heard = now.monotonic
         # where event time had gone on alone, it goes on from there rather than wait for the same time again

@@ -19,9 +19,11 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
+from edgert.operators import devices as devices_module
+from edgert.operators.devices import DEVICE_BYTES, Devices
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, Captures, Source
+from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, TOO_MANY, Captures, Source
 from tests.named import named
 
 WALL = 1_000.0
@@ -290,3 +292,52 @@ def test_a_dead_letter_topic_is_fixed_and_not_read_by_its_own_source(dead_letter
     with pytest.raises(DocumentError) as refused:
         from_plain(document, REGISTRY)
     assert [p.path for p in refused.value.problems] == [path]
+
+
+def test_devices_without_end_take_bounded_memory_the_longest_silent_go_first_and_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices_module, "MEMORY_BYTES", 100 * DEVICE_BYTES)
+    devices = Devices(0.0, 1e9)
+    for second in range(50):
+        devices.observe({f"device-{second}-{n}": float(second) for n in range(20)}, float(second))
+        gone = devices.too_many()
+        assert len(devices.latest) <= 100
+        assert len(devices.heard) == len(devices.latest)
+        assert all(int(name.split("-")[1]) < second for name in gone)
+    devices.observe({"x" * 5_000 + str(n): 50.0 for n in range(5)}, 50.0)
+    devices.too_many()
+    assert len(devices.latest) <= 100 - 5 * 5_000 // DEVICE_BYTES
+    devices.remove(list(devices.latest))
+    assert devices._beyond_bytes == 0
+
+
+def test_names_that_come_and_go_between_two_checkpoints_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices_module, "MAX_KEYS", 10)
+    made = Source(TopicTemplate("s/{source}"), make("json", None))
+    for turn in range(100):
+        topics = [f"s/{turn}-{n}" for n in range(5)]
+        batch = RawBatch(topics, [b'{"time": 1700000000, "v": 1}'] * 5, float(turn), 1_700_000_000.0)
+        made.process(batch, 0, Now(float(turn), 1_700_000_000.0))
+    assert made.drops[TOO_MANY] >= 480
+    state = made.delta()
+    assert len(state["latest"]) <= 10
+    assert state["gone"] == []
+    made.process(RawBatch(["s/new"] * 1, [b'{"v": 1}'], 200.0, 1_700_000_000.0), 0, Now(200.0, 1_700_000_000.0))
+    made.process(RawBatch([], [], 201.0, 1_700_000_000.0), 0, Now(201.0, 1_700_000_000.0))
+    later = made.delta()
+    assert set(later["gone"]) <= set(state["latest"])
+    again = Source(TopicTemplate("s/{source}"), make("json", None))
+    for part in (state, later):
+        again.restore(part)
+    assert again.devices.latest == made.devices.latest
+
+
+def test_a_start_with_the_state_of_more_devices_than_may_be_keeps_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices_module, "MAX_KEYS", 10)
+    made = Source(TopicTemplate("s/{source}"), make("json", None))
+    latest = {f"d{n}": 1_700_000_000.0 for n in range(1_000)}
+    made.restore({"latest": latest, "gone": [], "watermark": 0.0, "greatest": 0.0})
+    made.resumed(Now(1.0, 1_700_000_000.0))
+    assert len(made.devices.latest) == len(made.devices.heard) == 10
+    assert made.drops[TOO_MANY] == 990
