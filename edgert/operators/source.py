@@ -30,6 +30,8 @@ from edgert.operators.marks import TAKEN_BACK, is_ahead
 
 RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
+LOOK_MOST_S: Final = 30.0
+"""Between two looks at a source whose devices are all silent, at most."""
 _SOURCE = itemgetter("source")
 NO_TIME = "no time, and the clock is not set"
 TOO_MANY: Final = "too many devices (devices)"
@@ -89,6 +91,7 @@ class Source(Logic):
         no device's time is noted: that would be a good part of what a row costs in a small flow."""
         self._next_look = 0.0
         self._next_expiry = 0.0
+        self._next_silent = 0.0
         self._recent: dict[str, float] = {}
         """Event times of devices since the last look, not yet told to `devices`."""
         self._dirty: dict[str, float] = {}
@@ -107,6 +110,18 @@ class Source(Logic):
         if not rows and watermark == before:
             return ()
         return (Emission(0, Batch(rows, batch.arrival, watermark)),)
+
+    def is_due(self, monotonic: float) -> bool:
+        """Whether the passing of time alone may change something. Where nobody was heard, or no operator needs the time,
+        it does not. Where all are silent, event time goes on with the clock, and a look each twentieth of the silence
+        brings it on (each `LOOK_MOST_S` at the latest). A copy among several is looked at always: its consumers wait
+        for its watermark."""
+        devices = self.devices
+        if not self.heeded:
+            return False
+        if self._recent or devices.latest or len(devices.board) > 1:
+            return True
+        return devices.greatest > NO_WATERMARK and monotonic >= self._next_silent
 
     def begin(self, now: Now) -> bool:
         """Whether this turn looks at the devices' times."""
@@ -150,6 +165,8 @@ class Source(Logic):
         in the queue, however long, was heard when it came."""
         if looks:
             self._next_look = now.monotonic + RECOMPUTE_S
+            silence_s = now.monotonic - self.devices.last_heard
+            self._next_silent = now.monotonic + min(LOOK_MOST_S, silence_s / 20)
             self._look(arrival)
         return self.devices.watermark
 
@@ -232,8 +249,9 @@ class Source(Logic):
         if not self._dirty and not self._gone and self.devices.watermark == self._saved_watermark:
             return None
         latest = self.devices.latest
-        state = {"latest": {d: latest[d] for d in self._dirty if d in latest}, "gone": self._gone, **self._marks()}
-        self._told.update(state["latest"])
+        told = {d: latest[d] for d in self._dirty if d in latest}
+        state = {"latest": told, "gone": self._gone, **self._marks()}
+        self._told.update(told)
         self._dirty, self._gone = {}, []
         self._saved_watermark = self.devices.watermark
         return state

@@ -20,7 +20,7 @@ from edgert.core.packing import pack, unpack
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators import devices as devices_module
-from edgert.operators.devices import DEVICE_BYTES, Devices
+from edgert.operators.devices import DEVICE_BYTES, Devices, new_board
 from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, SAMPLES, TOO_MANY, Captures, Source
@@ -320,12 +320,12 @@ def test_names_that_come_and_go_between_two_checkpoints_leave_nothing(monkeypatc
         batch = RawBatch(topics, [b'{"time": 1700000000, "v": 1}'] * 5, float(turn), 1_700_000_000.0)
         made.process(batch, 0, Now(float(turn), 1_700_000_000.0))
     assert made.drops[TOO_MANY] >= 480
-    state = made.delta()
+    state: Any = made.delta()
     assert len(state["latest"]) <= 10
     assert state["gone"] == []
     made.process(RawBatch(["s/new"] * 1, [b'{"v": 1}'], 200.0, 1_700_000_000.0), 0, Now(200.0, 1_700_000_000.0))
     made.process(RawBatch([], [], 201.0, 1_700_000_000.0), 0, Now(201.0, 1_700_000_000.0))
-    later = made.delta()
+    later: Any = made.delta()
     assert set(later["gone"]) <= set(state["latest"])
     again = Source(TopicTemplate("s/{source}"), make("json", None))
     for part in (state, later):
@@ -341,3 +341,34 @@ def test_a_start_with_the_state_of_more_devices_than_may_be_keeps_no_more(monkey
     made.resumed(Now(1.0, 1_700_000_000.0))
     assert len(made.devices.latest) == len(made.devices.heard) == 10
     assert made.drops[TOO_MANY] == 990
+
+
+def test_a_source_that_heard_nobody_or_is_not_heeded_needs_no_turn_as_time_passes() -> None:
+    made = source()
+    assert not made.is_due(1e6)
+    fed(made, 0.0, ("a", 100.0))
+    assert made.is_due(0.0)
+    unheeded = source()
+    unheeded.heeded = False
+    fed(unheeded, 0.0, ("a", 100.0))
+    assert not unheeded.is_due(1e6)
+
+
+def test_a_silent_source_takes_ever_fewer_turns_and_its_event_time_stays_near_the_clock() -> None:
+    made = source(idle_timeout_s=30.0, out_of_order_s=0.0)
+    fed(made, 0.0, ("a", 1_000.0))
+    turns, tick = 0, 0.25
+    for n in range(1, int(3_600 / tick)):
+        now = n * tick
+        if made.is_due(now):
+            fed(made, now)
+            turns += 1
+        silent = max(0.0, now - 30.0)
+        assert made.devices.watermark >= 1_000.0 + silent - max(1.0, now / 20) - 2 * tick
+    assert turns < 400, "120 in the time-out, and then ever fewer"
+
+
+def test_a_copy_of_a_source_is_due_always_since_others_wait_for_its_watermark() -> None:
+    made = source()
+    made.join(new_board(2), 0)
+    assert made.is_due(0.0)
