@@ -140,12 +140,15 @@ class Collector:
         """Take messages of one gateway for a while. False: what was taken has to be landed first."""
         begun = self._clock.monotonic()
         try:
-            for _ in range(self._turns.quota(gateway)):
+            left = self._turns.quota(gateway)
+            while left:
                 late = self._taken_bytes >= _LAND_BYTES or self._clock.monotonic() - begun >= _TURN_S
                 if late or (message := self._turns.take(gateway)) is None:
                     break
+                duplicates = self.counters.duplicates
                 self._take_untrusted(message)
                 self.counters.messages += 1
+                left -= self.counters.duplicates == duplicates  # one that came again lands nothing
         finally:
             self._turns.charge({gateway: self._clock.monotonic() - begun})
         return self._taken_bytes < _LAND_BYTES

@@ -18,9 +18,11 @@ MOST_BYTES: Final = 64 << 20
 _OVERHEAD: Final = 300
 """Bytes of memory that a message costs beside its payload."""
 FIRST_QUOTA: Final = 64
+LEAST_QUOTA: Final = 32
+"""Where a commit itself takes long, as in an object store, fewer messages in it would only make more commits."""
 MOST_QUOTA: Final = 4_096
-_SHORT_S: Final = 0.05
-_LONG_S: Final = 0.1
+_SHORT_S: Final = 0.25
+_LONG_S: Final = 0.5
 """Between these a landing should take of one gateway's turn: its next turn has twice or half as many messages."""
 _FORGET: Final = 20_000
 """Gateways whose cost is remembered."""
@@ -95,7 +97,7 @@ class Turns:
             if seconds < _SHORT_S:
                 self._quotas[gateway] = min(MOST_QUOTA, 2 * self.quota(gateway))
             elif seconds > _LONG_S:
-                self._quotas[gateway] = max(1, self.quota(gateway) // 2)
+                self._quotas[gateway] = max(LEAST_QUOTA, self.quota(gateway) // 2)
 
     def charge(self, costs: Mapping[str, float]) -> None:
         """Add what gateways have cost, in seconds."""

@@ -112,7 +112,7 @@ class Source(Logic):
         return (Emission(0, Batch(rows, batch.arrival, watermark)),)
 
     def is_due(self, monotonic: float) -> bool:
-        """Whether the passing of time alone may change something. Where nobody was heard, or no operator needs the time,
+        """Whether the passing of time may change something. Where nobody was heard, or no operator needs the time,
         it does not. Where all are silent, event time goes on with the clock, and a look each twentieth of the silence
         brings it on (each `LOOK_MOST_S` at the latest). A copy among several is looked at always: its consumers wait
         for its watermark."""

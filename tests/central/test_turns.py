@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgert.central.hourly_budget import HourlyBudget
 from edgert.central.inbox import Message
-from edgert.central.turns import FIRST_QUOTA, Turns
+from edgert.central.turns import FIRST_QUOTA, LEAST_QUOTA, Turns
 
 
 def of(gateway: str, payload: bytes = b"") -> Message:
@@ -51,13 +51,13 @@ def test_where_too_much_waits_the_longest_queue_loses_its_newest() -> None:
 
 def test_a_turn_becomes_shorter_where_landing_takes_long_and_longer_where_it_does_not() -> None:
     turns = Turns()
-    turns.landed({"slow": 5.0, "quick": 0.01, "fair": 0.07})
+    turns.landed({"slow": 5.0, "quick": 0.01, "fair": 0.3})
     assert turns.quota("slow") == FIRST_QUOTA // 2
     assert turns.quota("quick") == FIRST_QUOTA * 2
     assert turns.quota("fair") == FIRST_QUOTA
     for _ in range(20):
         turns.landed({"slow": 5.0})
-    assert turns.quota("slow") == 1
+    assert turns.quota("slow") == LEAST_QUOTA
 
 
 def test_an_hours_budget_is_spent_at_once_and_comes_back_evenly() -> None:
