@@ -129,7 +129,7 @@ def test_results_go_from_gateway_to_table_through_a_broker_with_these_rules(
         gateway.wait(lambda s: s["central"]["connected"], "the central connection")
         messages = [("s/a", b'{"time": %d, "v": 1.5}' % (1_700_000_000 + 60 * n)) for n in range(10)]
         Rig(tmp_path, sensors).publish(messages)
-        wait_until(lambda: (rig.tables / "landing" / "air").exists(), "the landing table", 60.0)
+        wait_until((rig.tables / "landing" / "air").exists, "the landing table", 60.0)
         rig.drained(gateway)
         assert len(rig.landed("air")) >= 8
     finally:
