@@ -37,7 +37,7 @@ log = logging.getLogger("edgert.mqtt")
 _LOG_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _MOST_UNWRITTEN = 1 << 20
-"""Bytes that wait for a broker which does not read. Beyond, nothing is read of it either, whatever it would oblige us
+"""Bytes beside our own messages that wait for a broker which does not read. Beyond, nothing is read of it either, whatever it would oblige us
 to answer."""
 _UNWRITTEN_S = 60.0
 """After so long such a broker is left."""
@@ -384,7 +384,8 @@ class _Wire(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         transport.write(data)
-        if not self.writable and self._unwritten is None and transport.get_write_buffer_size() > _MOST_UNWRITTEN:
+        most = _MOST_UNWRITTEN + self._client._session.outgoing_bytes  # which has a bound of its own
+        if not self.writable and self._unwritten is None and transport.get_write_buffer_size() > most:
             self._unwritten = self._loop.call_later(_UNWRITTEN_S, self._reads_nothing)
             self._update()
 
