@@ -80,8 +80,8 @@ class Outgoing:
         return len(self._messages)
 
     @property
-    def bytes(self) -> int:
-        """Of payloads that are held."""
+    def size(self) -> int:
+        """Bytes of payloads that are held."""
         return self._bytes
 
     def __contains__(self, packet_id: int) -> bool:

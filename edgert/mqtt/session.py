@@ -102,7 +102,7 @@ class Session:
     @property
     def outgoing_bytes(self) -> int:
         """Of their payloads."""
-        return self._outgoing.bytes
+        return self._outgoing.size
 
     def knows_5(self) -> None:
         """The broker has spoken version 5 to an earlier process: `auto` then falls back only if it says so itself."""

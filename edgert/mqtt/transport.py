@@ -37,8 +37,8 @@ log = logging.getLogger("edgert.mqtt")
 _LOG_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _MOST_UNWRITTEN = 1 << 20
-"""Bytes beside our own messages that wait for a broker which does not read. Beyond, nothing is read of it either, whatever it would oblige us
-to answer."""
+"""Bytes beside our own messages that wait for a broker which does not read. Beyond, nothing is read of it either,
+whatever it would oblige us to answer."""
 _UNWRITTEN_S = 60.0
 """After so long such a broker is left."""
 _LONG_READ_S = 0.02
