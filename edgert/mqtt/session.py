@@ -99,6 +99,11 @@ class Session:
         """QoS 1 messages of ours that the broker has not acknowledged."""
         return len(self._outgoing)
 
+    @property
+    def outgoing_bytes(self) -> int:
+        """Of their payloads."""
+        return self._outgoing.size
+
     def knows_5(self) -> None:
         """The broker has spoken version 5 to an earlier process: `auto` then falls back only if it says so itself."""
         self._versions.knows_5()

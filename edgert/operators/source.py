@@ -9,7 +9,7 @@ source share its messages by topic, and have one watermark: that of the devices 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
@@ -27,7 +27,10 @@ from edgert.operators.unseen_fields import UnseenFields
 
 RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
+LOOK_MOST_S: Final = 30.0
+"""Between two looks at a source whose devices are all silent, at most."""
 _SOURCE = itemgetter("source")
+TOO_MANY: Final = "too many devices (devices)"
 SAMPLE_BYTES = 200
 REASONS: Final = 16
 """Reasons of malformed payloads that are told apart between two looks at them."""
@@ -92,10 +95,13 @@ class Source(Logic):
         """This turn has taken the watermark back: what stands behind must hear of that before it takes a row."""
         self._next_look = 0.0
         self._next_expiry = 0.0
+        self._next_silent = 0.0
         self._recent: dict[str, float] = {}
         """Event times of devices since the last look, not yet told to `devices`."""
         self._dirty: dict[str, float] = {}
         self._gone: list[str] = []
+        self._told: set[str] = set()
+        """The devices that the state before the next delta holds."""
         self._saved_watermark = NO_WATERMARK
         self._heard = 0.0
 
@@ -108,6 +114,18 @@ class Source(Logic):
         if not rows and watermark == before:
             return ()
         return (Emission(0, Batch(rows, batch.arrival, watermark)),)
+
+    def is_due(self, monotonic: float) -> bool:
+        """Whether the passing of time may change something. Where nobody was heard, or no operator needs the time,
+        it does not. Where all are silent, event time goes on with the clock, and a look each twentieth of the silence
+        brings it on (each `LOOK_MOST_S` at the latest). A copy among several is looked at always: its consumers wait
+        for its watermark."""
+        devices = self.devices
+        if not self.heeded:
+            return False
+        if self._recent or devices.latest or len(devices.board) > 1:
+            return True
+        return devices.greatest > NO_WATERMARK and monotonic >= self._next_silent
 
     def begin(self, now: Now, wall: float) -> bool:
         """Whether this turn, with a batch that arrived at `wall`, looks at the devices' times."""
@@ -124,11 +142,17 @@ class Source(Logic):
     def _take_back(self, limit: float) -> None:
         """The clock was ahead when the times came that led to the watermark: it is found anew, from those before
         `limit`."""
-        gone = self.devices.take_back(limit)
-        self._gone += gone
-        for device in gone:
-            self._dirty.pop(device, None)
+        self._forgotten(self.devices.take_back(limit))
         self.drops[TAKEN_BACK] += 1
+
+    def _forgotten(self, devices: Iterable[str]) -> None:
+        """The next delta says it of those that the state before it holds: of names that come and go between two there
+        may be any number."""
+        for device in devices:
+            self._dirty.pop(device, None)
+            if device in self._told:
+                self._told.discard(device)
+                self._gone.append(device)
 
     def rows_of(self, batch: RawBatch) -> list[Row]:
         """The rows of a batch, their times taken note of; but for those that went to a tail (`Fusible`)."""
@@ -150,6 +174,8 @@ class Source(Logic):
         in the queue, however long, was heard when it came."""
         if looks:
             self._next_look = now.monotonic + RECOMPUTE_S
+            silence_s = now.monotonic - self.devices.last_heard
+            self._next_silent = now.monotonic + min(LOOK_MOST_S, silence_s / 20)
             self._look(arrival, self.limit(wall) + SLACK_S)
         return self.devices.watermark
 
@@ -197,16 +223,18 @@ class Source(Logic):
             self.devices.observe(self._recent, self._heard)
             self._dirty.update(self._recent)
             self._recent = {}
+            self._bound()
+
+    def _bound(self) -> None:
+        if gone := self.devices.too_many():
+            self.drops[TOO_MANY] += len(gone)
+            self._forgotten(gone)
 
     def _look(self, arrival: float, limit: float) -> None:
         self._tell()
         if arrival >= self._next_expiry:
             self._next_expiry = arrival + min(1.0, self.devices.idle_timeout_s / 2)
-            gone = self.devices.expire(arrival)
-            if gone:
-                self._gone += gone
-                for device in gone:
-                    self._dirty.pop(device, None)
+            self._forgotten(self.devices.expire(arrival))
         self.devices.advance(arrival, limit)
 
     def _bad(self, batch: RawBatch, bad: Sequence[tuple[int, str]]) -> None:
@@ -224,7 +252,9 @@ class Source(Logic):
         if not self._dirty and not self._gone and self.devices.watermark == self._saved_watermark:
             return None
         latest = self.devices.latest
-        state = {"latest": {d: latest[d] for d in self._dirty if d in latest}, "gone": self._gone, **self._marks()}
+        told = {d: latest[d] for d in self._dirty if d in latest}
+        state = {"latest": told, "gone": self._gone, **self._marks()}
+        self._told.update(told)
         self._dirty, self._gone = {}, []
         self._saved_watermark = self.devices.watermark
         return state
@@ -237,9 +267,11 @@ class Source(Logic):
         return {"latest": dict(self.devices.latest), "gone": [], **self._marks()}
 
     def restore(self, state: Any) -> None:
-        for device in state["gone"]:
-            self.devices.latest.pop(device, None)
-        self.devices.latest.update(state["latest"])
+        self.devices.remove(state["gone"])
+        self.devices.add(state["latest"])
+        self._told.difference_update(state["gone"])
+        self._told.update(state["latest"])
+        self._bound()  # it may be from before there was a bound
         self.devices.watermark = self._saved_watermark = state["watermark"]
         self.devices.greatest = state["greatest"]
 
@@ -247,8 +279,9 @@ class Source(Logic):
         """Called once after a restore: the time-outs of the devices begin anew. Where their times are heeded no more
         (there was a window once, or less was fused), they go."""
         if not self.heeded:
-            self._gone += self.devices.latest
-            self.devices.latest.clear()
+            gone = list(self.devices.latest)
+            self.devices.remove(gone)
+            self._forgotten(gone)
         self.devices.heard = dict.fromkeys(self.devices.latest, now.monotonic)
         self.devices.last_heard = now.monotonic
         # where event time had gone on alone, it goes on from there rather than wait for the same time again

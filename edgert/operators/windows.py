@@ -187,14 +187,11 @@ class TumblingWindow(Inlinable):
 
     def _open(self, window: float) -> dict[Key, Slots] | None:
         """The accumulators of a window; None when its rows come too late."""
-        accs = self.windows.get(window)
-        if accs is None:
-            if (window + 1) * self.size_s + self.lateness_s <= self.watermark:
-                if not self.ships_late:
-                    return None
-                self._too_late.add(window)
-            accs = self.windows[window] = {}
-        return accs
+        if window not in self.windows and (window + 1) * self.size_s + self.lateness_s <= self.watermark:
+            if not self.ships_late:
+                return None
+            self._too_late.add(window)
+        return self.windows.open(window)
 
     # -- windows out
 
@@ -202,11 +199,11 @@ class TumblingWindow(Inlinable):
         results: list[Row] = []
         contributions: list[Row] = []
         size = self.size_s
-        for window in sorted(w for w in self.windows if (w + 1) * size <= watermark):
+        while (window := self.windows.oldest()) is not None and (window + 1) * size <= watermark:
             self._emit(window, self.windows.leave(window), watermark, results, contributions)
         for window in self._room.lacking(self._generation):
             self._end_early(window, results, contributions)
-        for window in [w for w in self.emitted if (w + 1) * size + self.lateness_s <= watermark]:
+        while (window := self.emitted.oldest()) is not None and (window + 1) * size + self.lateness_s <= watermark:
             self.emitted.leave(window)  # no more late rows correct what it gave
         self._too_late.clear()
         out = []

@@ -116,8 +116,10 @@ class Inbox:
     """What was taken in under QoS 1 and 2 and is not acknowledged yet: payload, and `MESSAGE_BYTES` each."""
     completing: deque[tuple[int, int]] = field(default_factory=deque)
     """PUBCOMPs that are owed: which PUBREL it was since the start, packet id."""
+    releasing: set[int] = field(default_factory=set)
+    """The packet ids in `completing`."""
     releases: int = 0
-    """PUBRELs since the start."""
+    """PUBRELs since the start, but those that came again before their PUBCOMP."""
     releases_written: int = 0
     """So many of them the id table of the last commit knew of."""
     flows: list[Progress] = field(default_factory=list)
@@ -145,6 +147,7 @@ class Inbox:
         """Acknowledgements owed die with their connection; what the next one delivers makes them anew."""
         self.owed.clear()
         self.completing.clear()
+        self.releasing.clear()
         self.uncommitted_bytes = 0
 
     def session_lost(self) -> None:
@@ -349,13 +352,18 @@ class Inbox:
                 self._forget(self.table.indices[message.packet_id])
                 self.table.set(message.packet_id, 0, 0)
 
-    def released(self, packet_id: int) -> None:
+    def released(self, packet_id: int) -> bool:
         """PUBREL came: a QoS 2 message is complete, so whatever comes next under its id is a new one. A restart must
-        know that too before PUBCOMP lets the broker use the id."""
+        know that too before PUBCOMP lets the broker use the id. Returns False for one more of an id whose PUBCOMP is
+        owed already: so many are never owed as a broker may send."""
+        if packet_id in self.releasing:
+            return False
         self._forget(self.table.indices[packet_id])
         self.table.set(packet_id, 0, 0)
         self.releases += 1
         self.completing.append((self.releases, packet_id))
+        self.releasing.add(packet_id)
+        return True
 
     # -- acknowledgements
 
@@ -387,4 +395,5 @@ class Inbox:
         due: list[int] = []
         while self.completing and self.completing[0][0] <= self.releases_written:
             due.append(self.completing.popleft()[1])
+        self.releasing.difference_update(due)
         return due

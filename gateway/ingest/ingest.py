@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from edgert.core.clock import Clock
-from edgert.core.errors import StoreError
+from edgert.core.errors import ProtocolError, StoreError
 from edgert.core.settings import Sensors
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
@@ -91,7 +91,7 @@ class Ingest:
         self._unanswered: set[int] = set()
         """Tokens of subscriptions that the broker has not answered."""
         self._answer = asyncio.Event()
-        self._tasks = Tasks(lambda error: log.error("a step of the connection failed: %r", error))
+        self._tasks = Tasks(self._step_failed)
         self.publishing = Publishing()
         handlers = Handlers(
             on_connected=self._connected,
@@ -266,6 +266,11 @@ class Ingest:
             await self._subscribe()
             self._ask_watch()
 
+    def _step_failed(self, error: BaseException) -> None:
+        # What a broker that hangs up has cut short is done anew with the next connection.
+        if not isinstance(error, ProtocolError) or self.client.status.connected:
+            log.error("a step of the connection failed: %r", error)
+
     def _disconnected(self, reason: str) -> None:
         self._open = False
         self.drops.disconnected()
@@ -367,10 +372,12 @@ class Ingest:
         if self._closed:
             return
         self.oversized += 1
-        log.warning(
-            "a message of %d bytes on %r was skipped: expected at most %d (sensors.max_packet_bytes)",
-            event.size, event.topic, self.settings.max_packet_bytes,
-        )  # fmt: skip
+        if self.oversized & (self.oversized - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: the status counts all
+            log.warning(
+                "a message of %d bytes on %r was skipped (the %d. so far): expected at most %d "
+                "(sensors.max_packet_bytes)",
+                event.size, event.topic, self.oversized, self.settings.max_packet_bytes,
+            )  # fmt: skip
         if event.qos:
             with self.lock:
                 self.inbox.owe(event.packet_id, event.qos)
@@ -378,8 +385,9 @@ class Ingest:
 
     def _released(self, packet_id: int) -> None:
         with self.lock:
-            self.inbox.released(packet_id)
-        self.check_pressure()
+            new = self.inbox.released(packet_id)
+        if new:
+            self.check_pressure()
 
     # -- acknowledgements and pressure
 

@@ -17,7 +17,7 @@ from edgert.runtime.instance.report import Report
 log = logging.getLogger(__name__)
 
 LATE: Final = ("late", "late (values)")
-NO_ROWS: Final = ("(values)", "(kept)")
+NO_ROWS: Final = ("(values)", "(kept)", "(devices)")
 """Ends of the reasons of drops by which no row is lost."""
 FOR_S: Final = 10.0
 """All rows of an operator must have been dropped for so long, monotonic seconds,"""
