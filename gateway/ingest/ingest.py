@@ -37,7 +37,8 @@ NO_DUP = (
     "by its packet id as long as that is not acknowledged; one whose acknowledgement was lost counts twice"
 )
 ID_IN_USE = 0x91
-"""mochi-mqtt refuses a subscription so after a kill, while it has messages in flight under the same number."""
+"""mochi-mqtt refuses a subscription so while it has a message in flight under the same number."""
+ASK_AGAIN_S = 1.0
 HIGH_IDS = 1 << 27
 """Half of the identifiers that MQTT has."""
 
@@ -285,12 +286,13 @@ class Ingest:
     def _answered(self, event: Subscribed) -> None:
         of_flows = {s.filter for s in self._subscriptions.sources}
         for topic_filter, reason in event.results:
-            if self._subscriptions.serves_watch(topic_filter, self._by_id):
-                self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
-                if topic_filter == self.drops.topic and topic_filter not in of_flows:
-                    continue  # no flow misses anything
             if reason == ID_IN_USE:
                 self._tasks.begin(self._subscribe_again(topic_filter))
+            if self._subscriptions.serves_watch(topic_filter, self._by_id):
+                if reason != ID_IN_USE:
+                    self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
+                if topic_filter == self.drops.topic and topic_filter not in of_flows:
+                    continue  # no flow misses anything
             asked = self._subscriptions.sent.get(topic_filter)
             self.grants.answered(topic_filter, asked.qos if asked else 0, reason)
         pending = self._subscriptions.pending
@@ -304,7 +306,7 @@ class Ingest:
 
     async def _subscribe_again(self, topic_filter: str) -> None:
         """A broker that takes its own packet identifiers for ours refuses this one; the next may be free."""
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(ASK_AGAIN_S)
         self._subscriptions.sent.pop(topic_filter, None)
         await self._subscribe()
 

@@ -24,10 +24,10 @@ def tool(name: str) -> str | None:
 def build() -> None:
     """Builds what is not built yet and can be."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    if not MOCHI.exists() and (go := tool("go")):
+    if go := tool("go"):  # which knows what is built already
         subprocess.run([go, "build", "-o", str(MOCHI), "."], cwd=Path(__file__).parent / "mochi", check=True)
     if not RUMQTTD.exists() and (cargo := tool("cargo")):
-        version = ["--version", RUMQTTD_VERSION, "--locked"]
+        version = ["--version", RUMQTTD_VERSION]  # not --locked: what it locks to does not build with newer compilers
         subprocess.run([cargo, "install", "rumqttd", *version, "--root", str(CACHE)], check=True)
     for path, language in ((MOCHI, "Go"), (RUMQTTD, "Rust")):
         print(f"{path}: {'built' if path.exists() else f'not built: {language} is not installed'}")

@@ -49,21 +49,31 @@ listen = "127.0.0.1:{console}"
 
 
 def mosquitto(folder: Path, version: str) -> Broker:
-    return brokers.mosquitto(folder)
+    """Its queue has no bound: a gateway that starts slowly must not cost a message."""
+    return brokers.mosquitto(folder, settings="max_queued_messages 0")
 
 
 def amqtt(folder: Path, version: str) -> Broker:
     pytest.importorskip("amqtt")
     if version == "5":
         pytest.skip("amqtt speaks 3.1.1 only")
-    return brokers.amqtt(folder)
+    return brokers.amqtt(folder, anonymous=False)
 
 
 def mochi(folder: Path, version: str) -> Broker:
+    """With a hook in the place of what it lacks: as it comes it loses messages itself, see `test_takeover`."""
+    return _mochi(folder, "-whole-takeover")
+
+
+def mochi_as_it_comes(folder: Path, version: str) -> Broker:
+    return _mochi(folder)
+
+
+def _mochi(folder: Path, *options: str) -> Broker:
     if not MOCHI.exists():
         pytest.skip(f"{MOCHI} is not built (python -m tests.other_brokers.build, needs Go)")
     port = free_port()
-    return Broker([str(MOCHI), str(port)], port, folder)
+    return Broker([str(MOCHI), *options, str(port)], port, folder)
 
 
 def rumqttd(folder: Path, version: str) -> Broker:
@@ -90,6 +100,7 @@ def publish(port: int, version: str) -> None:
     """All messages, each with a time of its own. Returns when the broker has them."""
     protocol = paho.MQTTv5 if version == "5" else paho.MQTTv311
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=protocol)  # type: ignore[attr-defined]
+    client.username_pw_set("sensor", "secret")
     client.max_inflight_messages_set(50)
     client.connect("127.0.0.1", port)
     client.loop_start()
@@ -100,6 +111,14 @@ def publish(port: int, version: str) -> None:
     wait_until(lambda: not client._out_messages, "the broker's PUBACKs", 60.0)
     client.disconnect()
     client.loop_stop()
+
+
+def password(folder: Path) -> dict[str, str]:
+    """The gateway has a name and a password, since amqtt keeps sessions for such clients only."""
+    file = folder / "password"
+    file.write_text("secret")
+    file.chmod(0o600)
+    return {"username": "gateway", "password_file": str(file)}
 
 
 def document() -> dict[str, Any]:
@@ -115,8 +134,13 @@ def document() -> dict[str, Any]:
     }
 
 
+LOSES = pytest.mark.xfail(reason="amqtt 0.12 delivers nothing again, and marks what waited as retained", strict=True)
+
+
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-@pytest.mark.parametrize("kind", [mosquitto, amqtt, mochi, rumqttd], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [mosquitto, pytest.param(amqtt, marks=LOSES), mochi, rumqttd], ids=lambda kind: kind.__name__
+)
 def test_each_message_counts_once_though_the_gateway_is_killed_twice(
     kind: Callable[[Path, str], Broker], version: str, rig: Rig
 ) -> None:
@@ -125,7 +149,8 @@ def test_each_message_counts_once_though_the_gateway_is_killed_twice(
     broker = kind(folder, version)
     broker.start()
     try:
-        gateway, collector = rig.gateway(sensors={"port": broker.port, "protocol": version}), rig.collector()
+        sensors = {"port": broker.port, "protocol": version, **password(rig.folder)}
+        gateway, collector = rig.gateway(sensors=sensors), rig.collector()
         gateway.progress = lambda: int(2 * gateway.cpu_s)  # a start may take long on a busy machine
         collector.start()
         gateway.start_ready()
@@ -142,7 +167,7 @@ def test_each_message_counts_once_though_the_gateway_is_killed_twice(
     finally:
         broker.kill()
     counted = sum(row["n"] for row in rig.landed("f"))
-    told = ", ".join(f"{key} {ingest[key]}" for key in ("reconnects", "redelivered", "without_dup", "ambiguous"))
+    told = ", ".join(f"{key} {ingest[key]}" for key in ("redelivered", "without_dup", "ambiguous", "broker_dropped"))
     print(f"\n| {kind.__name__} | {version} | {counted:,} of {MESSAGES:,} | {told} | {ingest['broker_drops_unseen']} |")
     assert counted == MESSAGES
 
